@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesRecords
+from slacktide.agents.node.zones.devices import DeviceState
+from slacktide.agents.node.zones.kubelet_state import CpuState, MemoryState
+from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesRecords, counted
+from slacktide.agents.node.zones.record import Read
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.zones import NodeZones
 from testbed.zone_tree import STATIC, Tree, two_zones
 
 
-def pod(uid: str, phase: str = "Running") -> Pod:
-    return Pod(uid=uid, namespace="default", name=uid, phase=phase)
+def pod(uid: str, phase: str = "Running", kube_qos: str = "BestEffort") -> Pod:
+    return Pod(uid=uid, namespace="default", name=uid, phase=phase, kube_qos=kube_qos)
 
 
 class ManualClock:
@@ -125,6 +128,45 @@ def test_a_pod_that_holds_cpus_before_it_is_listed_holds_them(node: Node) -> Non
     assert record is not None
     assert record.zones[1].available.cpu_milli == 1000
     assert [one.uid for one in record.pods] == ["a", "b"]
+
+
+def test_a_pod_that_ended_before_the_agent_began_holds_its_cpus_for_a_minute_at_most(node: Node) -> None:
+    """No list ever has it. A pod that was just admitted is in the next one."""
+    node.tree.cpu_state(a={"app": "2"})
+    first = node.look(pod("b"))
+    later = [node.look(pod("b"), after_s=30) for _ in range(3)]
+
+    assert first is not None
+    assert first.zones[1].available.cpu_milli == 1000
+    assert [one and one.zones[1].available.cpu_milli for one in later] == [1000, 2000, 2000]
+
+
+def test_without_a_list_of_pods_none_has_ended(node: Node) -> None:
+    node.tree.cpu_state(a={"app": "2"})
+    looks = [node.look(after_s=61) for _ in range(3)]
+
+    assert [one and one.zones[1].available.cpu_milli for one in looks] == [1000] * 3
+
+
+def test_a_pod_with_devices_counts_once_the_last_manager_has_given_to_it(node: Node) -> None:
+    """To a pod that is not Guaranteed the device manager gives alone."""
+
+    def counts(pods: list[Pod], *, cpu_static: bool, memory_static: bool) -> set[str]:
+        held = {"d": {"example.com/device": frozenset({"d0"})}}
+        read = Read(
+            zones=[],
+            config=None,
+            cpu=CpuState(static=cpu_static, exclusive={}),
+            memory=MemoryState(static=memory_static, allocatable={}, reserved={}, free={}, blocks={}),
+            devices=DeviceState(zones={}, held=held),
+        )
+        return counted(read, pods)
+
+    guaranteed, burstable = pod("d", "Pending", "Guaranteed"), pod("d", "Pending", "Burstable")
+    assert counts([guaranteed], cpu_static=False, memory_static=False) == {"d"}
+    assert counts([guaranteed], cpu_static=True, memory_static=False) == set()
+    assert counts([guaranteed], cpu_static=False, memory_static=True) == set()
+    assert counts([burstable], cpu_static=True, memory_static=True) == {"d"}
 
 
 def test_a_changed_configuration_of_the_kubelet_is_published(node: Node) -> None:

@@ -182,7 +182,7 @@ def lacks_real_node() -> Lack | None:
 @functools.cache
 def lacks_guest_node() -> Lack | None:
     """What a node in QEMU needs: the kernel with its network, Kubernetes' programs, containerd, and root."""
-    if (lack := lacks_qemu() or lacks_cluster() or _unbuilt("kubelet", "pause", "burn")) is not None:
+    if (lack := lacks_qemu() or lacks_cluster() or _unbuilt("kubelet", "pause", "burn", "devices")) is not None:
         return lack
     if not list((cache() / "cloud-kernel").glob("lib/modules/**/virtio_net.ko")):
         return Lack(what="QEMU's network", get="tests/testbed/setup cloud-kernel", possible=_installs_packages())

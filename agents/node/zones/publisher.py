@@ -34,6 +34,8 @@ PUBLISH_S = 5.0
 """Without a change."""
 SETTLE_S = 0.1
 """From a change to reading it: the kubelet writes its files container by container, one manager after the other."""
+UNLISTED_S = 60.0
+"""For so long a holder of resources may be one that the kubelet has just admitted, and that no list has yet."""
 WAITING = frozenset({"Pending"})
 
 
@@ -51,11 +53,13 @@ def counted(read: Read, pods: Iterable[Pod]) -> set[str]:
     """The pods, by uid, that what is available counts.
 
     A pod that waits may have been listed before the kubelet gave it CPUs. It counts as soon as it holds some. The
-    memory manager is the last to give.
+    memory manager is the last to give, and the device manager the first. A pod that is not Guaranteed gets devices
+    alone.
     """
-    memory, cpu = read.memory, read.cpu
-    held: Collection[str] = memory.blocks if memory and memory.static else cpu.exclusive if cpu else ()
-    return set(held) | {pod.uid for pod in pods if pod.phase not in WAITING | ENDED_PHASES}
+    cpu, memory, devices = read.managers
+    held: Collection[str] = memory.blocks if memory.static else cpu.exclusive if cpu.static else devices.held
+    with_devices_alone = {pod.uid for pod in pods if pod.kube_qos != "Guaranteed" and pod.uid in devices.held}
+    return {*held, *with_devices_alone} | {pod.uid for pod in pods if pod.phase not in WAITING | ENDED_PHASES}
 
 
 class ZonesRecords:
@@ -80,6 +84,8 @@ class ZonesRecords:
         self._read_from: object = None
         self._listed: set[str] = set()
         """Pods, by uid, that were listed last, and ended ones that the kubelet's files still have."""
+        self._unlisted_ns: dict[str, int] = {}
+        """Since when the kubelet's files have a pod, by uid, that was never listed."""
 
     def changed(self, pods: Sequence[Pod]) -> bool:
         """Whether the kubelet's files or the pods are others than were read last, or that is 5 s ago.
@@ -114,13 +120,17 @@ class ZonesRecords:
     def _ended(self, read: Read, pods: Sequence[Pod]) -> set[str]:
         """Pods, by uid, whose share the kubelet takes back when it admits the next pod, and no sooner.
 
-        A holder that was never listed is one that the kubelet has just admitted.
+        A holder that was never listed is one that the kubelet has just admitted, or that ended before this agent began.
         """
         if not read.zones:  # nor is known who holds anything
             return set()
         listed = {pod.uid for pod in pods}
         living = {pod.uid for pod in pods if pod.phase not in ENDED_PHASES}
-        ended = read.holders & (self._listed | listed) - living
+        now_ns = self._clock.mono_ns()
+        unlisted = read.holders - self._listed - listed if listed else ()
+        self._unlisted_ns = {uid: self._unlisted_ns.get(uid, now_ns) for uid in unlisted}
+        late = {uid for uid, since_ns in self._unlisted_ns.items() if now_ns - since_ns >= UNLISTED_S * 1e9}
+        ended = read.holders & (self._listed | listed | late) - living
         self._listed = listed | ended
         return ended
 

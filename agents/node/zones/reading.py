@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from slacktide.agents.files import Stamp, load_yaml, stamp_of
+from slacktide.agents.node.zones.devices import DEVICE_STATE, DeviceState, held_devices, zoned_devices
 from slacktide.agents.node.zones.kubelet_config import KubeletConfig, kubelet_config
 from slacktide.agents.node.zones.kubelet_state import CPU_STATE, MEMORY_STATE, cpu_state, memory_state
+from slacktide.agents.node.zones.podresources import SOCKET, allocatable_resources
 from slacktide.agents.node.zones.record import Read
 from slacktide.agents.node.zones.sysfs import SysZone, sys_zones
 from slacktide.schemas.errors import ConfigError, ZonesError
 from slacktide.schemas.sample import Missing
 
 CONFIG = "config.yaml"
-ZONES, CONFIGURATION = "zones", "kubelet configuration"
-ZONE_SOURCES = (ZONES, CPU_STATE, MEMORY_STATE, CONFIGURATION)
+ZONES, CONFIGURATION, DEVICES = "zones", "kubelet configuration", "devices"
+ZONE_SOURCES = (ZONES, CPU_STATE, MEMORY_STATE, CONFIGURATION, DEVICES)
 """As records name them where they cannot be read."""
 TRIES = 3
 """Of reading files that the kubelet writes meanwhile. Another record follows a second later."""
@@ -26,7 +28,8 @@ S = TypeVar("S")
 class ZonesReader:
     """Reads a node's zones again and again.
 
-    The configuration is parsed only when its file changes: of all that is read, YAML costs most.
+    The configuration is parsed only when its file changes: of all that is read, YAML costs most. The kubelet is asked
+    for devices only when its checkpoint changes, or if it did not answer.
 
     Args:
         sys_folder: /sys/devices/system/node.
@@ -38,10 +41,11 @@ class ZonesReader:
         self._sys = sys_folder
         self._kubelet = kubelet_folder
         self._config: tuple[Stamp | None, KubeletConfig | None, list[Missing]] | None = None
+        self._devices: tuple[Stamp | None, DeviceState | None, list[Missing]] | None = None
 
     def stamps(self) -> tuple[Stamp | None, ...]:
         """When the kubelet's files changed: cheap to ask. None: the file is not there."""
-        return tuple(stamp_of(self._kubelet / name) for name in (CPU_STATE, MEMORY_STATE, CONFIG))
+        return tuple(stamp_of(self._kubelet / name) for name in (CPU_STATE, MEMORY_STATE, CONFIG, DEVICE_STATE))
 
     def read(self) -> Read:
         """Read all of it as it stood at one time.
@@ -62,8 +66,15 @@ class ZonesReader:
         cpu = _state(self._kubelet / CPU_STATE, cpu_state, missing)
         memory = _state(self._kubelet / MEMORY_STATE, memory_state, missing)
         known = not missing
-        config, why = self._configured()
-        return Read(zones=zones if known else [], config=config, cpu=cpu, memory=memory, missing=[*missing, *why])
+        (config, unread), (devices, unasked) = self._configured(), self._devices_held()
+        return Read(
+            zones=zones if known else [],
+            config=config,
+            cpu=cpu,
+            memory=memory,
+            devices=devices,
+            missing=[*missing, *unread, *unasked],
+        )
 
     def _configured(self) -> tuple[KubeletConfig | None, list[Missing]]:
         file = self._kubelet / CONFIG
@@ -72,6 +83,13 @@ class ZonesReader:
             missing: list[Missing] = []
             self._config = stamp, _config(file, missing), missing
         return self._config[1:]
+
+    def _devices_held(self) -> tuple[DeviceState | None, list[Missing]]:
+        stamp = stamp_of(self._kubelet / DEVICE_STATE)
+        if self._devices is None or self._devices[0] != stamp or self._devices[2]:
+            missing: list[Missing] = []
+            self._devices = stamp, _devices(self._kubelet, missing), missing
+        return self._devices[1:]
 
 
 def read_zones(sys_folder: Path, kubelet_folder: Path) -> Read:
@@ -97,6 +115,21 @@ def _state(file: Path, parse: Callable[[bytes], S], missing: list[Missing]) -> S
         missing.append(Missing(what=file.name, why=f"{file}: {exc.strerror}"))
     except ZonesError as exc:
         missing.append(Missing(what=file.name, why=f"{file.parent}/{exc}"))
+    return None
+
+
+def _devices(folder: Path, missing: list[Missing]) -> DeviceState | None:
+    """Without the checkpoint no device plugin has ever registered. Zones are known without devices, too."""
+    try:
+        held = held_devices((folder / DEVICE_STATE).read_bytes())
+        return DeviceState(zones=zoned_devices(allocatable_resources(folder / SOCKET)), held=held)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        why = f"{folder / DEVICE_STATE}: {exc.strerror}"
+    except ZonesError as exc:
+        why = str(exc)
+    missing.append(Missing(what=DEVICES, why=why))
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from slacktide.agents.node.zones.devices import DeviceState
 from slacktide.agents.node.zones.kubelet_config import DEFAULT_MAX_ZONES, KubeletConfig
 from slacktide.agents.node.zones.kubelet_state import CpuState, MemoryState
 from slacktide.agents.node.zones.sysfs import SysZone
@@ -15,6 +16,7 @@ MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 NO_CPUS = CpuState(static=False, exclusive={})
 NO_MEMORY = MemoryState(static=False, allocatable={}, reserved={}, free={}, blocks={})
+NO_DEVICES = DeviceState(zones={}, held={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +30,26 @@ class Read:
     cpu: CpuState | None = None
     """None: the kubelet has no such file, and holds no CPUs for anybody."""
     memory: MemoryState | None = None
+    devices: DeviceState | None = None
+    """None: no device plugin has registered, or its devices cannot be read."""
     missing: Sequence[Missing] = ()
 
     @property
     def holders(self) -> set[str]:
-        """The pods, by uid, for which the kubelet holds CPUs or memory."""
-        return {*(self.cpu.exclusive if self.cpu else ()), *(self.memory.blocks if self.memory else ())}
+        """The pods, by uid, for which the kubelet holds CPUs, memory or devices."""
+        cpu, memory, devices = self.managers
+        return {*cpu.exclusive, *memory.blocks, *devices.held}
+
+    @property
+    def managers(self) -> tuple[CpuState, MemoryState, DeviceState]:
+        """What each of the kubelet's managers holds; one without a file holds nothing."""
+        return self.cpu or NO_CPUS, self.memory or NO_MEMORY, self.devices or NO_DEVICES
 
     def without(self, uids: Collection[str]) -> Read:
         """The same where these pods hold nothing."""
         cpu, memory = self.cpu and self.cpu.without(uids), self.memory and self.memory.without(uids)
-        return replace(self, cpu=cpu, memory=memory) if uids else self
+        devices = self.devices and self.devices.without(uids)
+        return replace(self, cpu=cpu, memory=memory, devices=devices) if uids else self
 
 
 def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq: int, observed_ms: int) -> NodeZones:
@@ -54,21 +65,20 @@ def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq:
 
     """
     config = read.config
-    cpu, memory = read.cpu or NO_CPUS, read.memory or NO_MEMORY
     reserved = _reserved_cpus(read.zones, config)
     return NodeZones(
         node=node,
         boot_id=boot_id,
         seq=seq,
         observed_ms=observed_ms,
-        zones=[_zone(zone, reserved, cpu, memory, config) for zone in read.zones],
+        zones=[_zone(zone, reserved, read) for zone in read.zones],
         policy=None if config is None else config.policy,
         scope=None if config is None else config.scope,
         max_zones=DEFAULT_MAX_ZONES if config is None else config.max_zones,
         prefer_closest=config is not None and config.prefer_closest,
         cpu_static=_static(read.cpu, None if config is None else config.cpu_static),
         memory_static=_static(read.memory, None if config is None else config.memory_static),
-        pods=[BoundPod(uid=uid, zones=_zones_of(uid, read.zones, cpu, memory)) for uid in sorted(set(uids))],
+        pods=[BoundPod(uid=uid, zones=_zones_of(uid, read)) for uid in sorted(set(uids))],
         missing=list(read.missing),
     )
 
@@ -89,16 +99,16 @@ def _reserved_cpus(zones: Sequence[SysZone], config: KubeletConfig | None) -> fr
     return config.reserved_cpus or frozenset(in_order[: config.reserved_cpu_count if config.cpu_static else 0])
 
 
-def _zone(
-    zone: SysZone, reserved: Collection[int], cpu: CpuState, memory: MemoryState, config: KubeletConfig | None
-) -> Zone:
+def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
+    cpu, memory, devices = read.managers
     cpus = zone.cpus.difference(reserved)
     free_cpus = cpus.difference(*cpu.exclusive.values())
-    allocatable = memory.allocatable.get(zone.id) or _allocatable_bytes(zone, config)
+    allocatable = memory.allocatable.get(zone.id) or _allocatable_bytes(zone, read.config)
+    available = {**allocatable, **memory.free.get(zone.id, {})}
     return Zone(
         id=zone.id,
-        allocatable=_resources(zone, len(cpus), allocatable),
-        available=_resources(zone, len(free_cpus), {**allocatable, **memory.free.get(zone.id, {})}),
+        allocatable=_resources(zone, len(cpus), allocatable, devices.allocatable(zone.id)),
+        available=_resources(zone, len(free_cpus), available, devices.available(zone.id)),
         distances=[ZoneDistance(zone=other, distance=far) for other, far in sorted(zone.distances.items())],
     )
 
@@ -111,15 +121,17 @@ def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str,
     return {kind: max(0, amount - reserved.get(kind, 0)) for kind, amount in total.items()}
 
 
-def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int]) -> ZoneResources:
-    """A zone without CPUs, memory or pages of a size does not list them."""
+def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int], devices: dict[str, int]) -> ZoneResources:
+    """A zone without CPUs, memory, pages of a size or devices of a resource does not list them."""
     return ZoneResources(
         cpu_milli=cpus * 1000 if zone.cpus else None,
         mem_bytes=amounts.get(MEMORY) if zone.mem_bytes else None,
         hugepages_bytes={size: amounts.get(f"{HUGEPAGES}{size}", 0) for size, of in zone.hugepages_bytes.items() if of},
+        devices=devices,
     )
 
 
-def _zones_of(uid: str, zones: Iterable[SysZone], cpu: CpuState, memory: MemoryState) -> list[int]:
+def _zones_of(uid: str, read: Read) -> list[int]:
+    cpu, memory, devices = read.managers
     cpus = cpu.exclusive.get(uid, frozenset())
-    return sorted({zone.id for zone in zones if zone.cpus & cpus} | memory.zones_of(uid))
+    return sorted({zone.id for zone in read.zones if zone.cpus & cpus} | memory.zones_of(uid) | devices.zones_of(uid))

@@ -24,6 +24,9 @@ HELD_MIB = 900
 """Zone 1 alone has as much: its 1 GiB less what the kernel takes. Zone 0 has 200 MiB less."""
 SPLIT_MIB = 600
 """Beside that pod zone 0 alone has as much."""
+SMALL_MIB = 64
+"""Any zone has it."""
+A, B = "example.com/deviceA", "example.com/deviceB"
 SYSTEM_MIB = 200
 """What the kubelet keeps of zone 0's memory."""
 NO_LOAD = {"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 0, "memory": 0}})}
@@ -61,10 +64,10 @@ def why_waiting(node: GuestNode, namespace: str, name: str) -> str:
 
 
 def guaranteed(
-    node: GuestNode, namespace: str, name: str, *, cpu: str, mem_mib: int, scheduler: str | None = None
+    node: GuestNode, namespace: str, name: str, *devices: str, cpu: str, mem_mib: int, scheduler: str | None = None
 ) -> str:
-    """Make a pod; its uid. Without a scheduler it is on the node from the start."""
-    amounts = {"cpu": cpu, "memory": f"{mem_mib}Mi"}
+    """Make a pod with one of each of these devices; its uid. Without a scheduler it is on the node from the start."""
+    amounts = {"cpu": cpu, "memory": f"{mem_mib}Mi", **dict.fromkeys(devices, "1")}
     resources = {"requests": amounts, "limits": amounts}
     return node.run(namespace, name, "burn", "serve", "1", "1000", resources=resources, scheduler=scheduler)
 
@@ -72,6 +75,11 @@ def guaranteed(
 def split(node: GuestNode, namespace: str, name: str) -> str:
     """Make a pod for a scheduler to place; its uid. Zone 1 has a CPU for it, zone 0 the memory."""
     return guaranteed(node, namespace, name, cpu="1", mem_mib=SPLIT_MIB, scheduler=SCHEDULER)
+
+
+def free_devices(node: GuestNode) -> list[dict[str, int]]:
+    """By zone the devices that no pod holds."""
+    return [zone.available.devices for zone in last(node).zones]
 
 
 def cpuset(node: GuestNode, namespace: str, name: str) -> tuple[str, str]:
@@ -122,6 +130,16 @@ def scheduling(node: GuestNode) -> Iterator[GuestScheduling]:
 
 
 @pytest.fixture(scope="module")
+def devices(node: GuestNode) -> Iterator[None]:
+    """Device A is in zone 0, both devices B are in zone 1, where the CPU for pods is."""
+    plugins = [node.device_plugin(A, a0=0), node.device_plugin(B, b0=1, b1=1)]
+    node.wait(lambda: free_devices(node) == [{A: 1}, {B: 2}], "the record has the devices")
+    yield
+    for plugin in plugins:
+        plugin.stop()
+
+
+@pytest.fixture(scope="module")
 def held(node: GuestNode) -> Iterator[str]:
     """The namespace of the pod ``holder``, which runs with most of the memory of zone 1."""
     here = node.namespace()
@@ -151,6 +169,35 @@ def test_the_record_has_the_zones_of_kernel_and_kubelet(node: GuestNode) -> None
     total = sum(zone.allocatable.mem_bytes or 0 for zone in record.zones)
     assert f"{total >> 10}Ki" == allocatable["memory"]
     assert [zone.allocatable for zone in record.zones] == [zone.available for zone in record.zones]
+
+
+def test_the_record_has_the_devices_that_the_kubelet_gives_to_pods(node: GuestNode, devices: None) -> None:
+    here = node.namespace()
+    holder = node.run(here, "holder", "burn", "serve", "1", "1000", resources={"limits": {B: "1"}})
+    node.wait(lambda: zones_of(node, holder) == [1], "the pod in zone 1")
+    assert free_devices(node) == [{A: 1}, {B: 1}]
+    assert [zone.allocatable.devices for zone in last(node).zones] == [{A: 1}, {B: 2}]
+    delete(node, here, "holder")
+    node.wait(lambda: free_devices(node) == [{A: 1}, {B: 2}], "the device is free")
+
+
+def test_a_pod_whose_devices_are_in_two_zones_fails_without_the_extender_and_waits_with_it(
+    node: GuestNode, devices: None, scheduling: GuestScheduling
+) -> None:
+    here = node.namespace()
+    guaranteed(node, here, "refused", A, B, cpu="1", mem_mib=SMALL_MIB, scheduler=SCHEDULER)
+    node.wait(lambda: status(node, here, "refused")["phase"] == "Failed", "the kubelet refuses the pod")
+    assert status(node, here, "refused")["reason"] == "TopologyAffinityError"
+
+    with scheduling.extender():
+        guaranteed(node, here, "waits", A, B, cpu="1", mem_mib=SMALL_MIB, scheduler=SCHEDULER)
+        node.wait(lambda: "numa_no_zone:" in why_waiting(node, here, "waits"), "the pod waits for a zone")
+        assert f"{A} 1, zone 0 has 1 free" in why_waiting(node, here, "waits")
+        fits = guaranteed(node, here, "fits", B, cpu="1", mem_mib=SMALL_MIB, scheduler=SCHEDULER)
+        node.wait(lambda: zones_of(node, fits) == [1], "the other pod runs in zone 1")
+        assert host(node, here, "waits") == ""
+    delete(node, here, "refused", "waits", "fits")
+    node.wait(lambda: free_milli(node) == [0, 1_000], "no pod holds a CPU")
 
 
 def test_the_record_names_the_zone_whose_memory_a_pod_really_has(node: GuestNode, held: str) -> None:

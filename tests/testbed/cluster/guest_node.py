@@ -34,6 +34,7 @@ RUN = Path("/run/node")
 """What the node keeps, in the guest's memory."""
 ROOT = RUN / "kubelet"
 """The kubelet's root directory, with its configuration as kubeadm leaves it there."""
+USUAL_ROOT = Path("/var/lib/kubelet")
 KUBEPODS = Path("/sys/fs/cgroup/kubepods")
 KUBELET_PORT = 10250
 KUBELET = {
@@ -88,7 +89,8 @@ class GuestNode(ApiServer):
         self._configure()
         self.guest.await_boot()
         self.guest.sh(f"mkdir -p {RUN}/cni {ROOT}; cp {self.folder}/10-loopback.conflist {RUN}/cni")
-        self.guest.sh(f"cp {self.folder}/config.yaml {ROOT}")
+        # Whatever its root directory is, the kubelet has device plugins in its usual one.
+        self.guest.sh(f"cp {self.folder}/config.yaml {ROOT}; mkdir -p {USUAL_ROOT}; mount --bind {ROOT} {USUAL_ROOT}")
         self._containerd.start()
         self.agent.start()
         self.wait(lambda: self.guest.sh(f"[ ! -S {RUN}/containerd.sock ] || echo up"), "containerd")
@@ -166,6 +168,14 @@ class GuestNode(ApiServer):
         }
         options |= {"kubelet-folder": str(ROOT)} if self._zoned else {}
         return [str(Path(sys.executable).with_name("slacktide")), "agent", "--restore-on-exit", *flagged(options)]
+
+    def device_plugin(self, resource: str, **zones: int) -> GuestProgram:
+        """Start a device plugin: by name of its devices the zone of each."""
+        devices = [f"{name}:{zone}" for name, zone in zones.items()]
+        command = [str(cluster_program("devices")), resource, *devices]
+        plugin = GuestProgram(self.guest, resource.replace("/", "-"), command)
+        plugin.start()
+        return plugin
 
     def start_kubelet(self) -> None:
         """Start it; return when the node is Ready by a heartbeat of this kubelet."""
