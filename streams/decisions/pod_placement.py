@@ -152,7 +152,8 @@ class Ranked(NamedTuple):
     balance_permille: int
     score_permille: int
     level: int
-    zoned: ZonedPod | None = None
+    zones: ZonesGiven | None = None
+    """Those that the pod would get there; None: its zones are not asked, or not known."""
 
     @property
     def name(self) -> str:
@@ -183,15 +184,8 @@ class Ranked(NamedTuple):
         return terms | self._numa_terms | {"score_permille": self.score_permille}
 
     @property
-    def zones(self) -> ZonesGiven | None:
-        """The NUMA zones that the pod would get there; None: zones are not asked, or not known."""
-        zones, pod = self.willing.node.zones, self.zoned
-        return None if zones is None or pod is None else zones_given(pod, zones, self.args.numa_strategy)
-
-    @property
     def _numa_terms(self) -> Terms:
-        given = self.zones
-        terms = {} if given is None else zones_terms(given)
+        terms = {} if self.zones is None else zones_terms(self.zones)
         if self.willing.numa_score is not None:
             terms |= {"numa_score": self.willing.numa_score, "numa_weight": self.args.numa_weight}
         return terms
@@ -227,14 +221,16 @@ class Choice:
         return tuple(map(self._ranked, among[:count]))
 
     def _ranked(self, index: int) -> Ranked:
+        willing, pod = self.willing[index], self.pod.zoned
+        zones = willing.node.zones
         return Ranked(
-            self.willing[index],
+            willing,
             self.most,
             self.args,
             self.balances[index],
             self.scores[index],
             self.levels[index],
-            self.pod.zoned,
+            None if zones is None or pod is None else zones_given(pod, zones, self.args.numa_strategy),
         )
 
 

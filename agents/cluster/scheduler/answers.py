@@ -223,7 +223,7 @@ def _placement(asked: SeenPod, choice: Choice, now_ms: int) -> PodPlacement:
                 score_permille=one.score_permille,
                 bound=one.bound,
                 terms=one.terms,
-                zones="" if (given := one.zones) is None else given_zones(given),
+                zones="" if one.zones is None else given_zones(one.zones),
             )
             for one in choice.best(NAMED)
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slacktide.streams.decisions.numa.one_zone import Lack
 from slacktide.streams.decisions.numa.placement import NodeZonesView, ZonedPod, zoned
 from slacktide.streams.decisions.numa.zones_given import ZonedRequest, ZonesGiven, zones_given, zones_terms
-from testbed.numa_nodes import GPU, init, pod
+from testbed.numa_nodes import GPU, as_read, init, pod
 from testbed.zone_views import asks, view, zone
 
 LEAST = "LeastNUMANodes"
@@ -47,7 +47,10 @@ def test_zones_that_are_given_lose_what_the_kubelet_pins_there() -> None:
     burstable = zoned(pod({"cpu": 3_000, GPU: 1}, qos="Burstable"))
     assert given_by(burstable, known).after == {0: {"cpu": 8_000, GPU: 1}}
     unpinned = view(zone(0, 8_000), policy="restricted", cpu_static=False)
-    assert given_by(asks(3_000, memory=9), unpinned).after == {0: {"cpu": 8_000, "memory": 64}}
+    as_logged = zoned(pod({as_read("cpu"): 3_000, "memory": 9}))
+    assert given_by(as_logged, unpinned).after == {0: {"cpu": 8_000, "memory": 64}}
+    unknown = view(zone(0, 8_000), policy="restricted", cpu_static=None, memory_static=None)
+    assert given_by(asks(3_000, memory=9), unknown).after == {0: {"cpu": 5_000, "memory": 55}}
 
 
 def test_a_pod_as_a_whole_is_charged_with_all_that_is_pinned_of_it() -> None:
