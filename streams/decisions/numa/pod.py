@@ -100,8 +100,8 @@ def exclusive_cpu_milli(pod: Pod) -> int:
 
 
 def _whole(one: Container) -> Container:
-    requests = {name: amount for name, amount in one.requests.items() if name != CPU or whole_cpus(amount)}
-    return replace(one, requests=requests)
+    cpu_milli = one.requests.get(CPU, 0)
+    return replace(one, requests={CPU: cpu_milli} if whole_cpus(cpu_milli) else {})
 
 
 def _container(one: Container) -> pod_resources.Container:
