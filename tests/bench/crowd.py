@@ -118,7 +118,7 @@ def _run(rig: Rig, nodes: int, seconds: float) -> Watched:
     bounded = (SAMPLE_COLUMNS, COMMAND, METRIC, ALLOCATABLE, SCORE)
     admin.set_up(kafka.bootstrap, bounded, admin.BOUNDED)
     admin.set_up(kafka.bootstrap, (SAMPLE_COLUMNS, COMMAND, METRIC), {**admin.BOUNDED, **admin.STAMPED_BY_LOG})
-    rig.say(f"fleet: {nodes} nodes, {WARM_UP_S + seconds:.0f} s")
+    rig.say(f"crowd: {nodes} nodes, {WARM_UP_S + seconds:.0f} s")
     with ExitStack() as stack:
         worker = stack.enter_context(loop.worker(rig, kafka.bootstrap, policy=log.USUAL_POLICY, more=loop.SELDOM))
         shares = [(share, GENERATORS) for share in range(GENERATORS)]
@@ -129,7 +129,7 @@ def _run(rig: Rig, nodes: int, seconds: float) -> Watched:
         log.wait_for_end(kafka.bootstrap, SAMPLE_COLUMNS, nodes, 60.0, worker, *fleets)
         wait(WARM_UP_S, worker, *fleets)
         watched = asyncio.run(_watch(rig, kafka.bootstrap, nodes, seconds, worker, fleets, psutil.Process(kafka.pid)))
-    rig.say(f"fleet: {_said(watched)}")
+    rig.say(f"crowd: {_said(watched)}")
     return watched
 
 
@@ -159,7 +159,7 @@ async def _watch(
                 process.check()
             if time.monotonic() - said_s > 60.0:
                 said_s = time.monotonic()
-                rig.say(f"fleet: {at_s:.0f} s, lag {sent - answered}")
+                rig.say(f"crowd: {at_s:.0f} s, lag {sent - answered}")
             await asyncio.sleep(1.0)
     took_s = time.monotonic() - begin_s
     for task in reading:

@@ -40,6 +40,7 @@ from bench.frontier import measure as frontier
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
+from bench.utilization import measure as utilization
 
 PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "latency": latency.measure,
@@ -62,12 +63,13 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "advise": advise.measure,
     "takeover": takeover.measure,
     "console": console.measure,
-    "fleet": crowd.measure,
+    "crowd": crowd.measure,
+    "fleet": utilization.measure,
     "agents": agents.measure,
     "cluster": thousand.measure,
     "frontier": frontier.measure,
 }
-ASKED_FOR = ("advise", "fleet", "agents", "cluster", "frontier")
+ASKED_FOR = ("advise", "crowd", "fleet", "agents", "cluster", "frontier")
 """Parts that take longer than all others."""
 
 
@@ -110,10 +112,15 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers as JSON, too")
     parser.add_argument("--virtual", action="store_true", help="virtual nodes, also where real ones can be had")
     parser.add_argument("--brief", action="store_true", help="peers and fleets small: shows only that they work")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long `fleet` or `frontier` runs (10)")
-    parser.add_argument("--nodes", type=int, default=0, help="how many `cluster` has (1000), agents of `agents` (2000)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long `crowd` or `frontier` runs (10)")
+    parser.add_argument("--nodes", type=int, default=0, help="of `cluster`, `fleet` (1000), agents of `agents` (2000)")
     parser.add_argument("--each", type=float, default=1.0, metavar="SECONDS", help="how often its nodes report (1)")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="`frontier` goes on with this file of its phases")
+    parser.add_argument(
+        "--records",
+        type=Path,
+        metavar="FILE",
+        help="phases: `frontier` goes on with them, `fleet` fits a model to them",
+    )
     return parser.parse_args()
 
 
