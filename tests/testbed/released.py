@@ -1,8 +1,11 @@
-"""A released version as users had it: its wheel, built from its commit, in an environment of its own."""
+"""A released version as users had it: its wheel, built from what its commit had, in an environment of its own.
+
+A version's packages are kept beside this file, so that a clone without history has them:
+``git archive COMMIT agents deploy schemas streams pyproject.toml README.md LICENSE | xz -9``.
+"""
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -10,26 +13,15 @@ import sysconfig
 import tarfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-COMMITS = {"0.1.0": "01e31310822cb69f1586f94fd37160df7c1a7f00"}
+KEPT = Path(__file__).with_name("released")
 LAST = "0.1.0"
 """The version from which users upgrade to this one."""
-PACKAGED = ("agents", "deploy", "schemas", "streams", "pyproject.toml", "README.md", "LICENSE")
 UV = str(Path(sys.executable).with_name("uv"))
 
 
 def tree(version: str, folder: Path) -> Path:
-    """Unpack what that version was built from, into a folder of its name.
-
-    Raises:
-        AssertionError: its commit is not in this clone.
-
-    """
-    found = subprocess.run(
-        ["git", "archive", "--format=tar", COMMITS[version], *PACKAGED], cwd=ROOT, capture_output=True, check=False
-    )
-    assert found.returncode == 0, f"{found.stderr.decode()}Version {version} is missing: run git fetch --unshallow"
-    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
+    """Unpack what that version was built from, into a folder of its name."""
+    with tarfile.open(KEPT / f"{version}.tar.xz") as archive:
         archive.extractall(folder / version, filter="data")
     return folder / version
 
