@@ -60,8 +60,6 @@ class ConsoleSettings(process.LogSettings):
 def command(settings: ConsoleSettings) -> None:
     """Serve the console until stopped: nodes, pods, records and policy, live or at a moment of the last week.
 
-    Jobs and the queue are shown live only.
-
     It follows the topics, keeps a history in one file of bounded size, and only reads from Kafka. With a token, a
     browser asks for a user name, which may be any, and a password, which is the token.
     """

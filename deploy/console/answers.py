@@ -5,7 +5,7 @@ Times are UTC epoch milliseconds, figures have their unit at the end of their na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
 from slacktide.deploy.console.jobs import detailed, job_of, listed
 from slacktide.deploy.console.policy_groups import policy_groups
+from slacktide.deploy.console.standing import credit_text, standing
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import JOB_STATUS
 from slacktide.streams.records import Record
@@ -61,6 +62,8 @@ class Question:
     at_ms: int
     """The moment that it shows."""
     given: Mapping[str, str]
+    records: Sequence[Record] = ()
+    """Of ``History.elsewhere`` for the node that is meant."""
 
     def named(self, name: str) -> str:
         """Give what must be there.
@@ -93,7 +96,8 @@ def _cluster(history: History, question: Question) -> dict[str, Any]:
     return {
         "columns": {name: [_limit(getattr(row, name)) for row in rows] for name in ROW},
         "sums": {name: _sum(getattr(row, name) for row in rows) for name in SUMS},
-        "problems": history.problems_at(question.at_ms),
+        "standing": standing(history, question.at_ms, rows),
+        "problems": history.problems_at(question.at_ms, rows),
         "gaps": history.bounds().gaps,
     }
 
@@ -118,8 +122,8 @@ def _node(history: History, question: Question) -> dict[str, Any]:
         series = history.node_series(name, at_ms - span_ms, at_ms, POINTS)
     except KeyError as exc:
         raise NotKeptError(f"the history has no node {name}") from exc
-    row = next((one for one in history.cluster_at(at_ms) if one.node == name), None)
-    decision = history.decision_at(name, end_of_second(at_ms))
+    row = history.row_at(name, at_ms)
+    decision = history.decision_at(name, end_of_second(at_ms), question.records)
     return {
         "row": None if row is None else {name: _limit(getattr(row, name)) for name in NodeRow.__slots__},
         "unlimited": row is not None and row.limit_cpu_milli == UNLIMITED,
@@ -182,7 +186,7 @@ def trace_of(record: Record) -> str:
 
 
 def _explain(history: History, question: Question) -> dict[str, Any]:
-    lines = explained(history, question.at_ms, question.given)
+    lines = explained(history, question.at_ms, question.given, question.records)
     if lines is None:
         raise NotKeptError("the history keeps no arithmetic of that moment")
     return {"lines": lines}
@@ -199,7 +203,8 @@ def _pod(history: History, question: Question) -> dict[str, Any]:
     )
     return {
         "events": [
-            {name: getattr(one, name) for name in ("at_ms", "kind", "node", "text", "uid")} | {"place": str(one.place)}
+            {name: getattr(one, name) for name in ("at_ms", "kind", "node", "text", "uid")}
+            | {"place": str(one.place), "credit": credit_text(history, one)}
             for one in events
         ],
         "others": others[:COMPARED_MAX],
@@ -270,15 +275,13 @@ def _sold(decision: Decision) -> Mapping[str, int | None]:
 
 
 def _jobs(history: History, question: Question) -> dict[str, Any]:
-    if question.given.get("at"):
-        return {"kept": False}
     name, at_ms = question.given.get("job", ""), question.at_ms
     if not name:
-        return {"kept": True, **listed(history, at_ms, question.given.get("filter", ""))}
+        return listed(history, at_ms, question.given.get("filter", ""))
     job = job_of(history, name, at_ms)
     if job is None:
-        raise NotKeptError(f"no status of a Job {name} has been read from {JOB_STATUS.name}")
-    return {"kept": True, **detailed(job)}
+        raise NotKeptError(f"no status of a Job {name} of that moment has been read from {JOB_STATUS.name}")
+    return detailed(job)
 
 
 _ANSWERS: Mapping[str, Callable[[History, Question], dict[str, Any]]] = {

@@ -9,8 +9,10 @@ from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NodeRow, PodEvent
 from slacktide.deploy.console.jobs import job_lines, job_of
+from slacktide.deploy.console.standing import STANDING, credit_text, standing_lines
 from slacktide.streams.explain.node import NodeExplanation
 from slacktide.streams.explain.selling import amount
+from slacktide.streams.records import Record
 
 LIFE_MS = 24 * 3_600_000
 _SOURCES = {
@@ -26,34 +28,43 @@ def end_of_second(at_ms: int) -> int:
     return at_ms // 1_000 * 1_000 + 999
 
 
-def explained(history: History, at_ms: int, given: Mapping[str, str]) -> list[str] | None:
+def explained(
+    history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record] = ()
+) -> list[str] | None:
     """Explain one number, a line each; None: nothing is kept of it.
 
     Args:
         history: where the records are kept.
         at_ms: the moment that is shown.
         given: ``node``, ``pod`` or ``job``, or none for a sum over all nodes; ``figure``: the number's name.
+        others: records of the node that the history does not keep.
 
     """
     figure = given.get("figure", "")
     if pod := given.get("pod"):
-        return [line for one in history.pod_events(pod, at_ms - LIFE_MS, at_ms) for line in _event(one)] or None
+        return [
+            line for one in history.pod_events(pod, at_ms - LIFE_MS, at_ms) for line in _event(history, one)
+        ] or None
     if name := given.get("job"):
         job = job_of(history, name, at_ms)
         return None if job is None else list(job_lines(job, figure))
     if node := given.get("node"):
-        decision = history.decision_at(node, end_of_second(at_ms))
-        row = next((one for one in history.cluster_at(at_ms) if one.node == node), None)
+        decision = history.decision_at(node, end_of_second(at_ms), others)
+        row = history.row_at(node, at_ms)
         if decision is None:
             return None
         shown = [] if row is None else [*_of_row(row, figure), *_kept(row, figure, decision.explanation), ""]
         return [*shown, *node_text(decision.explanation).split("\n")]
+    if figure in STANDING:
+        return list(standing_lines(history, at_ms, figure))
     return list(_sum(history.cluster_at(at_ms), figure)) or None
 
 
-def _event(one: PodEvent) -> Iterator[str]:
+def _event(history: History, one: PodEvent) -> Iterator[str]:
     yield f"{instant(one.at_ms)}  {one.kind} {one.namespace}/{one.name} on {one.node or 'no node'}"
     yield f"    {one.text}"
+    if credit := credit_text(history, one):
+        yield f"    {credit}"
     yield f"    of: {one.place}"
 
 
@@ -66,9 +77,10 @@ def _of_row(row: NodeRow, figure: str) -> Iterator[str]:
 
 
 def _kept(row: NodeRow, figure: str, explanation: NodeExplanation) -> Iterator[str]:
-    """Of many nodes not each record is kept: then what is explained is older, and says so."""
+    """Where a record is neither kept nor in Kafka any more, what is explained is older, and its time is shown."""
     if _place(row, figure) not in {str(step.place) for step in explanation.steps}:
-        yield f"the history keeps no arithmetic of that record; what follows is of {instant(explanation.asked_ms)}"
+        then = instant(explanation.asked_ms)
+        yield f"neither the history nor Kafka has that record any more; what follows is of {then}"
 
 
 def _place(row: NodeRow, figure: str) -> str:

@@ -1,52 +1,64 @@
-"""Jobs and the queue as the topics stand now. The history keeps neither, so at an earlier moment there is nothing."""
+"""Jobs and the queue at a moment, as the history has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, get_args
+from functools import lru_cache
+from typing import Any
 
 from slacktide.deploy.cli.explain.job_text import job_text
 from slacktide.deploy.cli.queue.standing import rows, standing
 from slacktide.deploy.cli.text import instant
+from slacktide.deploy.console.history.job_row import JobRow, job_row
+from slacktide.deploy.console.history.latest import Held
 from slacktide.deploy.console.history.queries import History
 from slacktide.schemas.errors import CaseError
-from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import Phase, QueueState
 from slacktide.schemas.queue_objects import QueueObject, WorkloadObject
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from slacktide.streams.explain.evidence import Logged, Severity, logged, place_of
-from slacktide.streams.explain.job import JobExplanation, condition, explain_job, statuses
+from slacktide.streams.explain.evidence import Logged, logged, place_of
+from slacktide.streams.explain.job import JobExplanation, explain_job, statuses
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record
 
 SHOWN_MAX = 200
 """Of Jobs, and of workloads: the rest is counted, and the filter finds it."""
-_WORST_FIRST = tuple(reversed(get_args(Severity)))
 _PHASES: tuple[Phase, ...] = ("evicting", "pending", "reserved", "finished")
-_FIGURES = ("active", "succeeded", "failed", "evictions")
+_SHOWN = ("job", "condition", "severity", "of", "active", "succeeded", "failed", "evictions", "lost_core_s", "place")
 
 
 def listed(history: History, at_ms: int, text: str) -> dict[str, Any]:
     """All Jobs and the queue; ``text``: what names of Jobs and workloads must contain."""
-    named: dict[tuple[str, str], list[Logged[JobStatus]]] = {}
-    for status in statuses(history.latest(JOB_STATUS)):
-        named.setdefault((status.body.namespace, status.body.name), []).append(status)
-    jobs = [job for name, mine in named.items() if (job := explain_job(mine, *name, at_ms)) is not None]
-    shown = sorted((row for one in jobs if text in (row := _row(one))["job"]), key=_by_trouble)
-    return {"jobs": shown[:SHOWN_MAX], "jobs_count": len(shown), **_queue(history, text)}
+    shown = sorted((one for _, one in _named(history, at_ms, text)), key=lambda one: one.order)
+    jobs = {"jobs": [_row(one) for one in shown[:SHOWN_MAX]], "jobs_count": len(shown)}
+    standing_now = _stood(history.objects.held(at_ms, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))
+    workloads = [one for one in standing_now["workloads"] if text in one["name"]]
+    return jobs | standing_now | {"workloads": workloads[:SHOWN_MAX], "workloads_count": len(workloads)}
 
 
 def job_of(history: History, name: str, at_ms: int) -> JobExplanation | None:
-    """One Job by NAMESPACE/NAME; None: no status of it was read."""
+    """One Job by NAMESPACE/NAME; None: no status of it is known of that moment."""
     namespace, _, short = name.partition("/")
-    return explain_job(statuses(history.latest(JOB_STATUS)), namespace, short, at_ms)
+    for key, one in _named(history, at_ms, name):
+        if one.job == name and (record := history.objects.one(at_ms, JOB_STATUS, key)) is not None:
+            return explain_job(statuses([record]), namespace, short, at_ms)
+    return None
+
+
+def _named(history: History, at_ms: int, text: str) -> Iterable[tuple[bytes, JobRow]]:
+    """Jobs whose names contain a text, each name's newest."""
+    found: dict[str, tuple[bytes, JobRow]] = {}
+    for key, one in history.objects.jobs(at_ms).items():
+        if text in one.job and (one.job not in found or found[one.job][1].newness <= one.newness):
+            found[one.job] = key, one
+    return found.values()
 
 
 def detailed(job: JobExplanation) -> dict[str, Any]:
     """All of one Job, and its explanation as text."""
     status = job.status
     return {
-        "row": _row(job),
+        "row": _row(_row_of(job)),
         "findings": job.findings,
         "failures": status.failures,
         "evicted": status.evicted,
@@ -58,43 +70,28 @@ def detailed(job: JobExplanation) -> dict[str, Any]:
 
 def job_lines(job: JobExplanation, figure: str) -> Iterator[str]:
     """One figure of a Job explained, a line each."""
-    value = _row(job).get(figure)
+    value = _row(_row_of(job)).get(figure)
     if isinstance(value, int):
         yield f"{figure} {value:,} at {instant(job.place.logged_ms)}, of {job.place}"
-        yield "the history keeps no statuses of Jobs; this is the newest"
         yield ""
     yield from job_text(job).split("\n")
 
 
-def _row(job: JobExplanation) -> dict[str, Any]:
-    status = job.status
-    return {
-        "job": f"{job.namespace}/{job.name}",
-        "condition": condition(status),
-        "severity": min((one.severity for one in job.findings), key=_WORST_FIRST.index, default="ok"),
-        "of": None if status.spec is None else status.spec.completions,
-        "lost_core_s": round(status.lost_core_ms / 1_000),
-        "place": str(job.place),
-        **{name: getattr(status, name) for name in _FIGURES},
-    }
+def _row_of(job: JobExplanation) -> JobRow:
+    return job_row(Logged(body=job.status, place=job.place))
 
 
-def _by_trouble(row: dict[str, Any]) -> tuple[int, bool, str]:
-    """What runs comes before what has ended well."""
-    return _WORST_FIRST.index(row["severity"]), row["condition"] == "Complete", row["job"]
+def _row(one: JobRow) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in _SHOWN}
 
 
-def _queue(history: History, text: str) -> dict[str, Any]:
-    records = history.latest(QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE)
-    objects = objects_of(records)
-    workloads = sorted(_workloads(objects, records, text), key=lambda one: (_PHASES.index(one["phase"]), one["name"]))
+@lru_cache(maxsize=2)
+def _stood(held: Held) -> dict[str, Any]:
+    """The queue. What does not change is not computed again: it is the same object."""
+    objects = objects_of(held.records)
     queues, notes = _queues(objects)
-    return {
-        "queues": queues,
-        "notes": notes,
-        "workloads": workloads[:SHOWN_MAX],
-        "workloads_count": len(workloads),
-    }
+    workloads = sorted(_workloads(objects, held.records), key=lambda one: (_PHASES.index(one["phase"]), one["name"]))
+    return {"queues": queues, "notes": notes, "workloads": workloads}
 
 
 def _queues(objects: Sequence[QueueObject]) -> tuple[list[tuple[str | int, ...]], list[str]]:
@@ -106,7 +103,7 @@ def _queues(objects: Sequence[QueueObject]) -> tuple[list[tuple[str | int, ...]]
     return rows(found.queues, wide=False)[1], found.notes
 
 
-def _workloads(objects: Iterable[QueueObject], records: Iterable[Record], text: str) -> Iterator[dict[str, Any]]:
+def _workloads(objects: Iterable[QueueObject], records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Each where it stands; one without a state waits, and was not tried yet."""
     given = [one for one in objects if isinstance(one, WorkloadObject)]
     names = {one.metadata.uid: f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in given}
@@ -114,7 +111,7 @@ def _workloads(objects: Iterable[QueueObject], records: Iterable[Record], text: 
     places = {record.key: str(place_of(record)) for record in records if record.topic == QUEUE_WORKLOAD.name}
     for one in given:
         uid, state = one.metadata.uid, states.get(one.metadata.uid)
-        if text not in names[uid] or (state is not None and state.body.phase == "gone"):
+        if state is not None and state.body.phase == "gone":
             continue
         yield {
             "name": names[uid],

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
 
 from slacktide.deploy.console.answers import Question, answer
+from slacktide.deploy.console.arithmetic import end_of_second
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import Bounds
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+OF_NODE = frozenset({"node", "explain"})
+"""Questions whose answers explain a node by its records."""
 ANSWERS_MAX = 256
 """Answers that are kept between two ticks."""
 GZIP_BYTES_MIN = 1_400
@@ -102,12 +106,17 @@ class Live:
         if found is None or found.cancelled():
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
-            loop = asyncio.get_running_loop()
-            found = loop.run_in_executor(
-                self._thread, _answered, self._history, path, Question(at_ms=at_ms, given=given)
-            )
-            self._answers[key] = found
+            found = self._answers[key] = asyncio.ensure_future(self._answer(path, given, at_ms))
         return await asyncio.shield(found)
+
+    async def _answer(self, path: str, given: Mapping[str, str], at_ms: int) -> Packed:
+        history, turn = self._history, asyncio.get_running_loop().run_in_executor
+        records: Sequence[Record] = ()
+        if path in OF_NODE and (node := given.get("node")):
+            elsewhere = await turn(self._thread, history.elsewhere, node, end_of_second(at_ms))
+            records = await history.log.read(node, end_of_second(at_ms), elsewhere)
+        question = Question(at_ms=at_ms, given=given, records=records)
+        return await turn(self._thread, _answered, history, path, question)
 
 
 def _moment(text: str, newest_ms: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.console.history.follower import Follower
+from slacktide.deploy.console.history.log_records import LogRecords
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving
@@ -34,10 +35,10 @@ async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Ev
         StoreError: the history cannot be opened.
 
     """
-    store = Store(folder / FILE)
+    store, records = Store(folder / FILE), LogRecords(bootstrap)
     try:
         follower = Follower(bootstrap, store, SystemClock())
-        history = History(store.path, lambda: follower.recorder)
+        history = History(store.path, lambda: follower.recorder, records)
         async with serving(history, listen, health, lambda: follower.trouble) as url:
             log.info("serving the console", extra={"url": url})
             tasks = [asyncio.create_task(follower.run()), asyncio.create_task(stop.wait())]
@@ -48,4 +49,5 @@ async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Ev
             for task in ended:
                 task.result()  # the follower ends by an error alone
     finally:
+        await records.close()
         store.close()

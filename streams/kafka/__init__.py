@@ -37,6 +37,7 @@ from slacktide.streams.kafka.group import (
 from slacktide.streams.kafka.history import History
 from slacktide.streams.kafka.merged import Lost, Merged
 from slacktide.streams.kafka.node_reader import NodeReader, NodeRecords
+from slacktide.streams.kafka.picked import Picked
 from slacktide.streams.kafka.rendered import Rendered
 from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
 from slacktide.streams.kafka.span import Span, Spans
@@ -64,6 +65,7 @@ __all__ = [
     "NodeReader",
     "NodeRecords",
     "PartitionLag",
+    "Picked",
     "Place",
     "Placed",
     "Read",

@@ -71,6 +71,7 @@ class Merged(Reader):
     ) -> None:
         super().__init__(bootstrap, FETCH_WAIT_MS, client_id=client_id, partition_bytes_max=PARTITION_BYTES_MAX)
         self._whole, self._others, self._optional = tuple(whole), tuple(others), tuple(optional)
+        self._absent: frozenset[str] = frozenset()
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._silent = 0
 
@@ -92,6 +93,7 @@ class Merged(Reader):
         with trouble(f"cannot read from {self._bootstrap}"):
             there = await consumer.topics()
             optional = [topic for topic in self._optional if topic in there]
+            self._absent = frozenset(self._optional) - frozenset(optional)
             ranks = {
                 place: rank
                 for rank, topic in enumerate((*self._whole, *self._others, *optional))
@@ -111,6 +113,18 @@ class Merged(Reader):
             stand(consumer, starts)
         self._lanes, self._silent = {place: _Lane(rank) for place, rank in ranks.items()}, 0
         return lost
+
+    async def has_grown(self) -> bool:
+        """Whether an optional topic is there that was not at ``begin``.
+
+        Raises:
+            LogError: the log is away.
+
+        """
+        if not self._absent:
+            return False
+        with trouble(f"cannot read from {self._bootstrap}"):
+            return not self._absent.isdisjoint(await self._consumer.topics())
 
     async def read(self, now_ms: int) -> tuple[list[Record], int]:
         """What comes next, by time, and up to which time nothing is missing.

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import random
 import statistics
 import time
+import urllib.request
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 
 from bench.rig import Rig
 from bench.rows import Row, judged, told
+from slacktide.deploy.console.history.expiry import HORIZON_S
+from slacktide.deploy.console.history.file import block_key, transaction
+from slacktide.deploy.console.history.followed import TOPICS
 from slacktide.deploy.console.history.points import COUNTS, FINE, POINTS, STEPS_S, Block, empty, packed, rolled
-from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.recorder import TOPICS, Recorder
-from slacktide.deploy.console.history.store import HORIZON_S, Store, block_key
+from slacktide.deploy.console.history.store import Store
+from slacktide.deploy.console.run import FILE
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import Pod, revision_of
 from slacktide.schemas.sample import PodUse
 from slacktide.schemas.topics import OUTCOME, SAMPLE
-from slacktide.streams.records import Record
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out, Record
+from testbed.brokers import EmbeddedBroker, running
 from testbed.chains import Chain, outcome
+from testbed.console import console
 from testbed.samples import START_MS, keyframe, sample
 
 NODES, BRIEF_NODES = 1_000, 40
@@ -31,6 +41,7 @@ KINDS = 300
 """Blocks that differ; the others are these again."""
 MOMENTS = 60
 MOMENT_MS, MEMORY_MB = 300, 300
+FOLLOWED_S, SETTLED_S = 150, 20
 PODS = 30
 _PODS = [
     Pod(uid=f"0a1b2c3d-0000-4000-8000-{at:012d}", namespace="jobs" if at % 3 else "shop", name=f"pod-{at}",
@@ -50,11 +61,12 @@ _SELDOM = {"sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "requested
 
 
 def measure(rig: Rig) -> list[Row]:
-    """A generated file asked, then records followed."""
+    """A generated file asked over HTTP, then a broker followed by a console with a viewer."""
     nodes = BRIEF_NODES if rig.brief else NODES
-    path = rig.folder / "history.db"
+    path = rig.folder / "asked" / FILE
+    path.parent.mkdir()
     rows_s, sizes = _generate(rig, path, nodes)
-    return [*_asked(path, nodes), told("console: blocks written", f"{rows_s:,.0f} a second", n=nodes),
+    return [*_asked(path.parent, nodes), told("console: blocks written", f"{rows_s:,.0f} a second", n=nodes),
             told("console: size at 1 Hz", ", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in sizes.items()),
                  n=nodes), *_followed(rig, nodes)]  # fmt: skip
 
@@ -74,7 +86,7 @@ def _generate(rig: Rig, path: Path, nodes: int) -> tuple[float, dict[str, float]
         blobs, before = [packed(block) for block in kinds], path.stat().st_size
         for begin in range(end_s - HORIZON_S[step_s], end_s, step_s * POINTS):
             rows = ((block_key(begin, step_s, at + 1), *blobs[draw.randrange(len(blobs))]) for at in range(nodes))
-            with store._transaction():
+            with transaction(db):
                 db.executemany(f"INSERT INTO p{step_s} VALUES (?, ?, ?)", rows)
             count += nodes
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -105,53 +117,101 @@ def _block(draw: random.Random) -> Block:
     return block
 
 
-def _asked(path: Path, nodes: int) -> Iterator[Row]:
-    history, draw, took, cpu = History(path), random.Random(2), list[float](), list[float]()
-    bounds = history.bounds()
-    assert bounds.newest_ms is not None
+def _asked(folder: Path, nodes: int) -> Iterator[Row]:
+    """By a viewer over HTTP, as a browser asks: the answer is packed JSON."""
+    with console(folder, "127.0.0.1:1", store=folder) as url:
+        process = _process()
+        newest_ms = int(_get(f"{url}/api/cluster")["at_ms"])
+        yield from _moments(url, process, newest_ms, nodes)
+        for hours in (1, 24, 7 * 24):
+            took_ms, _, answer = _timed(
+                process, f"{url}/api/node?node=node-0007&span={hours * 3_600_000}&at={newest_ms}"
+            )
+            points = len(answer["series"]["t_ms"])
+            yield told(f"console: one node over {hours} h", f"{took_ms:.0f} ms for {points} points", n=1)
+
+
+def _moments(url: str, process: psutil.Process, newest_ms: int, nodes: int) -> Iterator[Row]:
+    draw, took, cpu = random.Random(2), list[float](), list[float]()
     for _ in range(MOMENTS):
-        at_ms = draw.randrange(bounds.newest_ms - HORIZON_S[60] * 1_000 + 3_600_000, bounds.newest_ms)
-        began_s, cpu_s = time.monotonic(), time.process_time()
-        rows = history.cluster_at(at_ms)
-        took.append(1e3 * (time.monotonic() - began_s))
-        cpu.append(1e3 * (time.process_time() - cpu_s))
-        assert len(rows) == nodes
-    text = f"p50 {statistics.median(took):.0f} ms, at most {max(took):.0f} ms; CPU at most {max(cpu):.0f} ms"
-    yield judged("console: all nodes at any moment of 7 days", f"<= {MOMENT_MS} ms", text, n=MOMENTS,
+        at_ms = draw.randrange(newest_ms - HORIZON_S[60] * 1_000 + 3_600_000, newest_ms)
+        took_ms, cpu_ms, answer = _timed(process, f"{url}/api/cluster?at={at_ms}")
+        took.append(took_ms)
+        cpu.append(cpu_ms)
+        assert len(answer["columns"]["node"]) == nodes
+    text = (
+        f"p50 {statistics.median(took):.0f} ms, at most {max(took):.0f} ms; "
+        f"CPU of the console {statistics.mean(cpu):.0f} ms on average"
+    )
+    yield judged("console: all nodes at any moment of 7 days, over HTTP", f"<= {MOMENT_MS} ms", text, n=MOMENTS,
                  met=max(took) <= MOMENT_MS, max_ms=max(took))  # fmt: skip
-    for hours in (1, 24, 7 * 24):
-        began_s = time.monotonic()
-        series = history.node_series("node-0007", bounds.newest_ms - hours * 3_600_000, bounds.newest_ms, 600)
-        spent_ms = 1e3 * (time.monotonic() - began_s)
-        yield told(f"console: one node over {hours} h", f"{spent_ms:.0f} ms for {len(series.at_ms)} points", n=1)
+
+
+def _timed(process: psutil.Process, url: str) -> tuple[float, float, Any]:
+    """Milliseconds by the clock until the answer is there, of the console's CPU, and the answer."""
+    before, began_s = process.cpu_times(), time.monotonic()
+    answer = _get(url)
+    took_ms, after = 1e3 * (time.monotonic() - began_s), process.cpu_times()
+    return took_ms, 1e3 * (after.user + after.system - before.user - before.system), answer
+
+
+def _process() -> psutil.Process:
+    """The console's, which this one started."""
+    return next(one for one in psutil.Process().children() if "console" in one.cmdline())
+
+
+def _get(url: str) -> Any:
+    asked = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        body = answer.read()
+    return msgspec.json.decode(gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body)
 
 
 def _followed(rig: Rig, nodes: int) -> Iterator[Row]:
-    """Two minutes of samples, answers and outcomes of all nodes through recorder and store, in this process."""
-    rig.say(f"console: following {nodes} nodes")
-    store = Store(rig.folder / "followed.db")
-    recorder, chain = Recorder(START_MS // 1_000, first=True), Chain(pods=_PODS)
+    """Samples and outcomes of all nodes, one a second, over a broker: the whole process, with a viewer."""
+    rig.say(f"console: following {nodes} nodes for {FOLLOWED_S} s")
+    (rig.folder / "followed").mkdir()
+    with running(EmbeddedBroker) as broker:
+        broker.apply_topics()
+        with console(rig.folder / "followed", broker.bootstrap) as url:
+            process = _process()
+            sizes, core_pct = asyncio.run(_put(broker.cluster, process, url, nodes))
+    yield told("console: one core while following at 1 Hz, all of the process, a viewer", f"{core_pct:.0f}%", n=nodes,
+               core_pct=core_pct)  # fmt: skip
+    size_mb = max(sizes) / 1e6
+    yield judged("console: memory of the process while it follows", f"<= {MEMORY_MB} MB", f"{size_mb:.0f} MB", n=nodes,
+                 met=size_mb <= MEMORY_MB)  # fmt: skip
+
+
+async def _put(cluster: Cluster, process: psutil.Process, url: str, nodes: int) -> tuple[list[int], float]:
+    """A second of records each second, and a question; the console's sizes, and its share of a core."""
+    chain, mine = Chain(pods=_PODS), list[Record]()
     for seq in range(1, 30):
         chain.take(seq, pod_use=_USE)
-    mine = [one for one in chain.records if one.topic in FOLLOWED]
-    for number in range(nodes):  # what holds of each node is that of one
-        for one in mine:
-            recorder.take(_renamed(one, number) if one.key == b"node-1" else one, known=True)
-    took_s = 0.0
-    for seq in range(30, 150):
-        records = list(_second(nodes, seq))
-        began_s = time.process_time()
-        for one in records:
-            recorder.take(one)
-        while recorder.minutes:
-            store.add(recorder.minutes.pop(0))
-        took_s += time.process_time() - began_s
-    size_mb = psutil.Process().memory_info().rss / 1e6
-    store.close()
-    share = 100 * took_s / 120
-    yield told("console: one core while following at 1 Hz, without the client", f"{share:.0f}%", n=nodes,
-               core_pct=share)  # fmt: skip
-    yield judged("console: memory", f"<= {MEMORY_MB} MB", f"{size_mb:.0f} MB", n=nodes, met=size_mb <= MEMORY_MB)
+    newest = {(one.topic, one.key): one for one in chain.records if one.topic in FOLLOWED and one.topic != SAMPLE.name}
+    for number in range(nodes):
+        mine += [_renamed(one, number) for one in newest.values() if one.key == b"node-1"]
+    mine += [one for one in newest.values() if one.key != b"node-1"]
+    sender, sizes = Sender(cluster, client_id="bench", acks="1", timeout_s=30), list[int]()
+    await sender.connect(sorted({SAMPLE.name, OUTCOME.name, *(one.topic for one in mine)}))
+    await _send(sender, mine)
+    spent_s, settled_s, began_s = 0.0, 0.0, time.monotonic()
+    for second in range(FOLLOWED_S):
+        await _send(sender, list(_second(nodes, 30 + second)))
+        if second == SETTLED_S:
+            spent_s, settled_s = sum(process.cpu_times()[:2]), time.monotonic()
+        if second >= SETTLED_S:
+            answer = await asyncio.to_thread(_get, f"{url}/api/cluster")
+            assert len(answer["columns"]["node"]) == nodes
+        sizes.append(process.memory_info().rss)
+        await asyncio.sleep(max(0.0, began_s + second + 1 - time.monotonic()))
+    spent_s = sum(process.cpu_times()[:2]) - spent_s
+    await sender.close()
+    return sizes, 100 * spent_s / (time.monotonic() - settled_s)
+
+
+async def _send(sender: Sender, records: Sequence[Record]) -> None:
+    await sender.send([Out(topic=one.topic, key=one.key, value=one.value) for one in records])
 
 
 def _renamed(record: Record, number: int) -> Record:

@@ -120,6 +120,9 @@ def test_a_sum_opens_its_parts(browser: Browser, live: Shown) -> None:
         text = page.locator("dialog h2").inner_text().partition(" = ")[2]
         expect(page.locator("dialog pre")).to_contain_text(f"= used_cpu_milli {text}")
         expect(page.locator("dialog pre")).to_contain_text(f"+ {NODE}")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="1", exact=True).and_(page.locator("[data-key$=letters_hour]")).click()
+        expect(page.locator("dialog pre")).to_contain_text("letters_hour 1: dead letters from")
 
 
 def test_all_of_it_goes_by_keys(browser: Browser, recorded: Shown) -> None:
@@ -226,7 +229,7 @@ def test_a_dead_letter_is_shown_with_its_reason(browser: Browser, live: Shown) -
 
 
 def test_jobs_and_queue_are_there_by_keys_and_a_job_opens_with_its_explanation(browser: Browser, live: Shown) -> None:
-    """Those in trouble first; a hostile name is text; an earlier moment says that it is not kept."""
+    """Those in trouble first; a hostile name is text; an earlier moment shows the Job as it stood."""
     with page_of(browser, live.url) as page:
         opened(page, "cluster")
         page.keyboard.press("6")
@@ -248,10 +251,9 @@ def test_jobs_and_queue_are_there_by_keys_and_a_job_opens_with_its_explanation(b
         page.locator(".figures .number").last.click()
         expect(page.locator("dialog mark").first).to_contain_text("lost_core_s 60 at")
         page.keyboard.press("Escape")
-        page.locator("#slider").press("Shift+ArrowLeft")
-        expect(page.get_by_role("note")).to_contain_text("does not keep Jobs and queues")
-        page.keyboard.press("l")
-        expect(page.locator("main pre")).to_be_visible()
+        page.locator("#slider").press("ArrowLeft")
+        page.wait_for_url("**at=*")
+        expect(page.locator("main pre")).to_contain_text("job jobs/etl, NonIndexed, running")
 
 
 def test_a_trace_goes_from_sample_to_outcome(browser: Browser, live: Shown) -> None:

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,12 @@ from aiokafka import AIOKafkaProducer
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.explain.node_text import node_text
+from slacktide.deploy.console.history.followed import FACTS, TOPICS
 from slacktide.deploy.console.history.follower import Follower
+from slacktide.deploy.console.history.log_records import LogRecords
+from slacktide.deploy.console.history.minute import Minute
 from slacktide.deploy.console.history.points import POINTS
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.recorder import FACTS, TOPICS, Minute
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.history.view import UNLIMITED, Decision, NodeRow
 from slacktide.schemas.topics import NODE_PARTITIONS, OUTCOME
@@ -40,6 +42,7 @@ RUN = """
 import asyncio, sys
 from pathlib import Path
 from slacktide.agents.clock import SystemClock
+from slacktide.deploy.console.history.followed import FACTS, TOPICS
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.store import Store
 from slacktide.schemas.connection import Cluster
@@ -49,19 +52,21 @@ asyncio.run(Follower(Cluster(sys.argv[1]), Store(Path(sys.argv[2])), SystemClock
 
 @dataclass
 class Recorded:
-    """A stack's log, what the console showed of it second by second, and decisions at some moments."""
+    """A stack's log, what the console showed of it second by second, and its decisions."""
 
     log: Sequence[Record]
     rows: Sequence[NodeRow]
-    decisions: Sequence[Decision]
+    decisions: Mapping[int, Decision]
+    """By second. The history keeps hardly a record: most are read from Kafka again."""
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Latency-sensitive load comes and goes, and best-effort pods are cut and raised."""
     folder = tmp_path_factory.mktemp("recorded")
-    with one_machine(folder) as (node, up):
+    with pytest.MonkeyPatch.context() as patch, one_machine(folder) as (node, up):
         assert up.bootstrap
+        patch.setattr("slacktide.deploy.console.history.recorder.KEEP_MS_MIN", 3_600_000)
         return asyncio.run(_recorded(folder / "history.db", node, up))
 
 
@@ -73,20 +78,26 @@ async def _recorded(path: Path, node: VirtualNode, up: Up) -> Recorded:
             counts = await partition_counts(up.cluster, list(counts))
     follower = Follower(up.cluster, Store(path), SystemClock())
     following = asyncio.create_task(follower.run())
-    history = History(path, lambda: follower.recorder)
+    history = History(path, lambda: follower.recorder, LogRecords(up.cluster))
     for second in range(RECORDED_S):
         node.service.demand_milli = 6_000 if 6 <= second < 11 else 500
         await asyncio.sleep(1)
     bounds = history.bounds()
     assert bounds.newest_ms is not None
     shown = [row for at in range(RECORDED_S) for row in history.cluster_at(bounds.newest_ms - 1_000 * at)]
-    made = [history.decision_at(NODE, bounds.newest_ms - 1_000 * at) for at in range(0, RECORDED_S - 4, 3)]
+    made = {row.at_ms: await _decision(history, row.at_ms + 999) for row in shown}
+    await history.log.close()
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following
     async with Tail(up.cluster, 100) as tail:
         read = await tail.read({(topic, number): WHOLE for topic, count in counts.items() for number in range(count)})
-    return Recorded(log=read.records, rows=shown, decisions=[one for one in made if one is not None])
+    return Recorded(log=read.records, rows=shown, decisions={at: one for at, one in made.items() if one})
+
+
+async def _decision(history: History, at_ms: int) -> Decision | None:
+    others = await history.log.read(NODE, at_ms, history.elsewhere(NODE, at_ms))
+    return history.decision_at(NODE, at_ms, others)
 
 
 def explained(log: Sequence[Record], place: tuple[str, int, int]) -> tuple[NodeExplanation, str]:
@@ -115,6 +126,12 @@ def test_a_thousand_numbers_are_those_that_explain_has_for_the_same_offset(recor
         assert value == _expected(name, told, step.record), (row.at_ms, name, place)
         if name in _SAID:
             assert _SAID[name].format(amount(value, name)) in text
+        decision = recorded.decisions[row.at_ms].explanation
+        opened = next(
+            one for one in decision.steps if (one.place.topic, one.place.partition, one.place.offset) == place
+        )
+        assert opened.record == step.record
+        assert decision.figures == told.figures or kind != "allocatable"
 
 
 _READ = {
@@ -146,7 +163,8 @@ def _expected(name: str, told: NodeExplanation, record) -> int | None:
 
 
 def test_a_kept_decision_reads_as_explain_does(recorded: Recorded) -> None:
-    sold = [one for one in recorded.decisions if one.explanation.figures]  # the first are of before any was
+    decisions = list(recorded.decisions.values())[::3]
+    sold = [one for one in decisions if one.explanation.figures]  # the first are of before any was
     assert len(sold) >= 3
     for decision in sold:
         steps = {step.name: step for step in decision.explanation.steps}
@@ -211,3 +229,24 @@ async def _put(bootstrap: str, later_ms: int) -> int:
             await producer.send(one.topic, one.value, one.key, number, one.timestamp_ms + later_ms)
     await producer.stop()
     return sum(b'"answer":"set"' in (one.value or b"") for one in chain.records)
+
+
+async def test_records_of_a_log_that_was_made_anew_are_not_taken_for_those_of_before(tmp_path: Path) -> None:
+    """Nor is anything waited for that is no longer there, or while Kafka is away."""
+    with running(EmbeddedBroker) as broker:
+        broker.apply_topics()
+        number = partition_of("node-1", NODE_PARTITIONS)
+        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
+        await producer.start()
+        for key in (b"node-1", b"other"):
+            await producer.send_and_wait(OUTCOME.name, b"{}", key, number)
+        await producer.stop()
+        log, place, now_ms = LogRecords(broker.cluster), Place(OUTCOME.name, number), SystemClock().wall_ms()
+        [found] = await log.read("node-1", now_ms + 5_000, {place: 0})
+        assert (found.key, found.offset) == (b"node-1", 0)
+        assert not await log.read("node-1", now_ms + 5_000, {place: 1})
+        assert not await log.read("node-1", now_ms - 60_000, {place: 0})
+        assert not await log.read("node-1", now_ms + 5_000, {place: 99})
+        assert [one.offset for one in await log.read("node-1", now_ms + 5_000, {place: 0})] == [0]
+    assert not await log.read("node-1", now_ms + 5_000, {place: 0})
+    await log.close()

@@ -18,10 +18,9 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from slacktide.agents.clock import SystemClock
+from slacktide.deploy.console.history.followed import OBJECTS, TOPICS
 from slacktide.deploy.console.history.follower import Follower
-from slacktide.deploy.console.history.latest import LATEST
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.recorder import TOPICS
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving
 from slacktide.schemas.connection import Cluster
@@ -201,15 +200,21 @@ async def test_jobs_and_queue_are_shown_as_their_topics_stand(tmp_path: Path) ->
             assert [one["job"] for one in found["jobs"]] == ["jobs/etl", f"jobs/{HTML}"]
 
 
-async def test_a_cluster_without_the_topics_of_jobs_and_queue_is_followed(tmp_path: Path) -> None:
+async def test_topics_of_jobs_and_queue_are_followed_once_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slacktide.deploy.console.history.follower.LOOK_MS", 500)
     with running(EmbeddedBroker) as broker:
         admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
         await admin.start()
-        old = [NewTopic(topic.name, 1, 1) for topic in TOPICS if topic not in LATEST]
+        old = [NewTopic(topic.name, 1, 1) for topic in TOPICS if topic not in OBJECTS]
         await admin.create_topics(old)
         await admin.close()
         async with followed(tmp_path, broker.bootstrap) as session:
-            assert not (await shown(session, lambda one: one["kept"]))["jobs"]
+            assert not (await shown(session, lambda one: True))["jobs"]
+            broker.apply_topics()
+            await put(broker.bootstrap, await jobs_and_queue())
+            await shown(session, lambda one: len(one["jobs"]) == 3 and len(one["workloads"]) == 3)
 
 
 @asynccontextmanager

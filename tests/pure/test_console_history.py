@@ -14,18 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slacktide.deploy.console.history.file import PAGE_BYTES, StoreError
+from slacktide.deploy.console.history.followed import OBJECTS, STATE, TOPICS
 from slacktide.deploy.console.history.follower import Follower
+from slacktide.deploy.console.history.kept import unpack_kept
+from slacktide.deploy.console.history.minute import Minute
 from slacktide.deploy.console.history.points import AT, POINTS, empty
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.recorder import STATE, TOPICS, Minute
-from slacktide.deploy.console.history.store import PAGE_BYTES, SIZE_BYTES_MIN, Store, StoreError, unpack_kept
+from slacktide.deploy.console.history.store import SIZE_BYTES_MIN, Store
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.credit import EvictionCredit
+from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.outcome import Spent
-from slacktide.schemas.topics import METRIC, OUTCOME
+from slacktide.schemas.topics import CREDIT, JOB_STATUS, METRIC, OUTCOME
 from slacktide.streams.kafka import Lost
 from slacktide.streams.records import Place, Record
 from testbed.chains import Chain, evicted, outcome
-from testbed.samples import START_MS
+from testbed.samples import BOOT, START_MS
 
 MINUTES = 6
 BEGIN_S = START_MS // 60_000 * 60
@@ -57,7 +62,7 @@ class Listed:
         ]  # fmt: skip
 
     def since(self, cursors: Mapping[Place, int]) -> Iterable[Record]:
-        compacted = {topic.name for topic in STATE}
+        compacted = {topic.name for topic in (*STATE, *OBJECTS)}
         for record in self.records:
             if record.topic in compacted or record.offset >= max(self.begin, cursors.get(record.place, 0)):
                 yield record
@@ -65,13 +70,18 @@ class Listed:
 
 @cache
 def recorded() -> tuple[Record, ...]:
-    """Six minutes of a node's real answers and figures, with outcomes and an eviction; by time."""
+    """Six minutes of a node's real answers and figures, with outcomes, an eviction, a Job and credits; by time."""
     chain = Chain()
     for seq in range(1, 60 * MINUTES):
         chain.take(seq)
         chain.put(outcome(seq, result="unchanged" if seq % 3 else "applied"), OUTCOME, at_ms=START_MS + seq * 1_000 + 9)
         if seq == 150:
             chain.put(evicted(seq, spent=Spent(evictions=1)), OUTCOME, at_ms=START_MS + seq * 1_000 + 9)
+        if seq % 25 == 0:
+            status = JobStatus(uid="u", namespace="jobs", name="etl", folded_to=seq, observed_ms=0, active=seq)
+            lease = EvictionCredit(node=NODE, boot_id=BOOT, epoch=1, number=seq, granted=seq // 50, ttl_ms=9)
+            chain.put(status, JOB_STATUS, key="u", at_ms=START_MS + seq * 1_000)
+            chain.put(lease, CREDIT, at_ms=START_MS + seq * 1_000)
     read_by_it = {topic.name for topic in TOPICS}
     read = [one for one in chain.records if one.topic in read_by_it]
     return tuple(sorted(read, key=lambda one: one.timestamp_ms))
@@ -117,7 +127,11 @@ def content(path: Path) -> dict[str, list[tuple]]:
         asked = "SELECT topic, partition, offset, at_ms, node, record FROM entry ORDER BY 1, 2, 3"
         kept = [unpack_kept(blob).records for (blob,) in db.execute("SELECT records FROM kept")]
         records = sorted({(one.topic, one.offset, one.value) for some in kept for one in some})
-        return found | {"entry": db.execute(asked).fetchall(), "kept": records}
+        versions = db.execute(
+            "SELECT topic, key, at_ms, until_ms, row, record FROM object JOIN version ON object = id ORDER BY 1, 2, 3"
+        ).fetchall()
+        assert len(versions) > 10
+        return found | {"entry": db.execute(asked).fetchall(), "kept": records, "version": versions}
     finally:
         db.close()
 

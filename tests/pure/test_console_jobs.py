@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.explain.job_text import job_text
 from slacktide.deploy.cli.queue.standing import rows, standing
 from slacktide.deploy.console.answers import NotKeptError, Question, answer
-from slacktide.deploy.console.history.latest import LATEST, Latest
+from slacktide.deploy.console.history.followed import OBJECTS
+from slacktide.deploy.console.history.latest import Latest
+from slacktide.deploy.console.history.minute import Minute, Version
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.store import Store
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_STATE
 from slacktide.streams.explain.job import explain_job, statuses
@@ -28,7 +32,7 @@ from slacktide.streams.records import Record
 from testbed.console import HTML, jobs_and_queue
 from testbed.samples import START_MS
 
-FOLLOWED = {topic.name for topic in LATEST}
+FOLLOWED = {topic.name for topic in OBJECTS}
 
 
 @cache
@@ -89,13 +93,79 @@ def test_the_queue_stands_as_its_command_has_it() -> None:
     assert found["workloads"][0]["place"].startswith(f"{QUEUE_STATE.name} 0:")
 
 
-def test_without_records_the_page_is_empty_and_at_an_earlier_moment_it_says_so() -> None:
+def test_without_records_the_page_is_empty() -> None:
     empty = page(())
-    assert empty["kept"]
     assert not any(empty[name] for name in ("jobs", "queues", "workloads", "notes"))
-    assert page(log(), at=str(START_MS - 1)) == {"at_ms": START_MS, "kept": False}
     with pytest.raises(NotKeptError, match=r"no status of a Job jobs/none .* slacktide\.job\.status\.v1"):
         page(log(), job="jobs/none")
+
+
+@pytest.mark.parametrize("minutes", [0, 3])
+def test_jobs_and_queue_are_shown_as_they_stood_at_an_earlier_moment(tmp_path: Path, minutes: int) -> None:
+    """Before its minute is stored, and from the file."""
+    recorder, store = Recorder(START_MS // 1_000), Store(tmp_path / "history.db")
+    for number, record in enumerate(log()):
+        recorder.take(dated(record, number, 1_000 * number))
+    etl, count = next(one for one in log() if one.key == b"etl"), len(log())
+    lost = encode(msgspec.structs.replace(decode(etl.value, JobStatus), evictions=2))
+    later = msgspec.structs.replace(dated(etl, count, 30_000), value=lost)
+    recorder.take(later)
+    recorder.take(msgspec.structs.replace(dated(etl, count + 1, 40_000), value=None))
+    recorder.advance(START_MS + 45_000 + 60_000 * minutes)
+    for minute in recorder.minutes:
+        store.add(minute)
+    recorder.minutes.clear()
+    history = History(store.path, lambda: recorder)
+
+    def shown(after_ms: int, **given_: str) -> Any:
+        return answer(history, "jobs", Question(at_ms=START_MS + after_ms, given=given_))
+
+    assert [one["job"] for one in shown(1_500)["jobs"]] == ["jobs/bad", "jobs/etl"]
+    assert [one["evictions"] for one in shown(29_000, filter="etl")["jobs"]] == [1]
+    assert [one["evictions"] for one in shown(31_000, filter="etl")["jobs"]] == [2]
+    assert shown(31_000, job="jobs/etl")["row"]["place"] == f"{JOB_STATUS.name} 0:{count}"
+    assert not shown(41_000, filter="etl")["jobs"]
+    assert len(shown(41_000)["jobs"]) == 2
+    assert [list(one) for one in shown(29_000)["queues"]] == page(log())["queues"]
+    assert not shown(-1_000)["jobs"]
+    store.close()
+
+
+def dated(record: Record, offset: int, after_ms: int) -> Record:
+    return msgspec.structs.replace(record, offset=offset, timestamp_ms=START_MS + after_ms)
+
+
+def test_of_many_versions_of_a_job_few_are_kept_and_each_that_differs_in_kind() -> None:
+    latest, status = Latest(), decode(next(one for one in log() if one.key == b"etl").value, JobStatus)
+    for second in range(180):
+        now = msgspec.structs.replace(status, active=1 + second, evictions=second // 100)
+        latest.take(dated(Record(topic=JOB_STATUS.name, partition=0, offset=second, timestamp_ms=0, key=b"etl",
+                                 value=encode(now)), second, 100 * second))  # fmt: skip
+    kept = [one.at_ms - START_MS for one in latest.full(START_MS + 60_000)]
+    assert kept == [*range(0, 10_000, 1_000), *range(10_000, 18_000, 1_000), 17_900]
+    assert not latest.full(START_MS + 120_000)
+
+
+def test_what_is_known_already_is_kept_once_more_and_a_null_ends_it(tmp_path: Path) -> None:
+    latest, store, etl = Latest(), Store(tmp_path / "history.db"), next(one for one in log() if one.key == b"etl")
+    for _ in range(2):  # as after a restart
+        latest = Latest()
+        latest.take(etl, known=True)
+        store.add(minute(latest.full(START_MS + 60_000)))
+    [[count]] = store._db.execute("SELECT count(*) FROM version")
+    assert count == 1
+    latest.take(msgspec.structs.replace(etl, offset=9, timestamp_ms=START_MS + 61_000, value=None))
+    store.add(minute(latest.full(START_MS + 120_000)))
+    history = History(store.path)
+    assert [len(history.objects.jobs(START_MS + at_ms)) for at_ms in (-1, 0, 60_999, 61_000)] == [0, 1, 1, 0]
+    store.add(minute([], 8 * 24 * 3_600))
+    assert [list(row) for row in store._db.execute("SELECT count(*) FROM object")] == [[0]]
+    store.close()
+
+
+def minute(versions: list[Version], after_s: int = 0) -> Minute:
+    return Minute(start_s=START_MS // 1_000 + after_s, blocks={}, kept={}, entries=[], rates={}, offsets={}, firsts={},
+                  texts=[], versions=versions)  # fmt: skip
 
 
 def test_what_cannot_be_read_leaves_what_was_held() -> None:
@@ -104,7 +174,7 @@ def test_what_cannot_be_read_leaves_what_was_held() -> None:
         recorder.take(record)
         recorder.take(msgspec.structs.replace(record, offset=record.offset + 100, value=b"{"))
     assert recorder.unreadable == len(log())
-    assert len(recorder.latest.of(*LATEST)) == len(last_of_each(log()))
+    assert len(recorder.latest.of(*OBJECTS).records) == len(last_of_each(log()))
 
 
 def test_a_null_takes_back_what_was_held() -> None:
@@ -113,7 +183,7 @@ def test_a_null_takes_back_what_was_held() -> None:
         latest.take(record)
     for record in log():
         latest.take(msgspec.structs.replace(record, value=None))
-    assert not latest.of(*LATEST)
+    assert not latest.of(*OBJECTS).records
 
 
 @given(st.permutations(range(4)))
@@ -125,5 +195,5 @@ def test_a_state_that_a_late_decider_wrote_does_not_replace_a_newer_one(order: l
             Record(topic=QUEUE_STATE.name, partition=0, offset=offset, timestamp_ms=START_MS, key=b"w",
                    value=encode(state))
         )  # fmt: skip
-    [held] = latest.of(QUEUE_STATE)
+    [held] = latest.of(QUEUE_STATE).records
     assert (one := decode(held.value, QueueState)).epoch == one.turn == 1

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from slacktide.deploy.console.history.minute import Minute
 from slacktide.deploy.console.history.points import AT, POINTS, empty
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.recorder import Minute
 from slacktide.deploy.console.history.store import Store
 
 BEGIN_S = 1_800_000_000

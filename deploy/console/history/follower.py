@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slacktide.agents.clock import Clock
-from slacktide.deploy.console.history.latest import LATEST
-from slacktide.deploy.console.history.recorder import FACTS, STATE, Recorder
-from slacktide.deploy.console.history.store import Store, StoreError
+from slacktide.deploy.console.history.file import StoreError
+from slacktide.deploy.console.history.followed import FACTS, OBJECTS, STATE
+from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.history.view import Gap
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
@@ -20,6 +21,8 @@ from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
 
+LOOK_MS = 10_000
+"""So often it looks for topics that the cluster lacked. With such a one reading begins again at the stored offsets."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 FIRST_BACK_MS = 90_000
 """At the very first start facts are read so far back: keyframes with the nodes' pods come each minute."""
@@ -64,7 +67,7 @@ class Follower:
             self.bootstrap,
             [one.name for one in STATE],
             [one.name for one in FACTS],
-            [one.name for one in LATEST],
+            [one.name for one in OBJECTS],
             client_id="slacktide-console",
         )
         try:
@@ -101,7 +104,13 @@ class Follower:
         self.recorder = recorder
 
     async def _follow(self, reader: Merged) -> None:
+        """Until the cluster has a topic that it lacked at the beginning."""
+        looked_ms = self.clock.wall_ms()
         while True:
+            if self.clock.wall_ms() - looked_ms >= LOOK_MS:
+                looked_ms = self.clock.wall_ms()
+                if await reader.has_grown():
+                    return
             records, until_ms = await reader.read(self.clock.wall_ms())
             self.trouble = ""
             for number, record in enumerate(records):

@@ -1,59 +1,173 @@
-"""The newest record of each key, of topics that the pages show live alone: Jobs and the queue. Pure."""
+"""Objects of compacted topics as they stand, and which of their versions are kept: Jobs, the queue, credits. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.deploy.console.history.job_row import JobRow, job_row
+from slacktide.deploy.console.history.minute import Version
 from slacktide.schemas.codec import decode
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueState
-from slacktide.schemas.topics import JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
+from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
+from slacktide.streams.explain.evidence import Logged, place_of
 from slacktide.streams.queue.reading import object_of, workload_of
 from slacktide.streams.records import Record
 
-LATEST = (JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE)
-"""Compacted, too. A cluster may lack them."""
+KEEP_MS_MIN, KEEP_MS_PER_JOB = 1_000, 20
+"""Of a Job a version is kept in each such span: of 10,000 Jobs one in 200 s; sooner if its condition, its failures or
+its evictions differ."""
+_Object = tuple[str, bytes]
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Held:
+    """Records of some topics at one moment. It is the same object while nothing of them changes."""
+
+    records: Sequence[Record]
 
 
 class Latest:
-    """As the topics stand. One thread takes, others read."""
+    """As the topics stand. One thread takes, others read.
 
-    def __init__(self) -> None:
-        self._held: dict[tuple[str, bytes | None], Record] = {}
+    Args:
+        stored: what is known is in the store, but for statuses of Jobs that were not due.
 
-    def take(self, record: Record) -> None:
+    """
+
+    def __init__(self, *, stored: bool = False) -> None:
+        self._stored = stored
+        self.rows: dict[bytes, JobRow] = {}
+        """Of Jobs, by key."""
+        self.versions: list[Version] = []
+        """To be kept, of the minute that is being filled."""
+        self._held: dict[_Object, Record] = {}
+        self._kept: dict[_Object, tuple[int, object]] = {}
+        """When the last version was kept, and what it came to."""
+        self._unkept: set[_Object] = set()
+        """Whose newest version is not kept."""
+        self._asked: dict[tuple[Topic, ...], Held] = {}
+
+    def take(self, record: Record, *, known: bool = False) -> None:
         """The next record of its partition. A null takes back what was held of its key.
+
+        Args:
+            record: of one of ``followed.OBJECTS``.
+            known: it may be stored already: it is kept at the end of the minute, which stores it once.
 
         Raises:
             BadMessageError: it cannot be read; what was held stays.
 
         """
-        place = record.topic, record.key
-        if record.value is not None:
-            _READ[record.topic](record)
-        if record.topic == QUEUE_STATE.name and record.value is not None and _is_late(record, self._held.get(place)):
+        one, gone = (record.topic, record.key or b""), record.value is None
+        body = None if gone else _READ[record.topic](record)
+        if _is_late(body, record, self._held.get(one)):
             return
-        self._held.pop(place, None)  # the order is that of the log
-        if record.value is not None:
-            self._held[place] = record
+        self._held.pop(one, None)  # the order is that of the log
+        if not gone:
+            self._held[one] = record
+        if isinstance(body, JobStatus):
+            self.rows[one[1]] = job_row(Logged(body=body, place=place_of(record)))
+        elif record.topic == JOB_STATUS.name:
+            self.rows.pop(one[1], None)
+        names = {record.topic}
+        self._asked = {topics: held for topics, held in self._asked.items() if names.isdisjoint(map(_name, topics))}
+        if known and self._stored and not gone and record.topic != JOB_STATUS.name:
+            self._kept[one] = record.timestamp_ms, self._standing(one, record)
+        elif known:
+            self._unkept.add(one)
+        else:
+            self._keep_if_due(one, record)
 
-    def of(self, *topics: Topic) -> list[Record]:
+    def of(self, *topics: Topic) -> Held:
         """What is held of these topics."""
-        names = {topic.name for topic in topics}
-        return [one for one in list(self._held.values()) if one.topic in names]
+        held = self._asked.get(topics)
+        if held is None:
+            names = set(map(_name, topics))
+            held = self._asked[topics] = Held([one for one in list(self._held.values()) if one.topic in names])
+        return held
+
+    def one(self, topic: Topic, key: bytes) -> Record | None:
+        """One object; None: there is none."""
+        return self._held.get((topic.name, key))
+
+    def full(self, now_ms: int) -> list[Version]:
+        """The minute is over: its versions, the oldest first."""
+        for one in list(self._unkept):
+            record = self._held.get(one)
+            if record is None or now_ms - self._kept_ms(one) >= self._span_ms:
+                self._unkept.discard(one)
+                if record is not None:
+                    self._keep(one, record)
+        versions, self.versions = self.versions, []
+        return sorted(versions, key=lambda one: one.at_ms)
+
+    def _keep_if_due(self, one: _Object, record: Record) -> None:
+        """Of a Job one in each span, of others each that differs; and each that differs in kind."""
+        before = self._kept.get(one)
+        if before is None or record.value is None or before[1] != self._standing(one, record):
+            self._keep(one, record)
+        elif record.topic == JOB_STATUS.name:
+            if record.timestamp_ms - before[0] >= self._span_ms:
+                self._keep(one, record)
+            else:
+                self._unkept.add(one)
+
+    def _keep(self, one: _Object, record: Record) -> None:
+        self._unkept.discard(one)
+        if record.value is None:
+            self._kept.pop(one, None)
+            self.versions.append(Version(*one, record.timestamp_ms, None))
+            return
+        self._kept[one] = record.timestamp_ms, self._standing(one, record)
+        row = self.rows.get(one[1]) if record.topic == JOB_STATUS.name else None
+        packed = None if row is None else msgspec.msgpack.encode(row)
+        self.versions.append(Version(*one, record.timestamp_ms, record, packed))
+
+    def _standing(self, one: _Object, record: Record) -> object:
+        """What it comes to in kind."""
+        if record.topic == JOB_STATUS.name:
+            row = self.rows[one[1]]
+            return row.condition, row.failed, row.evictions
+        if record.topic == CREDIT.name:  # a renewal differs in nothing else
+            lease = decode(record.value, EvictionCredit)
+            return lease.boot_id, lease.granted, lease.spared_namespaces
+        return record.value
+
+    def _kept_ms(self, one: _Object) -> int:
+        return self._kept[one][0] if one in self._kept else 0
+
+    @property
+    def _span_ms(self) -> int:
+        return max(KEEP_MS_MIN, KEEP_MS_PER_JOB * len(self.rows))
 
 
-def _is_late(record: Record, held: Record | None) -> bool:
-    """A late decider may write after a new one: the highest epoch and turn holds."""
-    return held is not None and _turn(record) < _turn(held)
+def _is_late(body: object, record: Record, held: Record | None) -> bool:
+    """A late writer may write after a new one: the highest epoch, and turn or number, holds."""
+    return body is not None and held is not None and record.topic in _ORDERED and _turn(record) < _turn(held)
 
 
 def _turn(record: Record) -> tuple[int, int]:
+    if record.topic == CREDIT.name:
+        lease = decode(record.value, EvictionCredit)
+        return lease.epoch, lease.number
     state = decode(record.value, QueueState)
     return state.epoch, state.turn
 
 
-_READ = {
+def _name(topic: Topic) -> str:
+    return topic.name
+
+
+_ORDERED = {QUEUE_STATE.name, CREDIT.name}
+_READ: Mapping[str, Callable[[Record], object]] = {
     JOB_STATUS.name: lambda record: decode(record.value, JobStatus),
     QUEUE_SPEC.name: object_of,
     QUEUE_WORKLOAD.name: workload_of,
     QUEUE_STATE.name: _turn,
+    CREDIT.name: _turn,
 }

@@ -6,95 +6,49 @@ held at its end. Nothing is filled in: a node without a sample has no use in tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from slacktide.deploy.console.history.latest import LATEST, Latest
+from slacktide.deploy.console.history.entries import KEPT, Entries
+from slacktide.deploy.console.history.followed import OBJECTS
+from slacktide.deploy.console.history.latest import Latest
+from slacktide.deploy.console.history.minute import Entry, Minute, Version
 from slacktide.deploy.console.history.node_figures import NodeFigures
 from slacktide.deploy.console.history.points import POINTS, Block, empty
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.inventory import NodeInventory
-from slacktide.schemas.knob import uid_of
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy import InForce
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
-    DEAD_LETTER,
-    DESCHEDULING,
     INVENTORY,
     METRIC,
-    MISSED_POD,
     OUTCOME,
-    PLACEMENT,
     POLICY,
-    SAMPLES,
     SCORE,
     SHADOW_ALLOCATABLE,
-    TICK,
 )
 from slacktide.schemas.unreadable import UnreadableBatch
-from slacktide.streams.decisions.audited import ENDS, HOLDS
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.explain.evidence import Logged, place_of
 from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.rows import SAMPLE_NAMES, Rows
 
-STATE = (POLICY, INVENTORY, METRIC, ALLOCATABLE, SCORE, SHADOW_ALLOCATABLE)
-"""Compacted topics: read from their beginning after each start."""
-FACTS = (*SAMPLES, COMMAND, OUTCOME, PLACEMENT, MISSED_POD, DESCHEDULING, DEAD_LETTER, TICK)
-"""Topics read from where the last stored minute ended."""
-TOPICS = (*STATE, *FACTS, *LATEST)
 KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
 """One record in each such span is kept of each topic of a node: of few nodes all, of 1,000 one in 5 min."""
 KEYFRAME_MS = 3_600_000
 """A keyframe is kept when its facts or pods changed, and so often although they did not."""
-TICK_MS = 10_000
-"""One tick of each worker is kept in each such span."""
 TEXTS_MAX = 1 << 16
 UNTOLD = "(one of too many reasons)"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One record that is kept by itself."""
-
-    record: Record
-    names: tuple[str, ...] = ()
-    """Pods that it is about, as NAMESPACE/NAME and uid."""
-    node: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Minute:
-    """What is to be stored at once."""
-
-    start_s: int
-    """UTC epoch, a multiple of 60."""
-    blocks: Mapping[str, Block]
-    """By node."""
-    kept: Mapping[str, list[Record]]
-    """By node."""
-    entries: list[Entry]
-    rates: Mapping[str, int]
-    """By topic, how many records came."""
-    offsets: Mapping[Place, int]
-    """Of each partition that something came of, the next offset; all before it is in this minute or an earlier one."""
-    firsts: Mapping[Place, int]
-    """And the first that was read since the start."""
-    texts: list[str]
-    """New ones, in the order of their numbers."""
 
 
 @dataclass(slots=True)
@@ -117,12 +71,11 @@ class Recorder:
     """Full ones; whoever stores them takes them out."""
     nodes: dict[str, NodeFigures] = field(default_factory=dict)
     policies: InForce = field(default_factory=InForce)
-    latest: Latest = field(default_factory=Latest)
-    """Of Jobs and the queue."""
+    latest: Latest = field(init=False)
+    """Jobs, the queue and credits."""
+    entries: Entries = field(default_factory=Entries)
     second_s: int = 0
     """The one that is being filled."""
-    entries: list[Entry] = field(default_factory=list)
-    """Of the minute that is being filled."""
     rates: dict[str, int] = field(default_factory=dict)
     """Of the minute that is being filled."""
     _rows: Rows = field(default_factory=Rows)
@@ -130,12 +83,11 @@ class Recorder:
     _offsets: dict[Place, int] = field(default_factory=dict)
     _firsts: dict[Place, int] = field(default_factory=dict)
     _stored_texts: int = 0
-    _ticks: dict[bytes | None, int] = field(default_factory=dict)
-    _policy_record: Record | None = None
     _filled_in: bool = False
 
     def __post_init__(self) -> None:
         self.second_s = self.begin_s
+        self.latest = Latest(stored=not self.first)
         self._stored_texts = len(self.texts)
 
     def take(self, record: Record, *, known: bool = False) -> None:
@@ -188,6 +140,11 @@ class Recorder:
                 self._full()
             self.second_s = to_s
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there is anything to show: nodes, or Jobs alone."""
+        return bool(self.nodes or self.latest.rows)
+
     def blocks(self, start_s: int) -> Mapping[str, Block]:
         """By node the points of a minute that is not stored yet; empty: it is none."""
         if start_s == self.second_s // POINTS * POINTS:
@@ -201,14 +158,17 @@ class Recorder:
 
     def unstored(self) -> list[Entry]:
         """Records that are kept by themselves and not stored yet."""
-        return [entry for one in list(self.minutes) for entry in one.entries] + list(self.entries)
+        return [entry for one in list(self.minutes) for entry in one.entries] + list(self.entries.found)
+
+    def unstored_versions(self) -> list[Version]:
+        """Versions of objects that are kept and not stored yet, the oldest first."""
+        return [version for one in list(self.minutes) for version in one.versions] + list(self.latest.versions)
 
     def _keep_what_holds(self) -> None:
         self.first = False
         for node in self.nodes.values():
             node.keep_what_holds()
-        if self._policy_record is not None:
-            self.entries.append(Entry(self._policy_record))
+        self.entries.keep_what_holds()
 
     def _close(self) -> None:
         if self.first:
@@ -231,14 +191,15 @@ class Recorder:
                 start_s=start_s,
                 blocks={name: node.block for name, node in self.nodes.items() if any(node.block[0])},
                 kept={name: node.kept for name, node in self.nodes.items() if node.kept},
-                entries=self.entries,
+                entries=self.entries.full(),
                 rates=self.rates,
                 offsets=dict(self._offsets),
                 firsts=self._firsts,
                 texts=texts,
+                versions=self.latest.full(self.second_s * 1_000),
             )
         )
-        self.entries, self.rates = [], {}
+        self.rates = {}
         self.nodes = {name: node for name, node in self.nodes.items() if not node.gone(self.second_s * 1_000)}
         for node in self.nodes.values():
             node.block, node.kept = empty(1), []
@@ -341,9 +302,7 @@ class Recorder:
 
     def _outcome(self, record: Record, new: bool) -> None:  # noqa: FBT001
         body = decode(record.value, NodeOutcome)
-        if body.pod is not None or body.bound in HOLDS | ENDS:
-            pod = () if body.pod is None else (f"{body.pod.namespace}/{body.pod.name}", uid_of(body.target))
-            self._entry(record, new, pod, body.node)
+        self.entries.take_outcome(record, body, new=new)
         node = self.nodes.get(body.node)
         if node is None or body.node != text_of(record.key or b""):
             return
@@ -359,37 +318,13 @@ class Recorder:
     def _policy(self, record: Record, new: bool) -> None:  # noqa: FBT001
         with suppress(BadMessageError):
             self.policies.take(record.key, record.value, str(place_of(record)))
-        if self._policy_record is None or record.value != self._policy_record.value:
-            self._policy_record = record
-            self._entry(record, new)
+        self.entries.take(record, new=new)
 
-    def _tick(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        span = record.timestamp_ms // TICK_MS
-        if self._ticks.get(record.key) != span:
-            self._ticks[record.key] = span
-            self._entry(record, new)
+    def _object(self, record: Record, new: bool) -> None:  # noqa: FBT001
+        self.latest.take(record, known=not new)
 
-    def _placement(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        body = decode(record.value, PodPlacement)
-        self._entry(record, new, (f"{body.namespace}/{body.name}", body.pod_uid))
-
-    def _missed(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        body = decode(record.value, MissedPod)
-        self._entry(record, new, (f"{body.namespace}/{body.name}",))
-
-    def _descheduling(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        body = decode(record.value, DeschedulingPass)
-        self._entry(record, new, tuple(f"{one.namespace}/{one.name}" for one in body.victims))
-
-    def _dead_letter(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        self._entry(record, new)
-
-    def _latest(self, record: Record, new: bool) -> None:  # noqa: ARG002, FBT001
-        self.latest.take(record)
-
-    def _entry(self, record: Record, new: bool, names: Iterable[str] = (), node: str = "") -> None:  # noqa: FBT001
-        if new:
-            self.entries.append(Entry(record, tuple(name for name in names if name), node))
+    def _entry(self, record: Record, new: bool) -> None:  # noqa: FBT001
+        self.entries.take(record, new=new)
 
 
 _TAKES = {
@@ -401,10 +336,6 @@ _TAKES = {
     COMMAND.name: Recorder._command,  # noqa: SLF001
     OUTCOME.name: Recorder._outcome,  # noqa: SLF001
     POLICY.name: Recorder._policy,  # noqa: SLF001
-    TICK.name: Recorder._tick,  # noqa: SLF001
-    PLACEMENT.name: Recorder._placement,  # noqa: SLF001
-    MISSED_POD.name: Recorder._missed,  # noqa: SLF001
-    DESCHEDULING.name: Recorder._descheduling,  # noqa: SLF001
-    DEAD_LETTER.name: Recorder._dead_letter,  # noqa: SLF001
-    **{topic.name: Recorder._latest for topic in LATEST},  # noqa: SLF001
+    **{topic.name: Recorder._entry for topic in KEPT},  # noqa: SLF001
+    **{topic.name: Recorder._object for topic in OBJECTS},  # noqa: SLF001
 }

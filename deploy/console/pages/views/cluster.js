@@ -31,14 +31,14 @@ function rowsOf(columns) {
 export function open() {
   let nodes = [], by = FIGURES[here().more.get("by")] ? here().more.get("by") : "used", filter = "";
   const sub = el("span.sub"), tip = el("p.tip", { "aria-live": "polite" });
-  const problems = el("div"), sums = el("div"), rows = el("div"), gaps = el("div"), gradient = ramp(), most = el("span");
+  const problems = el("div"), sums = el("div"), stands = el("div"), rows = el("div"), gaps = el("div"), gradient = ramp(), most = el("span");
   const choose = (name) => { by = name; go({ query: { by: name } }, true); paint(); };
   const buttons = Object.keys(FIGURES).map((name) => el("button", { type: "button", onclick: () => choose(name) }, t(`by.${name}`)));
   const map = heatmap(t("heat.label"), seen, (at) => go({ page: "node", name: nodes[at].node }));
   const details = el("details", { ontoggle: list }, el("summary", {}, t("as.table")),
     el("form", { onsubmit: (event) => event.preventDefault() }, el("label.small", { htmlFor: "filter" }, t("filter")),
       el("input", { id: "filter", type: "text", spellcheck: false, oninput: (event) => { filter = event.target.value.toLowerCase(); list(); } })), rows);
-  const root = el("div", {}, el("div.head", {}, el("h1", {}, t("page.cluster")), sub), gaps, sums,
+  const root = el("div", {}, el("div.head", {}, el("h1", {}, t("page.cluster")), sub), gaps, sums, stands,
     card(t("problems"), null, problems),
     card(t("nodes"), el("div.segments.right", { role: "group", "aria-label": t("colour.by") }, ...buttons),
       el("div.legend", {}, el("span", {}, "0"), gradient, most, el("span.severity.problem", {}, t("severity.problem")), el("span.severity.warning", {}, t("severity.warning"))),
@@ -78,6 +78,7 @@ export function open() {
       nodes = rowsOf(answer.columns);
       setText(sub, nodes.length ? t("cluster.sub", { count: nodes.length }) : t("nothing.recorded"));
       fill(sums, figures(answer.sums));
+      fill(stands, standing(answer.standing));
       fill(problems, ...trouble(answer.problems));
       fill(gaps, missing(answer));
       paint();
@@ -92,6 +93,13 @@ function figures(sums) {
   return el("dl.figures", {}, one("used_cpu_milli", "milli", share("used_cpu_milli")), one("ls_cpu_milli", "milli", share("ls_cpu_milli")),
     one("be_cpu_milli", "milli", share("be_cpu_milli")), one("sold_cpu_milli", "milli", share("sold_cpu_milli")),
     one("slack_won_cpu_milli", "milli", share("slack_won_cpu_milli")), one("sold_mem_bytes", "bytes", share("sold_mem_bytes", "capacity_mem_bytes")));
+}
+
+/** What is no sum over nodes: evictions by rule, nodes under their guard, lag, dead letters. */
+function standing(stands) {
+  const one = (figure, under = "") => el("div", {}, el("dt", {}, t(`of.${figure}`)), el("dd", {}, number(stands[figure], "count", { figure })), el("dd.small", {}, under));
+  const rules = stands.by_rule.map(([rule, count]) => `${plain(rule)} ${amount(count)}`).join(", ");
+  return el("dl.figures", {}, one("evicted_hour", rules), one("guarded_nodes"), one("lag_records"), one("letters_hour"));
 }
 
 let unfolded = false;

@@ -1,4 +1,4 @@
-// Jobs and the queue as they stand now: who is in trouble first, one Job's progress and ends, who holds quota and who waits.
+// Jobs and the queue as they stood at a moment: who is in trouble first, one Job's progress and ends, who holds quota and who waits.
 
 import { number } from "../arithmetic.js";
 import { chart, legend } from "../chart.js";
@@ -16,7 +16,7 @@ const MARKS = { evictions: "evict", lost_core_s: "lost" };
 export const load = (ask, place) => ask("jobs", { job: place.name, filter: place.name ? null : place.more.get("filter"), at: place.at_ms });
 
 export function open() {
-  const title = el("h1"), sub = el("span.sub"), note = el("div"), jobs = el("div"), queues = el("div"), workloads = el("div"), one = el("div");
+  const title = el("h1"), sub = el("span.sub"), jobs = el("div"), queues = el("div"), workloads = el("div"), one = el("div");
   const input = el("input", { id: "job-filter", type: "text", spellcheck: false, oninput: () => go({ query: { filter: input.value || null } }, true) });
   const form = el("form.right", { onsubmit: (event) => event.preventDefault() }, el("label.small", { htmlFor: "job-filter" }, t("filter")), input);
   const list = el("div", {}, card(t("jobs"), form, jobs), card(t("queues"), null, queues), card(t("workloads"), null, workloads));
@@ -26,7 +26,7 @@ export function open() {
   const line = chart(t("job.progress"), "count", 180, PROGRESS, at, () => {});
   const points = el("div"), progress = card(t("job.progress"), null, legend(PROGRESS, (name) => t(`of.${name}`)), line.canvas, tip, el("details", {}, el("summary", {}, t("as.table")), points));
   const ends = el("div"), detail = el("div", {}, one, progress, ends);
-  const root = el("div", {}, el("div.head", {}, title, sub), note, list, detail);
+  const root = el("div", {}, el("div.head", {}, title, sub), list, detail);
   for (const each of [root, one, ends]) each.style.display = "contents";
 
   return {
@@ -36,7 +36,6 @@ export function open() {
       detail.style.display = answer.row ? "contents" : "none";
       if (document.activeElement !== input) input.value = place.more.get("filter") ?? "";
       fill(title, place.name ? named(place.name) : t("page.jobs"));
-      fill(note, answer.kept ? null : el("p.card", { role: "note" }, t("jobs.live.only"), " ", el("a", { href: link({ at_ms: null }) }, t("live"))));
       fill(sub, answer.row ? el("span", {}, severity(answer.row), " ", state(answer.row), " · ", el("a", { href: link({ page: "jobs", name: "" }) }, t("jobs.all"))) : null);
       if (answer.jobs) {
         fill(jobs, ...(answer.jobs.length ? listed(answer) : [empty(place.more.get("filter") ? "none.found" : "no.jobs")]));

@@ -31,10 +31,10 @@ const list = (title, pods) => card(title, null, pods.length
 function life({ events, others }, pod) {
   const entry = (one) => el("li", {}, el("div", {}, el(`span.severity.${SEVERE[one.kind] ?? "ok"}`, {}, t(`pod.${one.kind}`)), " ", el("time", { dateTime: new Date(one.at_ms).toISOString() }, moment(one.at_ms)),
     one.node ? el("span", {}, ` ${t("on")} `, el("a", { href: link({ page: "node", name: one.node, at_ms: one.at_ms }) }, named(one.node))) : null),
-    el("div", {}, plain(one.text)), el("a.place", { href: link({ page: "records", name: "", query: { of: one.place } }) }, plain(one.place)));
+    el("div", {}, plain(one.text)), one.credit ? el("div", {}, plain(one.credit)) : null, el("a.place", { href: link({ page: "records", name: "", query: { of: one.place } }) }, plain(one.place)));
   const line = events.length ? el("ol.life", {}, ...events.map(entry)) : el("p.empty", {}, t("no.events"));
   const count = number(events.length, "count", { pod, figure: "events" });
   const all = el("details", {}, el("summary", {}, t("as.table")), table(t("life"), [t("moment"), t("what"), t("node"), t("why"), t("place")],
-    events.map((one) => [moment(one.at_ms), t(`pod.${one.kind}`), plain(one.node), plain(one.text), el("span.place", {}, plain(one.place))])));
+    events.map((one) => [moment(one.at_ms), t(`pod.${one.kind}`), plain(one.node), [plain(one.text), plain(one.credit)].filter(Boolean).join("; "), el("span.place", {}, plain(one.place))])));
   return [card(t("life"), el("span.soft.right", {}, t("events"), ": ", count), line, events.length ? all : null), list(t("pod.others"), others)];
 }

@@ -1,0 +1,154 @@
+"""Which records explain a node at a moment: those that were kept, and others of the log that are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from slacktide.deploy.console.history.kept import unpack_kept
+from slacktide.deploy.console.history.reading import Reading, placed
+from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.view import Decision
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    INVENTORY,
+    METRIC,
+    OUTCOME,
+    SAMPLES,
+    SHADOW_ALLOCATABLE,
+)
+from slacktide.streams.explain.node import explain_node
+from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.records import Record
+from slacktide.streams.rows import SAMPLE_NAMES
+
+_EXPLAINING = (
+    *(one.name for one in SAMPLES),
+    INVENTORY.name,
+    METRIC.name,
+    ALLOCATABLE.name,
+    COMMAND.name,
+    OUTCOME.name,
+)
+_SHADOWED = (*(one for one in _EXPLAINING if one != ALLOCATABLE.name), SHADOW_ALLOCATABLE.name)
+
+
+class Decisions:
+    """Kept records of the file and of the minute that is not stored yet."""
+
+    def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None]) -> None:
+        self._reading = reading
+        self._recorder = recorder
+
+    def live(self, node: str, at_ms: int) -> list[Record]:
+        """The newest records of a node that explain it, where they are of no later than the moment."""
+        live = self._recorder()
+        found = None if live is None else live.nodes.get(node)
+        newest = () if found is None else list(found.latest.values())
+        return [one for one in newest if one.topic in _EXPLAINING and one.timestamp_ms <= at_ms]
+
+    def kept(self, node: str, at_ms: int, *, shadow: bool = False) -> list[Record]:
+        """Of each topic the newest kept record, of samples also the newest keyframe, of outcomes the last few.
+
+        Empty: nothing is kept of that node and time, or no shadow ran.
+        """
+        if shadow and not self._kept(node, at_ms, (SHADOW_ALLOCATABLE.name,)):
+            return []
+        return self._kept(node, at_ms, _SHADOWED if shadow else _EXPLAINING)
+
+    def _kept(self, node: str, at_ms: int, topics: Sequence[str]) -> list[Record]:
+        found: dict[str, list[Record]] = {}
+        live = self._recorder()
+        before: Mapping[str, int] = {}
+        if live is not None:
+            _sort(found, (one for one in live.kept_of(node) if one.timestamp_ms <= at_ms), topics)
+        number = self._reading.number(node)
+        if number is not None:
+            asked = "SELECT key, records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1"
+            last = self._reading.all(asked, number << 32, number << 32 | at_ms // 60_000)
+            # A minute's first records may be of later than the moment: then what was kept before it holds.
+            while last and set(topics) - found.keys():
+                [(key, blob)] = last
+                block = unpack_kept(blob)
+                _sort(found, (one for one in block.records if one.timestamp_ms <= at_ms), topics)
+                before = block.before
+                if found:
+                    break
+                last = self._reading.all(asked, number << 32, key - 1)
+            self._fill(found, number, before, at_ms, topics)
+        return sorted((one for some in found.values() for one in some), key=lambda one: one.timestamp_ms)
+
+    def _fill(self, found: dict[str, list[Record]], number: int, before: Mapping[str, int], at_ms: int,
+              topics: Sequence[str]) -> None:  # fmt: skip
+        """Go back to the minutes where what is still wanted was kept last."""
+        for topic in topics:
+            seen: set[int] = set()
+            minute = before.get(topic)
+            while _wanted(topic, found) and minute is not None and minute not in seen:
+                seen.add(minute)
+                rows = self._reading.all("SELECT records FROM kept WHERE key = ?", number << 32 | minute)
+                if not rows:
+                    break
+                block = unpack_kept(rows[0][0])
+                _sort(found, (one for one in block.records if one.timestamp_ms <= at_ms), (topic,))
+                minute = block.before.get(topic)
+
+
+def decided(
+    node: str, at_ms: int, kept: Sequence[Record], others: Sequence[Record], policies: Sequence[Record],
+    age_ms: Callable[[int], int | None],
+) -> Decision | None:  # fmt: skip
+    """What explain makes of kept records and others of the log; None: there are none.
+
+    Args:
+        node: its name.
+        at_ms: the moment: no record is of later.
+        kept: as the history has them.
+        others: of the same node, read elsewhere.
+        policies: of the policy's topic.
+        age_ms: of the node's figures, at the time of the newest record.
+
+    """
+    known = {placed(one): one for one in (*kept, *others)}
+    records = sorted(known.values(), key=lambda one: one.timestamp_ms)
+    if not records:
+        return None
+    asked_ms = records[-1].timestamp_ms
+    shown = [
+        msgspec.structs.replace(one, topic=ALLOCATABLE.name) if one.topic == SHADOW_ALLOCATABLE.name else one
+        for one in records
+    ]
+    age = age_ms(asked_ms)
+    covered = {} if age is None else {(METRIC.name, node): asked_ms - age}
+    found = node_log(node, [*policies, *shown], covered)
+    return Decision(node=node, at_ms=at_ms, explanation=explain_node(found, asked_ms), records=records)
+
+
+def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Sequence[str]) -> None:
+    by_topic: dict[str, list[Record]] = {}
+    for one in records:
+        if one.topic in topics:
+            by_topic.setdefault(one.topic, []).append(one)
+    for topic, some in by_topic.items():
+        if topic == OUTCOME.name:
+            found[topic] = [*some, *found.get(topic, [])]
+        elif topic in SAMPLE_NAMES:
+            keyframes = [one for one in some if _is_keyframe(one)][-1:]
+            held = found.get(topic, [])
+            new = [] if any(map(_is_keyframe, held)) else keyframes
+            newest = [] if held else [one for one in some[-1:] if one not in new]
+            found[topic] = [*new, *newest, *held]
+        elif topic not in found:
+            found[topic] = some[-1:]
+
+
+def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
+    """Whether nothing of a topic is found, or no keyframe of its samples."""
+    return topic not in found or (topic in SAMPLE_NAMES and not any(map(_is_keyframe, found[topic])))
+
+
+def _is_keyframe(record: Record) -> bool:
+    value = record.value or b""
+    return b'"pods":' in value and b'"facts":' in value

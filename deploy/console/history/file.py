@@ -1,0 +1,175 @@
+"""The store's file: its tables, and how it is opened, set aside and taken over. docs/console-store.md describes it."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from slacktide.deploy.console.history.points import POINTS, Block, whole
+from slacktide.schemas.errors import SlacktideError
+
+log = logging.getLogger(__name__)
+
+FORMAT = 2
+"""Of the file. One of another format is set aside."""
+NODE_BITS = 20
+PAGE_BYTES = 32_768
+"""A page has several blocks, with little room left over."""
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE node (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
+CREATE TABLE text (id INTEGER PRIMARY KEY, text TEXT);
+CREATE TABLE p1 (key INTEGER PRIMARY KEY, points BLOB, extremes BLOB);
+CREATE TABLE p10 (key INTEGER PRIMARY KEY, points BLOB, extremes BLOB);
+CREATE TABLE p60 (key INTEGER PRIMARY KEY, points BLOB, extremes BLOB);
+CREATE TABLE kept (key INTEGER PRIMARY KEY, minute INTEGER, records BLOB);
+CREATE INDEX kept_minute ON kept (minute);
+CREATE TABLE entry (id INTEGER PRIMARY KEY, topic TEXT, partition INTEGER, offset INTEGER, at_ms INTEGER, node TEXT,
+  record BLOB, UNIQUE (topic, partition, offset, at_ms));
+CREATE INDEX entry_at ON entry (topic, at_ms);
+CREATE INDEX entry_age ON entry (at_ms);
+CREATE TABLE pod (name TEXT, at_ms INTEGER, entry INTEGER, PRIMARY KEY (name, at_ms, entry)) WITHOUT ROWID;
+CREATE INDEX pod_age ON pod (at_ms);
+CREATE TABLE object (id INTEGER PRIMARY KEY, topic TEXT, key BLOB, UNIQUE (topic, key));
+CREATE TABLE version (object INTEGER, at_ms INTEGER, until_ms INTEGER, row BLOB, record BLOB,
+  PRIMARY KEY (object, at_ms)) WITHOUT ROWID;
+CREATE INDEX version_age ON version (until_ms);
+CREATE TABLE rate (minute INTEGER, topic TEXT, records INTEGER, PRIMARY KEY (minute, topic)) WITHOUT ROWID;
+CREATE TABLE cursor (topic TEXT, partition INTEGER, next INTEGER, before INTEGER, rewind INTEGER,
+  PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+CREATE TABLE gap (from_ms INTEGER, to_ms INTEGER, what TEXT, reason TEXT, PRIMARY KEY (from_ms, what)) WITHOUT ROWID;
+"""
+_SALVAGED = ("meta", "node", "text", "p60", "p10", "kept", "entry", "pod", "object", "version", "rate", "gap", "p1")
+
+
+class StoreError(SlacktideError):
+    """The file cannot be used; the message states the reason and what to do."""
+
+
+def block_key(start_s: int, step_s: int, node: int) -> int:
+    """Where a block lies: by time, then by node."""
+    return start_s // (step_s * POINTS) << NODE_BITS | node
+
+
+def blocks_asked(step_s: int, keys: Sequence[int]) -> str:
+    """The question for these blocks of one resolution."""
+    return f"SELECT * FROM p{step_s} WHERE key IN ({','.join('?' * len(keys))})"  # noqa: S608 - our own names
+
+
+def blocks_of(rows: Iterable[tuple[int, bytes, bytes | None]]) -> dict[int, Block]:
+    """Its answer, unpacked, by key."""
+    return {key: whole(points, extremes) for key, points, extremes in rows}
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open the file, as one of many readers or as its writer."""
+    mode = "ro" if read_only else "rwc"
+    db = sqlite3.connect(f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA busy_timeout=5000")
+    db.execute("PRAGMA cache_size=-4096")
+    return db
+
+
+def opened(path: Path, size_bytes_max: int) -> tuple[sqlite3.Connection, str]:
+    """The file, ready to be written, and what was lost; "": nothing.
+
+    Raises:
+        sqlite3.OperationalError: it is locked or not permitted, or the disk is full: it may be good.
+
+    """
+    try:
+        db = connect(path)
+        try:
+            _prepare(db, path, size_bytes_max)
+        except BaseException:
+            db.close()
+            raise
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as exc:
+        return salvaged(path, size_bytes_max, str(exc))
+    return db, ""
+
+
+def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connection, str]:
+    """Set a file aside that cannot be used, and take over what can be read of it; as ``opened``."""
+    aside = path.with_name(f"{path.name}.aside")
+    for end in ("", "-wal", "-shm"):
+        old, new = (one.with_name(one.name + end) for one in (path, aside))
+        new.unlink(missing_ok=True)
+        if old.exists():
+            old.replace(new)
+    db = connect(path)
+    _prepare(db, path, size_bytes_max)
+    rows = 0
+    with suppress(sqlite3.Error):
+        old_db = connect(aside)
+        try:
+            if old_db.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
+                rows = sum(_copied(old_db, db, table) for table in _SALVAGED)
+        finally:
+            old_db.close()
+    lost = f"{path.name} could not be read ({why}); {rows:,} rows were taken over from {aside.name}"
+    log.warning("the history was set aside", extra={"why": lost})
+    newest = db.execute("SELECT max(key) FROM p1").fetchone()[0]
+    newest_s = 0 if newest is None else ((newest >> NODE_BITS) + 1) * POINTS
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('newest_s', ?)", (newest_s,))
+    return db, lost
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """All that is written within, or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def _prepare(db: sqlite3.Connection, path: Path, size_bytes_max: int) -> None:
+    if not db.execute("PRAGMA page_count").fetchone()[0]:
+        db.execute(f"PRAGMA page_size={PAGE_BYTES}")
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=NORMAL")
+    db.execute("PRAGMA journal_size_limit=16777216")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if not version:
+        db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;")
+    elif version != FORMAT:
+        raise sqlite3.DatabaseError(f"format {version}, this release writes {FORMAT}")
+    page, pages = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count"))
+    db.execute(f"PRAGMA max_page_count={max(size_bytes_max // page, pages)}")
+    if path.stat().st_size < page * pages and not _has_wal(path):
+        raise sqlite3.DatabaseError("the file ends before its last page")
+    for table in _SALVAGED:  # the ends of each tree, which a torn file lacks
+        db.execute(f"SELECT * FROM {table} ORDER BY 1 DESC LIMIT 1").fetchall()  # noqa: S608 - our own names
+
+
+def _has_wal(path: Path) -> bool:
+    """Whether a log of writes may hold the pages that the file lacks."""
+    wal = path.with_name(path.name + "-wal")
+    return wal.exists() and wal.stat().st_size > 0
+
+
+def _copied(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> int:
+    """Copy what can be read of a table, from both ends towards what cannot."""
+    width = len(new.execute(f"PRAGMA table_info({table})").fetchall())
+    put = f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * width)})"  # noqa: S608 - our own names
+    count = 0
+    new.execute("BEGIN")
+    for order in ("ASC", "DESC"):
+        try:
+            for row in old.execute(f"SELECT * FROM {table} ORDER BY 1 {order}"):  # noqa: S608
+                count += new.execute(put, row).rowcount
+        except sqlite3.DatabaseError:
+            continue
+        break
+    new.execute("COMMIT")
+    return count

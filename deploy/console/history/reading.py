@@ -1,0 +1,88 @@
+"""The store's file as its readers see it: a connection for each thread, and what numbers in it stand for."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from slacktide.deploy.console.history.file import StoreError, connect
+from slacktide.streams.records import Record
+
+_DO = "stop the console and start it again: it sets a damaged file aside and takes over what can be read"
+
+
+class Reading:
+    """Reads the file, which may not be there yet, or be replaced by another one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.texts: list[str] = []
+        """By number, as far as they were learned."""
+        self.names: dict[int, str] = {}
+        """Of nodes, by number, as far as they were learned."""
+        self._ids: dict[str, int] = {}
+        self._of_thread = threading.local()
+
+    def all(self, asked: str, *given: object) -> list[tuple[Any, ...]]:
+        """All rows of an answer.
+
+        Raises:
+            StoreError: the file cannot be read.
+
+        """
+        if not self.path.exists():
+            return []
+        db, file = getattr(self._of_thread, "db", (None, 0))
+        try:
+            if db is None or file != self.path.stat().st_ino:  # it was set aside, and another one took its place
+                db = connect(self.path, read_only=True)
+                self._of_thread.db = db, self.path.stat().st_ino
+            found: list[tuple[Any, ...]] = db.execute(asked, given).fetchall()
+        except sqlite3.DatabaseError as exc:
+            raise StoreError(f"{self.path}: cannot be read: {exc}; {_DO}") from exc
+        return found
+
+    def one(self, asked: str, *given: object) -> tuple[Any, ...]:
+        """The first row; empty: there is none."""
+        rows = self.all(asked, *given)
+        return rows[0] if rows else ()
+
+    def stored_s(self) -> int:
+        """End of the last stored minute, UTC epoch; 0: nothing is stored."""
+        found = self.one("SELECT value FROM meta WHERE name = 'newest_s'")
+        return int(found[0]) if found else 0
+
+    def number(self, node: str) -> int | None:
+        """A node's; None: nothing of it is stored."""
+        if node not in self._ids:
+            self.learn()
+        return self._ids.get(node)
+
+    def learn(self) -> None:
+        """New nodes and texts."""
+        most = max(self.names, default=0)
+        for number, name in self.all("SELECT id, name FROM node WHERE id > ?", most):
+            self._ids[name], self.names[number] = number, name
+        more = self.all("SELECT text FROM text WHERE id >= ? ORDER BY id", len(self.texts))
+        self.texts += [text for (text,) in more]
+
+
+def some(keys: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+    """Keys in parts: a question takes only so many."""
+    for begin in range(0, len(keys), most):
+        yield keys[begin : begin + most]
+
+
+def record_of(blob: bytes) -> Record:
+    """A record that was stored by itself."""
+    return msgspec.msgpack.decode(blob, type=Record)
+
+
+def placed(record: Record) -> tuple[str, int, int]:
+    """Topic, partition and offset."""
+    return record.topic, record.partition, record.offset

@@ -1,0 +1,90 @@
+"""How a cluster stands at a moment: evictions by rule, nodes under their guard, lag, dead letters, and credit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from slacktide.deploy.cli.records import letter_row
+from slacktide.deploy.cli.text import instant
+from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.view import NodeRow, PodEvent
+from slacktide.schemas.codec import decode
+from slacktide.schemas.credit import EvictionCredit
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import CREDIT
+from slacktide.streams.decisions.evict_observed import observed
+from slacktide.streams.explain.evidence import place_of
+
+HOUR_MS = 3_600_000
+LETTERS_MAX = 10_000
+STANDING = ("evicted_hour", "guarded_nodes", "lag_records", "letters_hour")
+"""Figures of the cluster that are no sums over nodes."""
+
+
+def standing(history: History, at_ms: int, rows: Sequence[NodeRow]) -> dict[str, Any]:
+    """The figures, and evictions of the hour before by rule, the most frequent first."""
+    rules = Counter(one.rule for one in _evictions(history, at_ms))
+    lags = [one.lag for one in history.lag_at(at_ms) if one.lag is not None]
+    return {
+        "evicted_hour": rules.total(),
+        "guarded_nodes": sum(one.decided_by == "guard" for one in rows),
+        "lag_records": sum(lags) if lags else None,
+        "letters_hour": len(history.dead_letters(at_ms - HOUR_MS, at_ms, LETTERS_MAX)),
+        "by_rule": rules.most_common(),
+    }
+
+
+def standing_lines(history: History, at_ms: int, figure: str) -> Iterator[str]:
+    """One of the figures explained, a line each: the records that it counts."""
+    if figure == "evicted_hour":
+        records = history.evicted(at_ms - HOUR_MS, at_ms)
+        yield f"evicted_hour {len(records):,}: evictions from {instant(at_ms - HOUR_MS)} to {instant(at_ms)}"
+        for record in reversed(records):
+            act = decode(record.value, NodeOutcome)
+            pod = "" if act.pod is None else f"{act.pod.namespace}/{act.pod.name}"
+            yield f"  {instant(act.acted_ms)}  {pod} on {act.node}: {act.rule}, {observed(act.terms)}"
+            yield f"      of: {place_of(record)}"
+    elif figure == "guarded_nodes":
+        rows = [one for one in history.cluster_at(at_ms) if one.decided_by == "guard"]
+        yield f"guarded_nodes {len(rows):,} at {instant(at_ms)}: nodes whose guard decided last"
+        for row in rows:
+            place = row.places.get("outcome")
+            yield f"  {row.node:<24} {'' if place is None else f'{place[0]} {place[1]}:{place[2]}'}"
+    elif figure == "lag_records":
+        lags = history.lag_at(at_ms)
+        total = sum(one.lag or 0 for one in lags)
+        yield f"lag_records {total:,}: the sum of what workers had not read at {instant(at_ms)}"
+        for one in sorted(lags, key=lambda one: -(one.lag or 0)):
+            end = "unknown" if one.end is None else f"{one.end:,}"
+            where = f"{one.topic} {one.partition}"
+            yield f"  {one.worker:<24} {where}: at {one.position:,} of {end}, {one.lag or 0:,} behind"
+    else:
+        letters = history.dead_letters(at_ms - HOUR_MS, at_ms, LETTERS_MAX)
+        yield f"letters_hour {len(letters):,}: dead letters from {instant(at_ms - HOUR_MS)} to {instant(at_ms)}"
+        for letter in letters:
+            _, _, origin, _, reader, reason = letter_row(letter)
+            yield f"  {instant(letter.timestamp_ms)}  {origin}, refused by {reader}: {reason}"
+            yield f"      of: {place_of(letter)}"
+
+
+def credit_text(history: History, event: PodEvent) -> str:
+    """Of an eviction: what the node might spend then, and what it had spent; "": the event spends none."""
+    act = event.body
+    if not isinstance(act, NodeOutcome) or act.spent is None:
+        return ""
+    spent = f"credit: {act.spent.evictions:,} spent with this one"
+    record = history.objects.one(event.at_ms, CREDIT, act.node.encode())
+    if record is None:
+        return spent
+    lease = decode(record.value, EvictionCredit)
+    if lease.boot_id != act.boot_id:
+        return f"{spent}; the grant was of another boot, {place_of(record)}"
+    return f"{spent}, {lease.granted:,} granted by {place_of(record)}"
+
+
+def _evictions(history: History, at_ms: int) -> Iterator[NodeOutcome]:
+    for record in history.evicted(at_ms - HOUR_MS, at_ms):
+        act: NodeOutcome = decode(record.value, NodeOutcome)
+        yield act
