@@ -49,20 +49,36 @@ class PeakHistogram:
     reference_ms: int = YEAR_1_MS
     total: float = 0.0
     """Weight of all samples, also of those in buckets that count as empty."""
-    weights: array[float] = field(init=False)
+    weights: array[float] = field(init=False, default_factory=lambda: array("d"))
+    """Of the buckets from ``base`` on that had a sample, and those between: most histograms have few of all."""
+    base: int = field(init=False, default=0)
     low: int = field(init=False)
     """The lowest bucket that is not empty, and the highest; an empty histogram has them crossed."""
     high: int = 0
 
     def __post_init__(self) -> None:
         """No bucket has a weight yet."""
-        self.weights = array("d", bytes(8 * self.buckets.count))
         self.low = self.buckets.count - 1
 
     @property
     def empty(self) -> bool:
         """Whether no sample counts."""
-        return self.weights[self.low] < EPSILON
+        return self.weight(self.low) < EPSILON
+
+    def weight(self, bucket: int) -> float:
+        """Of a bucket; of one below EPSILON, too."""
+        place = bucket - self.base
+        return self.weights[place] if 0 <= place < len(self.weights) else 0.0
+
+    def _place(self, bucket: int) -> int:
+        """Where the weight of a bucket is, from now on."""
+        self.base = self.base if self.weights else bucket
+        below, above = self.base - bucket, bucket - self.base - len(self.weights) + 1
+        if below > 0:
+            self.weights, self.base = array("d", bytes(8 * below)) + self.weights, bucket
+        elif above > 0:
+            self.weights += array("d", bytes(8 * above))
+        return bucket - self.base
 
     def add(self, value: float, *, at_ms: int, weight: float = 1.0) -> None:
         """Add a sample in cores or bytes, at least 0. One from before the reference weighs less and is not refused."""
@@ -70,9 +86,10 @@ class PeakHistogram:
             self._shift(at_ms)
         weight *= 2.0 ** ((at_ms - self.reference_ms) / self.half_life_ms)
         bucket = self.buckets.bucket_of(value)
-        self.weights[bucket] += weight
+        place = self._place(bucket)
+        self.weights[place] += weight
         self.total += weight
-        if self.weights[bucket] >= EPSILON:
+        if self.weights[place] >= EPSILON:
             self.low, self.high = min(self.low, bucket), max(self.high, bucket)
 
     def _shift(self, at_ms: int) -> None:
@@ -82,11 +99,11 @@ class PeakHistogram:
         )
         factor = math.ldexp(1.0, math.floor((self.reference_ms - reference_ms) / self.half_life_ms + 0.5))
         for bucket in range(self.low, self.high + 1):
-            self.weights[bucket] *= factor
+            self.weights[bucket - self.base] *= factor
         self.total *= factor
-        while self.low < self.buckets.count - 1 and self.weights[self.low] < EPSILON:
+        while self.low < self.buckets.count - 1 and self.weight(self.low) < EPSILON:
             self.low += 1
-        while self.high > 0 and self.weights[self.high] < EPSILON:
+        while self.high > 0 and self.weight(self.high) < EPSILON:
             self.high -= 1
         self.reference_ms = reference_ms
 
@@ -95,10 +112,10 @@ class PeakHistogram:
         if self.empty:
             return Peak(amount=0, bound="empty", terms={"total_weight": self.total})
         threshold = share * self.total
-        bucket, below = self.low, self.weights[self.low]
+        bucket, below = self.low, self.weight(self.low)
         while bucket < self.high and below < threshold:
             bucket += 1
-            below += self.weights[bucket]
+            below += self.weight(bucket)
         last = self.buckets.count - 1
         amount = int(self.buckets.start(min(bucket + 1, last)) * self.buckets.per_unit)
         terms: Terms = {"total_weight": self.total, "threshold_weight": threshold, "bucket": bucket}
@@ -108,9 +125,9 @@ class PeakHistogram:
     def checkpoint(self) -> PeakCheckpoint:
         """What to keep. A bucket below 1/20,000 of the heaviest is forgotten, and stays in the whole weight."""
         kept = range(self.low, self.high + 1)
-        heaviest = max((self.weights[bucket] for bucket in kept), default=0.0)
+        heaviest = max((self.weight(bucket) for bucket in kept), default=0.0)
         ratio = CHECKPOINT_WEIGHT_MAX / heaviest if heaviest else math.inf
-        shape = {} if math.isinf(ratio) else {bucket: math.floor(self.weights[bucket] * ratio + 0.5) for bucket in kept}
+        shape = {} if math.isinf(ratio) else {bucket: math.floor(self.weight(bucket) * ratio + 0.5) for bucket in kept}
         return PeakCheckpoint(
             reference_ms=self.reference_ms,
             total_weight=self.total,
@@ -134,6 +151,6 @@ class PeakHistogram:
         parts = sum(shape.values())
         if parts:
             for bucket, weight in shape.items():
-                new.weights[bucket] = weight * (checkpoint.total_weight / parts)
+                new.weights[new._place(bucket)] = weight * (checkpoint.total_weight / parts)
             new.low, new.high, new.total = min(shape), max(shape), checkpoint.total_weight
         return new
