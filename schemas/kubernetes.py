@@ -15,8 +15,11 @@ from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.kubernetes_fields import Reader, resources
 from slacktide.schemas.kubernetes_pod import pod_of
+from slacktide.schemas.pod_resources import Amounts
 
 ANNOTATION_RESERVATION = "node.koordinator.sh/reservation"
+ANNOTATION_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
+"""CPU and memory before Koordinator amplified them in the Node's status."""
 FINDINGS_MAX = 20
 
 
@@ -152,11 +155,12 @@ def _facts(path: str, item: Mapping[str, Any], reader: Reader) -> NodeFacts:
             reader.refuse(f"{path}.status.capacity.{name}", str(capacity.get(field)), "a quantity above 0")
     allocatable = reader.amounts(reader.at(item, path, "status.allocatable"), f"{path}.status.allocatable")
     annotations = reader.texts(reader.at(item, path, "metadata.annotations"), f"{path}.metadata.annotations")
+    raw = _raw_allocatable(annotations.get(ANNOTATION_RAW_ALLOCATABLE), path, reader)
     reserved, cpus = _reservation(annotations.get(ANNOTATION_RESERVATION), path, reader)
     return NodeFacts(
         name=reader.text(item, f"{path}.metadata.name"),
         capacity=resources(capacity),
-        allocatable=resources(allocatable or capacity),
+        allocatable=resources({**(allocatable or capacity), **raw}),
         reserved=reserved,
         reserved_cpus=cpus,
         labels=reader.texts(reader.at(item, path, "metadata.labels"), f"{path}.metadata.labels"),
@@ -168,6 +172,23 @@ def _facts(path: str, item: Mapping[str, Any], reader: Reader) -> NodeFacts:
 def _is_koordinators(key: str) -> bool:
     domain = key.partition("/")[0]
     return domain == "koordinator.sh" or domain.endswith(".koordinator.sh")
+
+
+def _raw_allocatable(text: str | None, path: str, reader: Reader) -> Amounts:
+    """What rules count by; one that cannot be read is ignored, as the reference does, and noted."""
+    inner = Reader(reader.file)
+    amounts: Amounts = {}
+    try:
+        amounts = inner.amounts(inner.mapping(msgspec.json.decode(text), ""), "") if text else {}
+    except (msgspec.DecodeError, RecursionError) as exc:
+        inner.refuse("", text, f"JSON ({exc})")
+    if inner.findings:
+        accepted = 'JSON such as {"cpu": "4", "memory": "8Gi"}'
+        reader.note(
+            f'{path}.metadata.annotations["{ANNOTATION_RAW_ALLOCATABLE}"]', f"{text!r}: ignored; accepted: {accepted}"
+        )
+        return {}
+    return {field: amount for field, amount in amounts.items() if field in {"cpu_milli", "mem_bytes"}}
 
 
 def _reservation(text: str | None, path: str, reader: Reader) -> tuple[Resources, str]:

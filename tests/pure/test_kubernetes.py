@@ -387,6 +387,25 @@ def test_reservation_that_cannot_be_read_is_ignored_and_said(annotation: str) ->
     assert 'items[0].metadata.annotations["node.koordinator.sh/reservation"]' in found.notes[0]
 
 
+def test_rules_count_by_what_a_node_can_allocate_before_it_was_amplified() -> None:
+    """Batch resources, which the annotation does not have, are as the status shows them."""
+    raw = '{"cpu": "3", "memory": "6Gi", "kubernetes.io/batch-cpu": "9"}'
+    plain = read([a_node()]).facts
+    facts = read([a_node(annotations={"node.koordinator.sh/raw-allocatable": raw})]).facts
+
+    assert (facts.allocatable.cpu_milli, facts.allocatable.mem_bytes) == (3_000, 6 << 30)
+    assert facts.allocatable.batch_cpu_milli == plain.allocatable.batch_cpu_milli
+    assert facts.capacity == plain.capacity
+
+
+@pytest.mark.parametrize("annotation", ["{", "[]", '{"cpu": "x"}', '{"memory": -1}'])
+def test_raw_allocatable_that_cannot_be_read_is_ignored_with_a_note(annotation: str) -> None:
+    found = read([a_node(annotations={"node.koordinator.sh/raw-allocatable": annotation})])
+
+    assert found.facts.allocatable == read([a_node()]).facts.allocatable
+    assert "raw-allocatable" in found.notes[0]
+
+
 def test_a_pod_has_the_cpus_that_the_scheduler_bound_it_to() -> None:
     status = {"scheduling.koordinator.sh/resource-status": '{"cpuset": "0-3", "numaNodeResources": []}'}
 

@@ -6,6 +6,7 @@ Pods are read by the fields that a Job's status depends on, and no others.
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, cast, get_args
 
 import msgspec
@@ -24,12 +25,15 @@ from slacktide.schemas.job_pod import (
     Phase,
     SuccessRule,
 )
+from slacktide.schemas.pod_resources import Amounts, Container, Needs, requests_of
 from slacktide.schemas.units import cpu_milli, quantity
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 DISRUPTION = "DisruptionTarget"
+CPU = "cpu_milli"
+"""Batch CPU, if the pod requests some."""
 BATCH_CPU = ("kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu")
 INT32_MAX = 2**31 - 1
 Json = dict[str, Any]
@@ -91,11 +95,15 @@ class _Resources(_Shape, frozen=True, kw_only=True):
 
 class _Container(_Shape, frozen=True, kw_only=True):
     resources: _Resources = _Resources()
+    restart_policy: str = ""
 
 
 class _PodSpec(_Shape, frozen=True, kw_only=True):
     node_name: str = ""
     containers: list[_Container] = []
+    init_containers: list[_Container] | None = None
+    resources: _Resources | None = None
+    overhead: dict[str, str] | None = None
 
 
 class Pod(_Shape, frozen=True, kw_only=True):
@@ -213,7 +221,7 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         pod_conditions={one.type: one.status for one in status.conditions or () if one.type in conditions},
         restarts=sum(max(0, one.restart_count) for one in containers),
         index_failures=_whole(annotations.get(INDEX_FAILURES, "")),
-        cpu_milli=sum(_cpu_milli(one.resources.requests or {}) for one in pod.spec.containers),
+        cpu_milli=_requested_milli(pod.spec),
         started_ms=_ms(status.start_time),
         ended_ms=max((_ms(one.state.terminated.finished_at) for one in containers if one.state.terminated), default=0),
         eviction=None if before is None else before.eviction,
@@ -229,6 +237,26 @@ def _rule(rule: Json) -> FailureRule:
         container=codes.get("containerName"),
         pod_conditions={one["type"]: one.get("status", "True") for one in rule.get("onPodConditions") or ()},
     )
+
+
+def _requested_milli(spec: _PodSpec) -> int:
+    """As of any pod: with sidecars, the resources of the pod as a whole, and overhead."""
+    needs = Needs(
+        containers=[_container(one.resources) for one in spec.containers],
+        inits=[_container(one.resources, sidecar=one.restart_policy == "Always") for one in spec.init_containers or ()],
+        overhead=_amounts(spec.overhead),
+        pod_level=None if spec.resources is None else _container(spec.resources),
+    )
+    return min(AMOUNT_MAX, int(requests_of(needs).get(CPU, 0)))
+
+
+def _container(resources: _Resources, *, sidecar: bool = False) -> Container:
+    return Container(requests=_amounts(resources.requests), limits={}, sidecar=sidecar)
+
+
+def _amounts(requests: dict[str, str] | None) -> Amounts:
+    milli = _cpu_milli(requests or {})
+    return {CPU: Decimal(milli)} if milli else {}
 
 
 def _cpu_milli(requests: dict[str, str]) -> int:
