@@ -90,6 +90,8 @@ class Pod(Message, frozen=True, kw_only=True):
     """An init container that has not ended lacks a limit: of batch resources where the pod has some."""
     grace_s: Count = 30
     """terminationGracePeriodSeconds."""
+    exclusive_cpus: str = ""
+    """Set by the node's agent: CPUs that the kubelet's static policy gave to this pod alone, such as ``2-3``."""
     unheld: bool = False
     """Set by the node's agent: it claims to be best-effort, and its cgroup lies outside the best-effort group. So it
     counts as koord-prod."""

@@ -37,7 +37,9 @@ from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on, resource_threshold_on
 from slacktide.schemas.sample import KEYFRAME_MS, LsPressure, NodeSample
+from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
+from slacktide.streams.decisions.exclusive_cpus import exclusive_cpus, off_exclusive
 from slacktide.streams.decisions.node_burst import handed_back
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
 from slacktide.streams.decisions.node_evict import Eviction
@@ -47,6 +49,8 @@ NO_PODS = "no pods"
 NO_FACTS = "no facts"
 SUSPEND = "suspend"
 """The rule of what is done while the node is suspended."""
+EXCLUSIVE = "exclusive_cpus"
+"""The rule by which best-effort pods leave CPUs at once that the kubelet gave to a pod alone."""
 DRY_RUN = "dry-run"
 """The rule by which a limit is lifted that a dry run only reports."""
 _OFF = Policy(version="")
@@ -89,6 +93,7 @@ class NodeAgent:
         tuned: Tuned | None = None,
         clerk: Clerk | None = None,
         concluded: Callable[[NodeOutcome], None] = lambda _: None,
+        exclusive: Mapping[str, str] | None = None,
     ) -> None:
         self.node = node
         self.boot_id = boot_id
@@ -97,6 +102,7 @@ class NodeAgent:
         self._settings = settings
         self._policy = policy
         self._processors = kernel.processors()
+        self._exclusive: Mapping[str, str] = exclusive or {}
         self._refusals = Refusals()
         self._protocol = Protocol(node=node, boot_id=boot_id, deadline_ns=settings.guard_deadline_ms * 1_000_000)
         self._actuator = Actuator(
@@ -165,9 +171,23 @@ class NodeAgent:
         """The policy that the agent decides by."""
         return self._policy.version
 
-    def inventory(self, facts: NodeFacts, pods: Sequence[Pod]) -> None:
-        """The node or its pods may have changed; the next sample has the change."""
+    @property
+    def exclusive(self) -> Mapping[str, str]:
+        """CPU lists that pods have alone, by uid."""
+        return self._exclusive
+
+    def inventory(self, facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> None:
+        """The node or its pods may have changed; the next sample has the change.
+
+        Args:
+            facts: of the node.
+            pods: of the node.
+            exclusive: CPU lists that pods have alone, by uid; None: as before.
+
+        """
+        self._exclusive = self._exclusive if exclusive is None else exclusive
         self._sampler.inventory = self._inventory_of(facts, pods)
+        self._leave_exclusive()
 
     def policy(self, policy: Policy) -> None:
         """Decide by this policy from now on."""
@@ -302,9 +322,29 @@ class NodeAgent:
         above = self._bursts.above_limit(newest.pods, self._clock.mono_ns())
         self._tuner.carry_out(handed_back(above, newest.pods), newest, "agent", reason)
 
+    def _leave_exclusive(self) -> None:
+        """Best-effort pods do not wait for a sample and its answer to leave CPUs that a pod has alone now."""
+        newest, limits, inventory = self._protocol.newest, self._actuator.limits, self._sampler.inventory
+        if newest is None or limits is None or self._suspended:
+            return
+        wanted = off_exclusive(limits, inventory.facts, inventory.pods)
+        if wanted is limits or resource_threshold_on(self._policy, inventory.facts).cpu_suppress_dry_run:
+            return
+        cpus = cpu_ranges(exclusive_cpus(inventory.pods))
+        act = Act(
+            limits=wanted,
+            id=self._reporter.id_of(newest, EXCLUSIVE, f"{TARGET}/{cpus}"),
+            rule=EXCLUSIVE,
+            origin="agent",
+            reason=f"pods have CPUs {cpus} alone",
+            bound=EXCLUSIVE,
+            terms={},
+        )
+        self._perform(act, newest)
+
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
         """The facts with what only the node itself knows of its CPUs."""
-        return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods)
+        return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods, self._exclusive)
 
     def _lacking(self, command: NodeCommand) -> None:
         """Want a keyframe where the stream lacks pods or facts, unless that very sample carried them."""

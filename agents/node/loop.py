@@ -18,6 +18,7 @@ from slacktide.agents.metrics import AgentMetrics, Cause, memory_of
 from slacktide.agents.node.acts import ends_or_stops, reason_of
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
+from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus
 from slacktide.agents.node.enrolment import Enrolment
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.forecast.publisher import ForecastPublisher
@@ -54,6 +55,8 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
+STAMP_S = 0.1
+"""How often the kubelet's file of exclusive CPUs is looked at: a pod that gets some starts soon after."""
 SWITCH_S = 0.5
 DRAIN_S = 2.0
 OVERDUE_S_MIN = 0.0005
@@ -86,6 +89,8 @@ class LoopSettings:
     """Whether an agent that ends is removed for good; None: it never is, and limits stay in force."""
     node_watch: NodeWatch | None = None
     """Who shows the annotations of this Node as they change; None: the inventory's are gone by."""
+    exclusive: ExclusiveCpus | None = None
+    """Which CPUs pods have alone; None: none are looked for."""
     zones: ZonesFolders | None = None
     """Where the NUMA zones are read; None: none are published."""
     sample_interval_ms: int = 1_000
@@ -168,6 +173,7 @@ class AgentLoop:
             tuned=Tuned(settings.state_folder),
             clerk=settings.eviction_client,
             concluded=self._concluded,
+            exclusive=self._exclusive_cpus(),
         )
         self._trainer = Trainer(settings.node, boot_id, settings.agent.train_every_ms)
         self._forecasts = self._forecaster(prover)
@@ -454,13 +460,31 @@ class AgentLoop:
         Reading the file is left to a thread.
         """
         while True:
-            await asyncio.sleep(WATCH_S)
+            await self._pause()
             self._ahead.renew()
             if (gate := self._ahead.gate()) is not None:
                 self._state.keep_gate(gate, self._clock.mono_ns())
-            if self._inventory.changed and await asyncio.to_thread(self._inventory.poll):
+            changed = self._inventory.changed and await asyncio.to_thread(self._inventory.poll)
+            if changed:
                 self._keep_inventory()
-                self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods)
+            exclusive = self._exclusive_cpus()
+            if changed or exclusive != self._agent.exclusive:
+                self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods, exclusive)
+
+    async def _pause(self) -> None:
+        """Wait for a second, or until the kubelet has given CPUs to a pod alone, or taken them back."""
+        exclusive = self._settings.exclusive
+        if exclusive is None or not exclusive.watched:
+            await asyncio.sleep(WATCH_S)
+            return
+        for _ in range(round(WATCH_S / STAMP_S)):
+            await asyncio.sleep(STAMP_S)
+            if exclusive.changed():
+                return
+
+    def _exclusive_cpus(self) -> Mapping[str, str]:
+        found = self._settings.exclusive
+        return {} if found is None else found.look(self._inventory.value.pods)
 
     def _keep_inventory(self) -> None:
         """Log what is known of the node, each thing once, and keep it for the next start."""

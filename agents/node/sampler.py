@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as replace_struct
@@ -28,9 +28,23 @@ class Inventory:
     pods_revision: str
 
 
-def inventory_of(facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
-    """Name facts and pods by their content. Pods that have ended are left out; who claims in vain is marked."""
-    known = KnownPods([replace_struct(pod, unheld=True) if claims_in_vain(pod) else pod for pod in unended(pods)])
+def inventory_of(facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> Inventory:
+    """Name facts and pods by their content.
+
+    Pods that have ended are left out. A pod is marked that claims in vain, and one that has CPUs alone.
+
+    Args:
+        facts: of the node.
+        pods: of the node.
+        exclusive: CPU lists by the pod's uid; None: no pod has CPUs alone.
+
+    """
+
+    def marked(pod: Pod) -> Pod:
+        cpus, unheld = (exclusive or {}).get(pod.uid, ""), claims_in_vain(pod)
+        return replace_struct(pod, exclusive_cpus=cpus, unheld=unheld) if cpus or unheld else pod
+
+    known = KnownPods([marked(pod) for pod in unended(pods)])
     return Inventory(facts=facts, pods=known, facts_revision=revision_of(facts), pods_revision=revision_of(list(known)))
 
 

@@ -205,6 +205,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     # Loads Kafka: not for --help.
     from slacktide.agents.node import loop  # noqa: PLC0415
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus  # noqa: PLC0415
     from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
 
     inventory = settings.inventory
@@ -236,6 +237,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         eviction_client=eviction_client,
         removal=_removal(settings),
         node_watch=_node_watch(settings),
+        exclusive=ExclusiveCpus(kernel.hierarchy, settings.kubelet_folder),
         zones=_zones(settings),
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,

@@ -168,7 +168,7 @@ def assess(usage: Usage, policy: Policy, *, horizon_s: int) -> Assessment:
 def _side(amounts: Amounts, terms: Terms, horizon: int, unit: float) -> _Side:
     """What is sold, and what the peak oracle of Bashir et al. (EuroSys '21) sells: capacity less the peak to come."""
     kept = np.where(np.isnan(amounts.kept), 0, amounts.kept)
-    oracle = np.maximum(amounts.capacity - future_max(kept + amounts.high_used, horizon), 0)
+    oracle = np.maximum(amounts.capacity - future_max(kept + amounts.high_taken, horizon), 0)
     oracle[:, oracle.shape[1] - horizon :] = np.nan  # whose horizon ends after the recording
     return _Side(amounts=amounts, sold=sold(amounts, terms), oracle=np.where(amounts.known, oracle, np.nan), unit=unit)
 
@@ -196,7 +196,7 @@ def _squeezed(cpu: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
     bound = threshold.cpu_evict_be_satisfaction_lower_pct or SATISFIED_PCT
     amounts, running = cpu.amounts, _running(cpu, life)
     system = np.fmax(amounts.node_used - amounts.pods_used, 0)
-    allowed = amounts.capacity * threshold.cpu_suppress_threshold_pct / 100 - amounts.high_used
+    allowed = amounts.capacity * threshold.cpu_suppress_threshold_pct / 100 - amounts.high_taken
     allowed = np.maximum(allowed - np.where(np.isnan(system), 0, system), 0)
     short: NDArray[np.bool_] = amounts.known & (running > 0) & (allowed * 100 < bound * running)
     return short

@@ -26,7 +26,7 @@ def sold(amounts: Amounts, terms: Terms) -> Matrix:
     """Whole millicores or bytes for each node and step; NaN where the recording lacks something."""
     kept = np.where(np.isnan(amounts.reserved), 0, amounts.reserved) if terms.policy == "request" else amounts.kept
     high = {"request": amounts.requested, "maxUsageRequest": amounts.max_used_request}.get(
-        terms.policy, amounts.high_used
+        terms.policy, amounts.high_taken
     )
     margin = np.trunc(amounts.capacity * ((100 - terms.reclaim_pct) / 100))
     left: Matrix = np.maximum(amounts.capacity - margin - np.where(np.isnan(kept), 0, kept) - high, 0)

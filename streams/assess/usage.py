@@ -25,6 +25,8 @@ class Amounts:
     pods_used: Matrix
     low_used: Matrix
     """Of batch and free pods, a part of ``pods_used``."""
+    exclusive_idle: Matrix
+    """Of CPUs that pods have alone by the kubelet's static policy: nobody else can use it."""
     requested: Matrix
     """By pods other than batch and free that wait on the node or run."""
     max_used_request: Matrix
@@ -35,6 +37,12 @@ class Amounts:
         """What pods use that come before batch pods."""
         high: Matrix = np.maximum(self.pods_used - self.low_used, 0)
         return high
+
+    @property
+    def high_taken(self) -> Matrix:
+        """The same, and what they keep from others without using it."""
+        taken: Matrix = self.high_used + self.exclusive_idle
+        return taken
 
     @property
     def kept(self) -> Matrix:

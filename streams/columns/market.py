@@ -122,13 +122,14 @@ def market_of(
     dangling = [name.priority_class not in LOW_CLASSES and name.uid not in pods.live for name in names]
     high = [name.uid in requests or lone for name, lone in zip(names, dangling, strict=True)]
     milli, mem_bytes, lse = zip(*of_high, strict=True) if of_high else ((), (), ())
+    listed = pods.there <= known and pods.live <= known and not pods.exclusive
     return Market(
         names=names,
         pods=pods,
         facts=facts,
         policy=policy,
         forecast=forecast,
-        plain=_plain(colocation) and pods.there <= known and pods.live <= known and max(map(abs, strategy)) < _EXACT,
+        plain=_plain(colocation) and listed and max(map(abs, strategy)) < _EXACT,
         strategy=strategy,
         high=np.array(high, np.bool_),
         lse=np.array(lse, np.bool_),

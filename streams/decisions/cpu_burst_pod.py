@@ -33,8 +33,9 @@ _decoder = msgspec.json.Decoder(_PodBurst)
 
 
 def may_burst(pod: Pod) -> bool:
-    """Whether CPU burst touches the pod at all: it lives, and its class neither owns CPUs nor is best-effort."""
-    return pod.phase in LIVE_PHASES and raw_qos(pod.qos_label) not in {"LSR", "LSE", "BE"}
+    """Whether CPU burst touches the pod at all: it lives, has no CPUs alone, and its class is not best-effort."""
+    own = pod.exclusive_cpus or raw_qos(pod.qos_label) in {"LSR", "LSE", "BE"}
+    return pod.phase in LIVE_PHASES and not own
 
 
 def burst_policy(text: str | None) -> BurstPolicy:

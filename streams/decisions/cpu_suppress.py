@@ -21,6 +21,7 @@ from slacktide.streams.decisions.cpu_pressure import fold
 from slacktide.streams.decisions.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
 from slacktide.streams.decisions.cpu_suppress_cpuset import free_cpus, next_be_cpuset
+from slacktide.streams.decisions.exclusive_cpus import apart, off_exclusive
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.node_cpus import node_cpus, pinned_pods
 from slacktide.streams.decisions.node_reserved import node_reserved
@@ -32,6 +33,9 @@ UNLIMITED = Limits(be_cfs_quota_us=None)
 BY_QUOTA = "quota_"
 """Before a bound where the policy asks for a CPU set, and the node is held by quota."""
 
+
+OFF_EXCLUSIVE = "exclusive_cpus"
+"""The bound where only CPUs that pods have alone are taken from best-effort pods."""
 
 PRESSURE = "pressure_"
 """Before a bound that the gate of ``cpu_pressure`` fixed."""
@@ -64,20 +68,32 @@ def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Po
 
     Suppress off: the limit is lifted. On: one step toward what is allowed; a raise waits until
     900 ms after the last one, a cut never waits. A policy that goes by pressure goes by use where a sample has none.
+    Best-effort pods leave CPUs that other pods have alone whatever else is known, and without a policy, too.
     """
     if sample.limits is None:
         return _skip("the limit in force is unknown")
+    pods = known(pods)
+    current = off_exclusive(sample.limits, facts, pods)
+    if current is sample.limits:
+        return _decide(sample, current, facts, pods, policy)
+    found = _decide(msgspec.structs.replace(sample, limits=current), current, facts, pods, policy)
+    if found.answer == "set":
+        return found
+    return Decision(answer="set", limits=current, bound=OFF_EXCLUSIVE, terms=found.terms)
+
+
+def _decide(sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Decision:
     threshold = resource_threshold_on(policy, facts)
     if not threshold.enable:
-        return _settle(sample.limits, lifted(sample.limits, facts, pods), "disabled", {})
+        return _settle(current, lifted(current, facts, pods), "disabled", {})
     if not pods:
-        return _keep(sample.limits, "no_pods", {})
+        return _keep(current, "no_pods", {})
     if sample.use.cpu_milli is None:
         return _skip("the node's CPU use is unknown")
     if not facts.capacity.cpu_milli:
         return _skip("the node's CPU capacity is unknown")
     by = _suppress if threshold.cpu_suppress_signal == "usage" else _by_signal
-    return by(sample, sample.limits, facts, pods, threshold)
+    return by(sample, current, facts, pods, threshold)
 
 
 def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
@@ -97,7 +113,7 @@ def _by_signal(
     gate = fold(sample.ls_pressure, capacity_milli)
     bound = f"{PRESSURE}{gate.bound}"
     if gate.gate.closed:
-        least_milli = capacity_milli * (threshold.cpu_suppress_min_pct or 0) // 100
+        least_milli = (capacity_milli - apart(sample, pods).milli) * (threshold.cpu_suppress_min_pct or 0) // 100
         allowed = Allowed(allowed_milli=least_milli, bound="formula", terms={"allowed_milli": least_milli})
         step = _step(current, facts, pods, allowed, threshold)
         cut = tighter(current, step.wanted, _free(facts, pods))
@@ -117,15 +133,17 @@ def _by_signal(
 def _suppress(
     sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
 ) -> Decision:
-    rise = _rise(sample)
+    rise, alone = _rise(sample), apart(sample, pods)
     allowed = be_allowed_cpu(
-        capacity_milli=facts.capacity.cpu_milli or 0,
+        capacity_milli=(facts.capacity.cpu_milli or 0) - alone.milli,
         reserved_milli=node_reserved(facts).cpu_milli or 0,
-        node_used_cores=(sample.use.cpu_milli or 0) / 1000 + (rise.used_cores or 0),
-        pods=[*_used(sample, pods), rise],
+        node_used_cores=((sample.use.cpu_milli or 0) - alone.used_milli) / 1000 + (rise.used_cores or 0),
+        pods=[*_used(sample, pods, alone.used_milli), rise],
         threshold_pct=threshold.cpu_suppress_threshold_pct,
         min_pct=threshold.cpu_suppress_min_pct,
     )
+    if alone.milli:
+        allowed = msgspec.structs.replace(allowed, terms={"exclusive_milli": alone.milli} | allowed.terms)
     step = _step(current, facts, pods, allowed, threshold)
     since_ms = sample.since_raise_ms
     if looser(step.wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
@@ -169,7 +187,7 @@ def _by_cpuset(current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: 
     step = next_be_cpuset(
         allowed_milli=allowed.allowed_milli,
         current=current.be_cpuset or (),
-        node=node_cpus(facts),
+        node=node_cpus(facts, pods),
         pods=pinned_pods(pods),
         cpus_min=cpus_min,
     )
@@ -195,11 +213,14 @@ def _raised_us(current_us: int | None, cpus: int, capacity_milli: int) -> int | 
 
 
 def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
-    return free_cpus(node_cpus(facts), pinned_pods(pods)) if facts.processors else []
+    return free_cpus(node_cpus(facts, pods), pinned_pods(pods)) if facts.processors else []
 
 
-def _used(sample: NodeSample, pods: Sequence[Pod]) -> tuple[CpuUse, CpuUse]:
-    """What pods used, those that are best-effort together and the others: by the pod list, else by their cgroup."""
+def _used(sample: NodeSample, pods: Sequence[Pod], apart_milli: int) -> tuple[CpuUse, CpuUse]:
+    """What pods used, those that are best-effort together and the others: by the pod list, else by their cgroup.
+
+    ``apart_milli``: what the others used of CPUs that they have alone is left out.
+    """
     listed = known(pods)
     names, best_effort = listed.names, listed.best_effort
     all_milli = best_effort_milli = 0
@@ -208,7 +229,7 @@ def _used(sample: NodeSample, pods: Sequence[Pod]) -> tuple[CpuUse, CpuUse]:
             all_milli += milli
             if use.uid in best_effort or (use.best_effort_group and use.uid not in names):
                 best_effort_milli += milli
-    others_milli = all_milli - best_effort_milli
+    others_milli = all_milli - best_effort_milli - apart_milli
     return CpuUse(best_effort_milli / 1000, best_effort=True), CpuUse(others_milli / 1000, best_effort=False)
 
 

@@ -21,6 +21,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
 from slacktide.schemas.score import use_of
+from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.spared_pods import is_spared
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
@@ -72,12 +73,14 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
     there: bool
     """Has not ended."""
     lse: bool
+    """Its CPU request is never sold: its class is LSE, or it has CPUs alone."""
     cpu_milli: int
     mem_bytes: int
     asked: tuple[int, ...]
     """In order of ``REQUEST_FIELDS``; empty: nothing of what is sold by class."""
     raw: bytes = b""
     """As it was read; b"": it was not."""
+    exclusive_cpus: tuple[int, ...] = ()
 
 
 class KnownPods(Sequence[Pod]):
@@ -88,6 +91,7 @@ class KnownPods(Sequence[Pod]):
         "asked",
         "batch_asked",
         "best_effort",
+        "exclusive",
         "high",
         "live",
         "mid_asked",
@@ -127,6 +131,8 @@ class KnownPods(Sequence[Pod]):
             tuple([pod.lse for pod in high]),
         )
         """Live pods of neither batch nor free class, in order of the list."""
+        self.exclusive = {pod.name.uid: pod for pod in known if pod.there and pod.exclusive_cpus}
+        """Pods that have CPUs alone, by uid."""
 
     @classmethod
     def packed(cls, raw: bytes, before: KnownPods | None = None) -> Self:
@@ -222,11 +228,12 @@ def _known(pod: Pod, raw: bytes = b"") -> KnownPod:
         best_effort=is_best_effort(pod) and not is_spared(pod),
         live=pod.phase in LIVE_PHASES,
         there=pod.phase not in ENDED_PHASES,
-        lse=qos == "LSE",
+        lse=qos == "LSE" or bool(pod.exclusive_cpus),
         cpu_milli=requests.cpu_milli or 0,
         mem_bytes=requests.mem_bytes or 0,
         asked=asked if any(asked) else (),
         raw=raw,
+        exclusive_cpus=tuple(cpu_list(pod.exclusive_cpus) or ()),
     )
 
 

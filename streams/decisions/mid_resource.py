@@ -59,7 +59,7 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
     cpu = _Figures(
         capacity=facts.capacity.cpu_milli or 0,
         reclaimable=reclaimable.cpu_milli,
-        used=None if node_use is None else node_use.cpu_milli,
+        used=None if node_use is None else node_use.cpu_milli + _idle_exclusive_milli(load),
         reserved=reserved.cpu_milli or 0,
         system=load.system.cpu_milli + load.host_use.cpu_milli,
         prod_request=prod.cpu_milli,
@@ -85,6 +85,13 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
         mem_bytes=int(because_mem.terms["mid_bytes"]),
         because=(because_cpu, because_mem),
     )
+
+
+def _idle_exclusive_milli(load: NodeLoad) -> int:
+    """What pods with CPUs alone leave idle: it counts as used."""
+    owners = known(load.pods).exclusive
+    used = {metric.uid: metric.use.cpu_milli for metric in load.metrics if metric.uid in owners} if owners else {}
+    return sum(max(0, owner.cpu_milli - used.get(uid, 0)) for uid, owner in owners.items())
 
 
 def _static(figures: _Figures, of: str, unit: str) -> Because:

@@ -168,7 +168,7 @@ def _pool(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], config: Cpu
     def pod_of(pod: Pod) -> SharePoolPod:
         used_milli = used.get(pod.uid)
         return SharePoolPod(
-            qos_label=pod.qos_label,
+            qos_label="LSE" if pod.exclusive_cpus else pod.qos_label,
             request_milli=pod.requests.cpu_milli or 0,
             used_cores=None if used_milli is None else used_milli / 1000,
         )

@@ -14,6 +14,7 @@ from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.message import Message
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.cpu_suppress_cpuset import NodeCpus, PinnedPod
+from slacktide.streams.decisions.exclusive_cpus import exclusive_cpus
 
 ANNOTATION_SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
 
@@ -23,15 +24,18 @@ class _SystemQos(Message, frozen=True):
     exclusive: bool | None = msgspec.field(default=None, name="cpusetExclusive")
 
 
-def node_cpus(facts: NodeFacts) -> NodeCpus:
-    """The node's CPUs; a reservation or a SYSTEM annotation that cannot be read keeps none of them."""
+def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
+    """The node's CPUs; a reservation or a SYSTEM annotation that cannot be read keeps none of them.
+
+    What pods have alone by the kubelet's static policy counts as reserved.
+    """
     try:
         system = msgspec.json.decode(facts.annotations.get(ANNOTATION_SYSTEM_QOS) or "{}", type=_SystemQos)
     except msgspec.MsgspecError:
         system = _SystemQos()
     return NodeCpus(
         processors=facts.processors,
-        reserved=cpu_list(facts.reserved_cpus) or (),
+        reserved=exclusive_cpus(pods).union(cpu_list(facts.reserved_cpus) or ()),
         system=cpu_list(system.cpuset) or (),
         system_exclusive=system.exclusive is not False,
     )

@@ -2,13 +2,15 @@
 
 Reading: koordinator a7a1b76b, pkg/koordlet/prediction/peak_predictor.go. It is figured twice, from the peaks of single
 pods and from those of the whole node, and the more careful figure counts. A peak is raised by the safety margin: the
-double product truncated, with the percentage taken first, as there.
+double product truncated, with the percentage taken first, as there. CPUs that a pod has alone are never left over: the
+idle part of its request counts as peak. The reference leaves it over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import msgspec
 
@@ -167,15 +169,18 @@ def _figured(
     factor = float(100 + margin_pct) / 100
     predicted = [(kind.asked(pod.requests), int(kind.used(peak) * factor)) for pod, peak in found.predicted]
     unknown, asked = (sum(kind.asked(pod.requests) for pod in each) for each in (found.unknown, found.asking))
-    peaks, free = sum(peak for _, peak in predicted), sum(max(0, request - peak) for request, peak in predicted)
+    alone = [kind is _CPU and bool(pod.exclusive_cpus) for pod, _ in found.predicted]
+    left = [max(0, request - peak) for request, peak in predicted]
+    idle = sum(compress(left, alone))
+    peaks, free = sum(peak for _, peak in predicted) + idle, sum(left) - idle
     parts = [None if part is None else kind.used(part) for part in (node.system, node.prod, node.unclassed)]
     whole = [part for part in parts if part is not None]
-    node_peak = int(sum(whole) * factor) if len(whole) == len(parts) else None
+    node_peak = int(sum(whole) * factor) + idle if len(whole) == len(parts) else None
     node_free = None if node_peak is None else max(0, asked - node_peak)
     given = None if allocatable is None else kind.asked(allocatable)
     by_pods, by_node = _left(given, peaks, free), _left(given, node_peak, node_free)
-    left = None if by_pods is None or by_node is None else min(by_pods, by_node)
-    amounts = (given, unknown, peaks, free, by_pods, asked, *parts, node_peak, node_free, by_node, left)
+    reclaimable = None if by_pods is None or by_node is None else min(by_pods, by_node)
+    amounts = (given, unknown, peaks, free, by_pods, asked, *parts, node_peak, node_free, by_node, reclaimable)
     terms: Terms = {"safety_margin_pct": margin_pct}
     terms |= {
         term: amount for term, amount in zip(in_unit(kind.unit, *_TERMS), amounts, strict=True) if amount is not None
@@ -185,7 +190,7 @@ def _figured(
         by_node=by_node,
         pod_peak=peaks + unknown,
         node_peak=node_peak,
-        because=Because(of=kind.of, bound=_bound(left, free, node_free), terms=terms),
+        because=Because(of=kind.of, bound=_bound(reclaimable, free, node_free), terms=terms),
     )
 
 

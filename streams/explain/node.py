@@ -10,6 +10,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.explain.carried_out import carried_out_findings
 from slacktide.streams.explain.evidence import Finding, Logged, Place, newest
+from slacktide.streams.explain.exclusive import exclusive_findings
 from slacktide.streams.explain.figures import Figure, figures
 from slacktide.streams.explain.forecast import mid_findings
 from slacktide.streams.explain.freshness import freshness_findings
@@ -84,6 +85,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         *carried_out_findings(log, asked_ms),
         *pressure_findings(log),
         *unheld_findings(log),
+        *exclusive_findings(log),
         *tier_findings(log.pods),
     ]
     return NodeExplanation(

@@ -111,7 +111,7 @@ class Fast:
             best_effort=counted,
             group=group,
             numbers=numbers_of(
-                fit(each.facts, policy, pods=len(uids)) if same_policy else UNFIT,
+                fit(each.facts, policy, pods=len(uids)) if same_policy and not each.pods.exclusive else UNFIT,
                 node.window,
                 pods=len(uids),
                 spread_ms=node.spread_ms,

@@ -84,6 +84,17 @@ def test_another_policy_sells_by_requests(healthy: str, tmp_path: Path) -> None:
     assert (whole["cpu"]["p50"], whole["memory"]["p50"]) == (0, 0)
 
 
+def test_the_idle_part_of_cpus_that_a_pod_has_alone_is_not_sold(tmp_path: Path) -> None:
+    """Of 16 cores the service has 12, whatever it uses; its memory is sold as any other."""
+    span = ("--since", "2026-01-01T00:10:00Z", "--until", "2026-01-01T05:50:00Z")
+    with prometheus(tmp_path, World(nodes=2, hours=6, static_cpus=True)) as url:
+        whole = found("--prometheus", url, *span)["cluster"]
+
+    assert whole["cpu"]["p50"] == 0
+    assert whole["used_cores"] < 12
+    assert whole["memory"]["p50"] == pytest.approx(2 * (0.65 * 64 - 4 - 12), rel=0.01)
+
+
 def test_gaps_and_restarted_counters_cost_only_their_own_steps(tmp_path: Path) -> None:
     with prometheus(tmp_path, World(nodes=2, hours=48, gap=(5, 8), restarts_at_hour=30)) as url:
         answer = found("--prometheus", url, *SPAN)

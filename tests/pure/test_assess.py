@@ -35,6 +35,7 @@ def amounts(capacity: Matrix, pods_used: Matrix, **others: Matrix) -> Amounts:
         "reserved": np.zeros(capacity.shape),
         "node_used": pods_used,
         "low_used": np.zeros(capacity.shape),
+        "exclusive_idle": np.zeros(capacity.shape),
         "requested": empty,
         "max_used_request": empty,
     }

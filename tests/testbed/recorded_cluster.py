@@ -37,6 +37,8 @@ class World:
     restarts_at_hour: int = -1
     """When all of cAdvisor's counters begin again."""
     pool: str = "web"
+    static_cpus: bool = False
+    """Whether the kubelet's static policy gives the service the CPUs that it requests."""
 
     def cores(self, at_s: int) -> float:
         """What a service uses."""
@@ -58,6 +60,8 @@ def lines(world: World) -> Iterator[str]:
     nodes = [f"node-{at:04}" for at in range(world.nodes)]
 
     yield from _kube_state_metrics(world, nodes, times[::GAUGES_EVERY])
+    if world.static_cpus:
+        yield from _static_cpus(nodes, times[::GAUGES_EVERY])
     if world.cadvisor:
         yield from _cadvisor(world, nodes, times)
     yield "# EOF"
@@ -87,6 +91,16 @@ def _kube_state_metrics(world: World, nodes: list[str], times: list[int]) -> Ite
         pod = f'namespace="shop",pod="web-{node}",container="app",node="{node}"'
         yield from gauge("kube_pod_container_resource_requests", f'{pod},resource="cpu"', 12)
         yield from gauge("kube_pod_container_resource_requests", f'{pod},resource="memory"', 48 * GIB)
+
+
+def _static_cpus(nodes: list[str], times: list[int]) -> Iterator[str]:
+    yield "# TYPE kube_pod_status_qos_class gauge"
+    for node in nodes:
+        of = f'namespace="shop",pod="web-{node}",qos_class="Guaranteed"'
+        yield from (f"kube_pod_status_qos_class{{{of}}} 1 {at}" for at in times)
+    yield "# TYPE kubelet_cpu_manager_exclusive_cpu_allocation_count gauge"
+    for node in nodes:
+        yield from (f'kubelet_cpu_manager_exclusive_cpu_allocation_count{{node="{node}"}} 12 {at}' for at in times)
 
 
 def _cadvisor(world: World, nodes: list[str], times: list[int]) -> Iterator[str]:

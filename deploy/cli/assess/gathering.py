@@ -130,6 +130,7 @@ class Gathering:
             node_used=matrix("node_used"),
             pods_used=pods_used,
             low_used=np.nan_to_num(matrix("low_used"), nan=0.0),
+            exclusive_idle=np.nan_to_num(matrix("exclusive_idle"), nan=0.0),
             requested=_filled(matrix("requested"), capacity),
             max_used_request=matrix("max_used_request"),
         )

@@ -77,7 +77,24 @@ def queries(asked: Asked) -> dict[str, Query]:
             used = f"sum by (namespace, pod, node) ({renamed}) unless on (namespace, pod) {low}"
             larger = f"sum by (node) ((({used}) > ({request})) or ({request}) or ({used}))"
             found[f"{short}_max_used_request"] = Query(label="node", text=larger)
+        if short == "cpu":
+            found["cpu_exclusive_idle"] = Query(label="node", text=_exclusive_idle(request, pods, label, more))
     return found
+
+
+def _exclusive_idle(request: str, pods: str, label: str, more: str) -> str:
+    """By node what pods leave idle of CPUs that they have alone: the kubelet counts these CPUs, and not whose they are.
+
+    They are those of Guaranteed pods with a container that requests whole CPUs.
+    """
+    counted = f"kubelet_cpu_manager_exclusive_cpu_allocation_count{{{more.removeprefix(',')}}} > 0"
+    nodes = f'label_replace({counted}, "node", "$1", "{label}", "(.+)")'
+    asked = f'kube_pod_container_resource_requests{{node!="",resource="cpu"{more}}}'
+    whole = f"max by (namespace, pod) ({asked} >= 1 and {asked} % 1 == 0)"
+    guaranteed = f'max by (namespace, pod) (kube_pod_status_qos_class{{qos_class="Guaranteed"{more}}} == 1)'
+    owners = f"({request}) and on (namespace, pod) {whole} and on (namespace, pod) {guaranteed} and on (node) {nodes}"
+    used = f"sum by (namespace, pod) ({pods})"
+    return f"sum by (node) (clamp_min(({owners}) - on (namespace, pod) group_left {used}, 0))"
 
 
 def labels(asked: Asked) -> str:

@@ -1,0 +1,94 @@
+"""Which CPUs pods have alone: by the kubelet's ``cpu_manager_state``, else by the cpusets of their containers.
+
+The kubelet writes its file when it admits a pod, before the pod's containers start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from slacktide.agents.files import Stamp, stamp_of
+from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.containers import container_groups
+from slacktide.agents.node.cgroup.cpuset import CpusetHolder
+from slacktide.agents.node.cgroup.hierarchy import GUARANTEED, Hierarchy
+from slacktide.agents.node.cgroup.plan import CPUSET_FILE
+from slacktide.agents.node.cgroup.plan_cpuset import Cpus
+from slacktide.agents.node.zones.kubelet_state import CPU_STATE, cpu_state
+from slacktide.schemas.errors import ZonesError
+from slacktide.schemas.inventory import Pod
+from slacktide.streams.decisions.cpu_list import cpu_ranges
+
+
+def whole_cpus(limit_milli: int | None) -> int:
+    """How many CPUs a limit is; 0: it is none, or has a part of a CPU."""
+    return 0 if not limit_milli or limit_milli % 1000 else limit_milli // 1000
+
+
+class ExclusiveCpus:
+    """The CPUs of one node that pods have alone.
+
+    Args:
+        hierarchy: where the groups are.
+        kubelet_folder: the kubelet's root directory; None: only cpusets are read.
+
+    """
+
+    def __init__(self, hierarchy: Hierarchy, kubelet_folder: Path | None) -> None:
+        self._hierarchy = hierarchy
+        self._file = None if kubelet_folder is None else kubelet_folder / CPU_STATE
+        self._stamp: Stamp | None = None
+        self._of_file: Mapping[str, str] | None = None
+
+    @property
+    def watched(self) -> bool:
+        """Whether there is a file to look at."""
+        return self._file is not None
+
+    def changed(self) -> bool:
+        """Whether the kubelet's file is another than was read last: cheap to ask."""
+        return self._file is not None and stamp_of(self._file) != self._stamp
+
+    def look(self, pods: Sequence[Pod]) -> Mapping[str, str]:
+        """CPU lists such as ``2-3``, by the pod's uid; of a torn file the last good content counts."""
+        if self._file is not None:
+            self._stamp = stamp_of(self._file)
+            with suppress(OSError, ZonesError):
+                held = cpu_state(self._file.read_bytes())
+                self._of_file = {uid: cpu_ranges(cpus) for uid, cpus in held.exclusive.items() if cpus}
+            if self._stamp is not None and self._of_file is not None:
+                return self._of_file
+        return {uid: cpu_ranges(cpus) for uid, cpus in self._of_cpusets(pods)}
+
+    def _of_cpusets(self, pods: Sequence[Pod]) -> Iterator[tuple[str, Cpus]]:
+        """By what the static policy does alone: a Guaranteed container has as many CPUs as it requests, and not all."""
+        root = self._hierarchy.cpuset
+        wanted = [pod for pod in pods if pod.kube_qos == "Guaranteed" and _has_whole(pod)]
+        if root is None or not wanted:
+            return
+        allowed = CpusetHolder(self._hierarchy, root).allowed()
+        groups: dict[str, str] = {}
+        with suppress(OSError):
+            groups = dict(self._hierarchy.pod_groups(GUARANTEED))
+        for pod in wanted:
+            if pod.uid in groups:
+                cpus = self._of_pod(pod, root, groups[pod.uid], allowed)
+                if cpus:
+                    yield pod.uid, cpus
+
+    def _of_pod(self, pod: Pod, root: Path, group: str, allowed: Cpus) -> Cpus:
+        found = Cpus()
+        there = container_groups(self._hierarchy, root, PurePosixPath(group), pod)
+        for container in pod.containers:
+            if container.name in there:
+                with suppress(OSError, ValueError):
+                    cpus = parse.cpus((root / there[container.name] / CPUSET_FILE).read_bytes())
+                    if cpus < allowed and len(cpus) == whole_cpus(container.limits.cpu_milli):
+                        found |= cpus
+        return found
+
+
+def _has_whole(pod: Pod) -> bool:
+    return any(whole_cpus(one.limits.cpu_milli) for one in pod.containers)
