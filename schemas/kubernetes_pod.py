@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.bounds import COUNT_MAX, Int32, Int64
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Container as PodContainer
@@ -28,7 +29,6 @@ LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
 ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
 ANNOTATION_EVICTION_POLICY = "koordinator.sh/eviction-policy"
 GRACE_S = 30
-BATCH = ("batch_cpu_milli", "batch_mem_bytes")
 RESIZABLE = frozenset({"cpu_milli", "mem_bytes"})
 """What a resize in place may change."""
 
@@ -195,8 +195,8 @@ def _containers(needs: Needs, ids: Mapping[str, str]) -> list[PodContainer]:
 
 
 def _init_unlimited(needs: Needs, ended: Collection[str]) -> bool:
-    """Whether an init container that may still run lacks a batch limit that all containers have."""
-    limited = [{field for field in BATCH if one.limits.get(field)} for one in needs.containers]
+    """Whether an init container that may still run lacks a batch, mid or free limit that all containers have."""
+    limited = [{field for field in SOLD if one.limits.get(field)} for one in needs.containers]
     everywhere = set[str].intersection(*limited) if limited else set()
     inits = [one for one in needs.inits if not one.sidecar and one.name not in ended]
     return any(not one.limits.get(field) for one in inits for field in everywhere)

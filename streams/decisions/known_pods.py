@@ -22,7 +22,7 @@ from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
 from slacktide.schemas.score import use_of
 from slacktide.streams.decisions.cpu_list import cpu_list
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.streams.decisions.spared_pods import is_unsuppressed
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
 REQUEST_FIELDS = (
@@ -67,7 +67,7 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
 
     name: PodName
     best_effort: bool
-    """And not spared."""
+    """And suppressed."""
     live: bool
     """Holds what it asked for."""
     there: bool
@@ -92,6 +92,7 @@ class KnownPods(Sequence[Pod]):
         "batch_asked",
         "best_effort",
         "exclusive",
+        "free_asked",
         "high",
         "live",
         "mid_asked",
@@ -106,7 +107,7 @@ class KnownPods(Sequence[Pod]):
         self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
         """By uid; the last one of a uid counts."""
         self.best_effort = self._uids(known, [pod.best_effort for pod in known])
-        """Uids of best-effort pods, but for those that are spared."""
+        """Uids of best-effort pods that suppression may hold."""
         self.live = self._uids(known, [pod.live for pod in known])
         """Of pods that hold what they asked for."""
         self.there = self._uids(known, [pod.there for pod in known])
@@ -120,6 +121,8 @@ class KnownPods(Sequence[Pod]):
         """What live pods asked for together of batch resources."""
         self.mid_asked = use_of(self.asked["mid_cpu_milli"], self.asked["mid_mem_bytes"])
         """The same of mid resources."""
+        self.free_asked = use_of(self.asked["free_cpu_milli"], self.asked["free_mem_bytes"])
+        """The same of free resources."""
         high = [pod for pod in live if pod.name.priority_class not in LOW_CLASSES]
         prod = [pod for pod in high if pod.name.priority_class != "koord-mid"]
         self.prod_request = use_of(sum([pod.cpu_milli for pod in prod]), sum([pod.mem_bytes for pod in prod]))
@@ -225,7 +228,7 @@ def _known(pod: Pod, raw: bytes = b"") -> KnownPod:
     asked = tuple([getattr(requests, field) or 0 for field in REQUEST_FIELDS])
     return KnownPod(
         name=PodName(pod.uid, intern(pod.namespace), pod.name, effective_priority_class(pod), intern(qos)),
-        best_effort=is_best_effort(pod) and not is_spared(pod),
+        best_effort=is_best_effort(pod) and not is_unsuppressed(pod),
         live=pod.phase in LIVE_PHASES,
         there=pod.phase not in ENDED_PHASES,
         lse=qos == "LSE" or bool(pod.exclusive_cpus),

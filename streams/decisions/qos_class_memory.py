@@ -41,7 +41,7 @@ def memory_qos(pods: Sequence[Pod], facts: NodeFacts, strategy: ResourceQos) -> 
         of = _class_of(pod, strategy)
         if pod.phase not in LIVE_PHASES or not of.config.enable:
             continue
-        for one in _protection(pod_group(pod.uid), _request_bytes(pod.requests, of), of):
+        for one in _protection(pod_group(pod.uid), _amount_bytes(pod.requests, of), of):
             protected.append((pod, one))
             yield one
         for container in pod.containers:
@@ -61,11 +61,10 @@ def _class_of(pod: Pod, strategy: ResourceQos) -> _Class:
 
 
 def _container(pod: Pod, container: Container, facts: NodeFacts, of: _Class) -> Iterator[WantedSetting]:
-    group, request_bytes = container_group(pod.uid, container.name), _request_bytes(container.requests, of)
+    group, request_bytes = container_group(pod.uid, container.name), _amount_bytes(container.requests, of)
     protection = list(_protection(group, request_bytes, of))
     yield from protection
-    limits = container.limits
-    limit_bytes = (limits.batch_mem_bytes if of.name == "beClass" else limits.mem_bytes) or facts.allocatable.mem_bytes
+    limit_bytes = _amount_bytes(container.limits, of) or facts.allocatable.mem_bytes
     if of.config.throttling_pct and limit_bytes:
         min_bytes = next((one.value or 0 for one in protection if one.knob == "mem_min_bytes"), 0)
         yield _high(group, request_bytes, max(limit_bytes, request_bytes), min_bytes, of)
@@ -118,5 +117,8 @@ def _tiers(protected: Sequence[tuple[Pod, WantedSetting]]) -> Iterator[WantedSet
                 )
 
 
-def _request_bytes(requests: Resources, of: _Class) -> int:
-    return (requests.batch_mem_bytes if of.name == "beClass" else requests.mem_bytes) or 0
+def _amount_bytes(amounts: Resources, of: _Class) -> int:
+    """What a pod or container bought: of class BE batch or free memory, else native, or mid memory in its place."""
+    if of.name == "beClass":
+        return amounts.batch_mem_bytes or amounts.free_mem_bytes or 0
+    return amounts.mem_bytes or amounts.mid_mem_bytes or 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.streams.decisions.spared_pods import is_unsuppressed
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import amount
@@ -40,7 +40,7 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
     """What the node's newest sample reports of the limit on best-effort pods, for a pod below it."""
     sample = _newest(on)
     use = None if sample is None else _use(sample, pod)
-    if on is None or sample is None or use is None or not use.best_effort_group or is_spared(pod):
+    if on is None or sample is None or use is None or not use.best_effort_group or is_unsuppressed(pod):
         return
     allowance = _allowance_milli(sample)
     if allowance is None:

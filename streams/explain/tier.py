@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.inventory import LIVE_PHASES, Pod
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.streams.decisions.spared_pods import is_limited_mid, is_spared
 from slacktide.streams.explain.evidence import Finding
 
 NAMED_MAX = 3
+_OTHERS = "the other pods of the tier are held each by its own quota, which sum to the allowance"
 
 
 def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
-    """Of a node's pods: those that are spared."""
-    spared = [pod for pod in pods if pod.phase in LIVE_PHASES and is_spared(pod)]
-    if not spared:
-        return
-    names = [f"{pod.namespace}/{pod.name}" for pod in spared[:NAMED_MAX]]
-    more = [f"{len(spared) - NAMED_MAX} more"] if len(spared) > NAMED_MAX else []
-    yield Finding(
-        name="tier.critical",
-        severity="note",
-        text=f"critical and without requests, so in the best-effort tier: {', '.join([*names, *more])}; the other pods "
-        "of the tier are held each by its own quota, which sum to the allowance",
-        advice="give it CPU requests: then one quota holds the tier, and idle pods leave their part to others",
-    )
+    """Of a node's pods: those that are spared, and mid pods that their own limit holds."""
+    live = [pod for pod in pods if pod.phase in LIVE_PHASES]
+    if spared := _named([pod for pod in live if is_spared(pod)]):
+        yield Finding(
+            name="tier.critical",
+            severity="note",
+            text=f"critical and without requests, so in the best-effort tier: {spared}; {_OTHERS}",
+            advice="give it CPU requests: then one quota holds the tier, and idle pods leave their part to others",
+        )
+    if mid := _named([pod for pod in live if is_limited_mid(pod)]):
+        text = f"mid pods in the best-effort tier, which suppression does not limit: {mid}; {_OTHERS}"
+        yield Finding(name="tier.mid", severity="note", text=text)
+
+
+def _named(pods: Sequence[Pod]) -> str:
+    """Some of them by name; "": there are none."""
+    names = [f"{pod.namespace}/{pod.name}" for pod in pods[:NAMED_MAX]]
+    return ", ".join([*names, *([f"{len(pods) - NAMED_MAX} more"] if len(pods) > NAMED_MAX else [])])
 
 
 def critical_findings(pod: Pod) -> Iterator[Finding]:

@@ -127,6 +127,27 @@ def test_a_pod_is_held_to_the_cpu_that_it_bought(groups: Groups, kernel: CgroupK
     assert all(one.result == "applied" for one in node.outcomes())
 
 
+def test_free_pods_get_what_a_mid_pod_leaves_and_the_mid_pod_its_limit(groups: Groups, kernel: CgroupKernel) -> None:
+    """Both lie in the best-effort tier, whose limit holds the free pod alone."""
+    bought = Resources(mid_cpu_milli=500, mid_mem_bytes=64 * MIB)
+    mid = msgspec.structs.replace(pod_of("1-mid", "BestEffort", bought), qos_label="LS", priority=7_500)
+    bought = Resources(free_cpu_milli=4_000, free_mem_bytes=64 * MIB)
+    free = msgspec.structs.replace(pod_of("2-free", "BestEffort", bought), qos_label="BE", priority=3_500)
+    node = Node(groups, kernel, mid, free)
+    bought_knobs = ("cfs_quota_us", "mem_limit_bytes")
+    assert node.held("pod/1-mid/main", *bought_knobs) == node.held("pod/1-mid", *bought_knobs) == [50_000, 64 * MIB]
+    assert node.held("pod/2-free/main", "cpu_shares", "mem_limit_bytes") == [2, 64 * MIB]
+
+    kernel.hold(Limits(be_cfs_quota_us=10_000))
+    for pod in (mid, free):
+        os.sched_setaffinity(groups.start(node.groups[pod.uid]).pid, {0})
+    time.sleep(0.2)
+    used = used_milli(kernel, 1.5)
+    assert used["1-mid"] > 2 * max(1, used["2-free"])
+    assert kernel.limits().be_cfs_quota_us == 10_000
+    assert groups.quota("besteffort").split()[0] in {"-1", "max"}
+
+
 def test_a_pod_that_takes_more_memory_than_it_bought_is_killed(groups: Groups, kernel: CgroupKernel) -> None:
     node = Node(groups, kernel, pod_of("1-be", "BestEffort", Resources(batch_mem_bytes=32 * MIB)))
     process = groups.start(node.groups["1-be"], TAKES_64_MIB)

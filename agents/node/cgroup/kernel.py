@@ -28,7 +28,7 @@ from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.streams.decisions.spared_pods import is_unsuppressed
 
 MISSING_MAX = 20
 """A reading names no more; what more there is, it counts."""
@@ -134,7 +134,7 @@ class CgroupKernel:
     def know(self, pods: Sequence[Pod]) -> None:
         """These pods are on the node; of no others is any knob read or set."""
         self._groups.know(pods)
-        self._holder.spared = frozenset(pod.uid for pod in pods if is_spared(pod))
+        self._holder.spared = frozenset(pod.uid for pod in pods if is_unsuppressed(pod))
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
         """What knobs of groups hold now; those of a group side by side."""

@@ -32,7 +32,7 @@ def container(name, requests, limits=None):
 
 
 def summed(parts):
-    fields = ("cpu_milli", "mem_bytes", "batch_cpu_milli", "batch_mem_bytes")
+    fields = [f"{tier}{name}" for tier in ("", "batch_", "mid_", "free_") for name in ("cpu_milli", "mem_bytes")]
     return Resources(**{name: sum(getattr(one, name) or 0 for one in parts) or None for name in fields})
 
 
@@ -70,6 +70,38 @@ def test_a_best_effort_pod_holds_what_its_spec_bought() -> None:
         ("pod/be/b", "cfs_quota_us"): 150_000,
         ("pod/be/b", "mem_limit_bytes"): 64 * MIB,
     }
+
+
+def test_a_mid_pod_holds_what_it_bought_though_it_is_latency_sensitive() -> None:
+    bought = Resources(mid_cpu_milli=500, mid_mem_bytes=64 * MIB)
+    held = {"cpu_shares": 512, "cfs_quota_us": 50_000, "mem_limit_bytes": 64 * MIB}
+    mid = pod("mid", "BestEffort", container("a", bought), qos="LS", priority=7_500)
+
+    assert values(ON, mid) == {
+        (group, knob): value for group in ("pod/mid", "pod/mid/a") for knob, value in held.items()
+    }
+
+
+def test_a_free_pod_is_held_by_its_limits_and_has_the_least_weight() -> None:
+    bought = Resources(free_cpu_milli=4_000, free_mem_bytes=64 * MIB)
+    held = {"cpu_shares": 2, "cfs_quota_us": 400_000, "mem_limit_bytes": 64 * MIB}
+    free = pod("free", "BestEffort", container("a", bought), qos="BE", priority=3_500)
+
+    assert values(ON, free) == {
+        (group, knob): value for group in ("pod/free", "pod/free/a") for knob, value in held.items()
+    }
+    assert values(ON, msgspec.structs.replace(free, qos_label="LS")) == {}, "free resources are for class BE"
+
+
+def test_mid_memory_is_protected_by_the_class_of_its_pod() -> None:
+    bought = Resources(mid_cpu_milli=500, mid_mem_bytes=64 * MIB)
+    strategy = ResourceQos(ls=QosClass(mem=MemoryQos(enable=True, min_limit_pct=100)))
+    held = values(
+        Policy(version="", resource_qos=strategy),
+        pod("mid", "BestEffort", container("a", bought), qos="LS", priority=7_500),
+    )
+
+    assert held["pod/mid", "mem_min_bytes"] == held["tier/besteffort", "mem_min_bytes"] == 64 * MIB
 
 
 def test_a_pod_is_unlimited_where_one_of_its_containers_is() -> None:

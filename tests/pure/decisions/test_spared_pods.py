@@ -1,0 +1,44 @@
+"""Which pods in the best-effort tier the tier's quota must not hold."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from slacktide.schemas.inventory import Container, Pod, Resources
+from slacktide.streams.decisions.known_pods import known
+from slacktide.streams.decisions.spared_pods import is_unsuppressed
+
+BOUGHT = Resources(mid_cpu_milli=500, mid_mem_bytes=1 << 20)
+MID = Pod(
+    uid="mid",
+    namespace="n",
+    name="mid",
+    qos_label="LS",
+    priority=7_500,
+    requests=BOUGHT,
+    limits=BOUGHT,
+    containers=[Container(name="a", requests=BOUGHT, limits=BOUGHT)],
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "unsuppressed"),
+    [
+        pytest.param({}, True, id="a mid pod with a limit"),
+        pytest.param({"qos_label": "BE"}, False, id="not one of class BE"),
+        pytest.param({"priority": 5_500}, False, id="not a batch pod that asks for mid resources"),
+        pytest.param({"containers": [Container(name="a", requests=BOUGHT)]}, False, id="not one without a limit"),
+        pytest.param({"containers": []}, False, id="not one of unknown containers"),
+        pytest.param({"init_unlimited": True}, False, id="not one whose init container has no limit"),
+        pytest.param({"requests": Resources()}, False, id="not one that bought nothing"),
+        pytest.param({"kube_qos": "Burstable"}, False, id="not one outside the tier"),
+        pytest.param({"priority": 2_000_001_000, "requests": Resources(), "containers": []}, True, id="a critical pod"),
+    ],
+)
+def test_who_is_not_suppressed(changes: dict, *, unsuppressed: bool) -> None:
+    pod = msgspec.structs.replace(MID, **changes)
+
+    assert is_unsuppressed(pod) == unsuppressed
+    if pod.kube_qos == "BestEffort":
+        assert (pod.uid in known([pod]).best_effort) != unsuppressed
