@@ -22,6 +22,8 @@ BANDS = {
     "koord-batch": (5000, 5999),
     "koord-free": (3000, 3999),
 }
+CLASS_RANK = {name: rank for rank, name in enumerate(reversed(BANDS))}
+"""The order in which pods go, by class: free ones first."""
 _QOS_OF_KUBE = {"Guaranteed": "LSR", "Burstable": "LS", "BestEffort": "BE"}
 
 

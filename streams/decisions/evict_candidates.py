@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from slacktide.schemas.inventory import LIVE_PHASES
-from slacktide.schemas.qos import effective_priority_class, raw_qos
+from slacktide.schemas.qos import CLASS_RANK, effective_priority_class, raw_qos
 from slacktide.streams.decisions.evict_pod import EvictPod, amount_of, priority_with_default
 
 Candidates = tuple[EvictPod, ...]
@@ -25,19 +25,20 @@ class Order:
     """Pods that were evicted already come before all others: what they free counts before anybody new goes."""
     free_first: bool = False
     """Pods of class koord-free go before all others."""
+    classes_first: bool = False
+    """Free pods go before batch pods, and these before mid pods, whatever their priorities."""
     sub_priority: bool = False
     """The label koordinator.sh/priority orders best-effort pods of one numeric priority."""
 
-    def before_all(self, candidate: EvictPod) -> tuple[bool, bool, bool]:
+    def before_all(self, candidate: EvictPod) -> tuple[bool, bool, int]:
         """False sorts before True."""
         dying = self.dying_first and candidate.already_evicted
-        return (
-            not dying,
-            candidate.kept,
-            not (self.free_first and effective_priority_class(candidate.pod) == "koord-free"),
-        )
+        rank = CLASS_RANK[effective_priority_class(candidate.pod)]
+        if not self.classes_first:
+            rank = min(rank, 1) if self.free_first else 0
+        return not dying, candidate.kept, rank
 
-    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, bool, int, int]:
+    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, int, int, int]:
         """Numeric priority as it is: none is 0, no class's default."""
         sub = _sub_priority(candidate) if self.sub_priority else 0
         return *self.before_all(candidate), candidate.pod.priority or 0, sub

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from slacktide.schemas.qos import effective_priority_class, effective_qos
+from slacktide.schemas.qos import CLASS_RANK, effective_priority_class, effective_qos
 from slacktide.streams.decisions.load_aware_classify import PlacedPod
 from slacktide.streams.decisions.load_aware_thresholds import Amounts
 
-_PRIORITY_CLASS_RANK = {"koord-free": 0, "koord-batch": 1, "koord-mid": 2, "koord-prod": 3}
 _KUBE_QOS_RANK = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 _QOS_RANK = {"BE": 0, "LS": 1, "LSR": 2, "LSE": 3, "SYSTEM": 3}
 Rank: TypeAlias = tuple[object, ...]
@@ -32,7 +31,7 @@ def eviction_order(pods: Iterable[PlacedPod], excess: Amounts, weights: Mapping[
     def rank(placed: PlacedPod) -> Rank:
         pod = placed.pod
         return (
-            _PRIORITY_CLASS_RANK[effective_priority_class(pod)],
+            CLASS_RANK[effective_priority_class(pod)],
             pod.priority or 0,
             _KUBE_QOS_RANK.get(pod.kube_qos, _KUBE_QOS_RANK["Burstable"]),
             _QOS_RANK[effective_qos(pod.qos_label, pod.kube_qos)],

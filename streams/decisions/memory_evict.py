@@ -25,6 +25,7 @@ def memory_evict(
     policy: ResourceThreshold,
     free_first: bool,
     dying_first: bool = False,
+    classes_first: bool = False,
 ) -> Evictions:
     """Run the enabled ones of BEMemoryEvict, MemoryAllocatableEvict and MemoryEvict, in this order.
 
@@ -34,11 +35,17 @@ def memory_evict(
         policy: thresholds, and whether sub-priorities order best-effort victims.
         free_first: whether pods of class koord-free go before all others.
         dying_first: whether all that dying pods free counts, not only what comes before a victim's turn.
+        classes_first: whether free pods go before batch pods, and these before mid pods.
 
     """
     if node.capacity <= 0:
         return no_capacity()
-    order = Order(dying_first=dying_first, free_first=free_first, sub_priority=policy.sub_priority_enable)
+    order = Order(
+        dying_first=dying_first,
+        free_first=free_first,
+        classes_first=classes_first,
+        sub_priority=policy.sub_priority_enable,
+    )
     return evict([task(name, node, policy, order) for name, task in _IN_TURN.items() if name in features])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy import Policy, ResourceThreshold
-from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
+from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.policy.features import FEATURES
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample, PodUse
@@ -53,7 +53,7 @@ def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy:
         features -= CPU_RULES
     if not features or (features <= _BY_MEMORY_USED and mem_below_line(sample, facts, threshold)):
         return ()
-    node = _Node(sample, facts, pods, threshold, free_first=colocation_on(policy, facts).free_class_enable)
+    node = _Node(sample, facts, pods, threshold)
     dying = frozenset(sample.evict.dying)
     by_memory: tuple[Eviction, ...] = ()
     if features & MEMORY_RULES:
@@ -92,7 +92,6 @@ class _Node:
     facts: NodeFacts
     pods: Sequence[Pod]
     threshold: ResourceThreshold
-    free_first: bool
 
     def by_memory(self, features: Collection[str], dying: Collection[str]) -> Evictions:
         node = EvictNode(
@@ -102,7 +101,7 @@ class _Node:
             pods=_Lazily(lambda: self._pods("mem_bytes", dying)),
         )
         return memory_evict.memory_evict(
-            node, features=features, policy=self.threshold, free_first=self.free_first, dying_first=True
+            node, features=features, policy=self.threshold, free_first=True, dying_first=True, classes_first=True
         )
 
     def by_cpu(self, features: Collection[str], dying: Collection[str]) -> Evictions:
@@ -114,7 +113,7 @@ class _Node:
             be=self.sample.evict.be_cpu or NOT_MEASURED,
         )
         return cpu_evict.cpu_evict(
-            node, features=features, policy=self.threshold, free_first=self.free_first, dying_first=True
+            node, features=features, policy=self.threshold, free_first=True, dying_first=True, classes_first=True
         )
 
     def _pods(self, measure: Measure, dying: Collection[str]) -> list[EvictPod]:

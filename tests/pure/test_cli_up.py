@@ -107,7 +107,11 @@ def test_the_shipped_policy_suppresses_by_quota_evicts_by_memory_and_has_no_surp
     assert document["metadata"] == {"name": "slo-controller-config", "namespace": "koordinator-system"}
     assert parsed.policy.colocation == policies.Colocation(enable=True)
     assert parsed.policy.resource_threshold == policies.ResourceThreshold(
-        enable=True, cpu_suppress_threshold_pct=65, cpu_suppress_policy="cfsQuota", mem_evict_threshold_pct=70
+        enable=True,
+        cpu_suppress_threshold_pct=65,
+        cpu_suppress_policy="cfsQuota",
+        mem_evict_threshold_pct=70,
+        sub_priority_enable=True,
     )
     assert list(unused(parsed.policy)) == []
     facts = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())

@@ -304,17 +304,12 @@ def test_a_node_strategy_evicts_on_its_nodes_alone() -> None:
     assert named(short_of(85), policy=policy, facts=replace(FACTS, labels={"pool": "spot"})) == ["c"]
 
 
-def test_free_pods_go_first_where_free_is_a_class() -> None:
+def test_free_pods_go_before_batch_pods_and_these_before_mid_pods() -> None:
+    """Whatever their numbers: a label may name another class."""
     free = replace(A, priority=6_000, priority_class_label="koord-free")
+    mid = replace(C, priority=4_000, priority_class_label="koord-mid")
 
-    def first(*, enable: bool) -> str:
-        policy = policy_from(
-            colocation={"enable": True, "freeClassEnable": enable},
-            threshold={"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 70}},
-        )
-        return named(short_of(70), free, B, C, policy=policy)[0]
-
-    assert (first(enable=False), first(enable=True)) == ("c", "a")
+    assert named(short_of(100), mid, B, free) == ["a", "b", "c"]
 
 
 amounts = st.none() | st.integers(0, 100)
