@@ -1,12 +1,19 @@
-"""Batch resources of a node. Topic slacktide.node.allocatable.v1, key: node, compacted."""
+"""What a node offers to batch, mid and free pods. Topic slacktide.node.allocatable.v1, key: node, compacted."""
 
 from __future__ import annotations
 
 from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
 from slacktide.schemas.message import Message, Terms
 
-SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
-"""What is published for batch and mid pods, and what these ask for."""
+SOLD = (
+    "batch_cpu_milli",
+    "batch_mem_bytes",
+    "mid_cpu_milli",
+    "mid_mem_bytes",
+    "free_cpu_milli",
+    "free_mem_bytes",
+)
+"""What is published for batch, mid and free pods, and what these ask for."""
 
 
 class Prediction(Message, frozen=True, kw_only=True):
@@ -26,7 +33,7 @@ class Prediction(Message, frozen=True, kw_only=True):
 
 
 class NodeAllocatable(Message, frozen=True, kw_only=True):
-    """What batch and mid pods may ask for on a node, with the arithmetic. None: none is published.
+    """What batch, mid and free pods may ask for on a node, with the arithmetic. None: none is published.
 
     No figure is below what such pods that run there have asked for already.
     """
@@ -61,3 +68,8 @@ class NodeAllocatable(Message, frozen=True, kw_only=True):
     """The forecast that mid resources go by; "": there is none, and they hold nothing of what production pods leave."""
     prediction: Prediction | None = None
     """By that forecast."""
+    free_cpu_milli: Total | None = None
+    """What no pod uses. None: free pods get nothing of their own, unless ``freeClassEnable`` is set."""
+    free_mem_bytes: Total | None = None
+    free_cpu_terms: Terms = {}
+    free_mem_terms: Terms = {}

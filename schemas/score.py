@@ -55,6 +55,9 @@ class NodeScore(Message, frozen=True, kw_only=True):
     mid_asked: Use = NOTHING
     """The same of mid resource."""
     mid_left: Use = NOTHING
+    free_asked: Use = NOTHING
+    """The same of free resource."""
+    free_left: Use = NOTHING
     pressure: list[str] = []
     """Why best-effort pods are held back or leave just now.
 
@@ -66,5 +69,5 @@ class NodeScore(Message, frozen=True, kw_only=True):
     stale_ms: TimeMs = 0
     """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent.
 
-    A silent node takes no best-effort pod, nor one that asks for batch or mid resource.
+    A silent node takes no best-effort pod, nor one that asks for batch, mid or free resource.
     """

@@ -9,6 +9,7 @@ CARRIED_OUT = frozenset(
         "BatchResource",
         "MidResource",
         "MidResource (static)",
+        "FreeResource",
         "ResourceSync",
         "BEIsolation",
         "BECPUSuppress",

@@ -12,9 +12,11 @@ from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.score import NOTHING
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.batch_resource import Capacity, cpu_policy
+from slacktide.streams.decisions.free_resource import BATCH
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, KnownPods, PodName
 from slacktide.streams.decisions.mid_forecast import MidForecast
 from slacktide.streams.decisions.mid_resource import STATIC
@@ -45,10 +47,13 @@ class Market:
     """Whether arrays repeat what is sold; else the scalar rules are asked."""
     strategy: tuple[int, ...]
     """See ``STRATEGY``."""
+    sells_free: bool
+    """Whether free resources are published."""
     high: Bools
-    """Which of the pods come before batch pods. All four are in order of ``names``."""
+    """Which of the pods come before batch pods. All five are in order of ``names``."""
     lse: Bools
     prod: Bools
+    batch: Bools
     request: Ints
     """int64 [pods, 2]: CPU in millicores and memory in bytes."""
     pods_line: bytes
@@ -89,6 +94,8 @@ STRATEGY: Final = (
     "mid_asked_bytes",
     "reclaimable_milli",
     "reclaimable_bytes",
+    "free_asked_milli",
+    "free_asked_bytes",
 )
 """The columns of ``Market.strategy``."""
 
@@ -129,20 +136,23 @@ def market_of(
         facts=facts,
         policy=policy,
         forecast=forecast,
-        plain=_plain(colocation) and listed and max(map(abs, strategy)) < _EXACT,
+        plain=_plain(colocation, pods) and listed and max(map(abs, strategy)) < _EXACT,
         strategy=strategy,
         high=np.array(high, np.bool_),
         lse=np.array(lse, np.bool_),
+        sells_free=colocation.free_class_enable,
+        batch=np.array([name.priority_class == BATCH for name in names], np.bool_),
         prod=np.array([name.priority_class == PROD and name.uid in pods.there for name in names], np.bool_),
         request=np.array([milli, mem_bytes], np.int64).T,
         pods_line=b",".join([had.get(name) or pod_line(name) for name in names]),
     )
 
 
-def _plain(colocation: Colocation) -> bool:
+def _plain(colocation: Colocation, pods: KnownPods) -> bool:
     capped = colocation.batch_cpu_threshold_pct is not None or colocation.batch_mem_threshold_pct is not None
     dynamic = colocation.mid_reclaim_mode != STATIC and colocation.mid_unallocated_pct <= _PERCENT_MAX
-    return colocation.enable and dynamic and not capped
+    only_floored = not colocation.free_class_enable and pods.free_asked != NOTHING
+    return colocation.enable and dynamic and not capped and not only_floored
 
 
 def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation, forecast: MidForecast) -> tuple[int, ...]:
@@ -167,4 +177,6 @@ def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation, forecas
         pods.mid_asked.mem_bytes,
         forecast.reclaimable.cpu_milli,
         forecast.reclaimable.mem_bytes,
+        pods.free_asked.cpu_milli,
+        pods.free_asked.mem_bytes,
     )

@@ -1,4 +1,4 @@
-"""What is published of a node: NodeMetric, and what batch and mid pods may ask for.
+"""What is published of a node: NodeMetric, and what batch, mid and free pods may ask for.
 
 Latest state is published again after an interval that the operator sets, 5 s by default; sooner, but with one sample
 of a second at most, where somebody would want to know: a figure moved by more than a hundredth of the node, or it was
@@ -25,6 +25,7 @@ from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.rings import Floats, Ints, Spreads, or_zero
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.batch_resource import batch_resource
+from slacktide.streams.decisions.free_resource import free_resource
 from slacktide.streams.decisions.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
@@ -294,7 +295,7 @@ def allocatable_of(
     inventory_revision: str = "",
     forecast: MidForecast = NO_FORECAST,
 ) -> NodeAllocatable:
-    """What batch and mid pods may ask for by the averages; never less than those that run there have asked for.
+    """What batch, mid and free pods may ask for by the averages; never less than those that run there have asked for.
 
     Args:
         metric: the averages.
@@ -340,6 +341,10 @@ def allocatable_of(
         inventory_revision=inventory_revision,
         forecast_revision=forecast.revision,
         prediction=forecast.prediction,
+        free_cpu_milli=floored.figures["free_cpu_milli"],
+        free_mem_bytes=floored.figures["free_mem_bytes"],
+        free_cpu_terms=terms.get("free_cpu_milli", {}),
+        free_mem_terms=terms.get("free_mem_bytes", {}),
     )
 
 
@@ -350,10 +355,12 @@ def _sold(
     try:
         batch = batch_resource(load, colocation)
         mid = mid_resource(load, colocation, reclaimable=forecast.reclaimable, node_use=metric.node_use)
+        free = free_resource(load, colocation) if colocation.free_class_enable else None
     except OverflowError:
         return None
-    amounts = (batch.cpu_milli, batch.mem_bytes, mid.cpu_milli, mid.mem_bytes)
-    terms = (one.terms for one in (*batch.because, *mid.because))
+    tiers = [one for one in (batch, mid, free) if one is not None]
+    amounts = [amount for one in tiers for amount in (one.cpu_milli, one.mem_bytes)]
+    terms = [because.terms for one in tiers for because in one.because]
     if max(amounts) > AMOUNT_MAX:
         return None
-    return dict(zip(SOLD, zip(amounts, terms, strict=True), strict=True))
+    return dict(zip(SOLD, zip(amounts, terms, strict=True), strict=False))

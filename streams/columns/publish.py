@@ -21,7 +21,7 @@ from slacktide.streams.columns.market import Market
 from slacktide.streams.columns.node_figures import AMOUNT_MAX
 from slacktide.streams.columns.rings import LENGTHS_S, Ints
 from slacktide.streams.columns.screen import Bools
-from slacktide.streams.columns.sold import BATCH_TERMS, MID_TERMS, sold
+from slacktide.streams.columns.sold import BATCH_TERMS, FREE_TERMS, MID_TERMS, sold
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.mid_forecast import MidForecast
@@ -94,9 +94,10 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
     aggregates = due.aggregates.reshape(len(own), -1).tolist()
     statistics = due.aggregates[:, :, :11].reshape(len(own), -1).tolist()
     allocatable = np.concatenate(
-        [its.figures[:, :2], its.batch_terms.reshape(-1, 16), its.figures[:, 2:], its.mid_terms.reshape(-1, 22)], 1
+        [its.figures[:, :2], its.batch_terms.reshape(-1, 16), its.figures[:, 2:4], its.mid_terms.reshape(-1, 22)], 1
     ).tolist()
-    floored = ((its.asked > its.sold) << np.arange(4)).sum(1).tolist()
+    free = np.concatenate([its.figures[:, 4:], its.free_terms.reshape(-1, 18)], 1).tolist()
+    floored = ((its.asked > its.sold) << np.arange(len(SOLD))).sum(1).tolist()
     suppressed = (due.suppressed_milli < its.asked[:, 0]).tolist()
     sound = (its.sold.max(1) <= AMOUNT_MAX).tolist()
     asked, lefts, prod_use = its.asked.tolist(), left.tolist(), its.prod_use.tolist()
@@ -110,7 +111,7 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
             continue
         lines = _Lines(market, named, policy_version, due.windows_ms[at], due.inventory_revisions[at])
         front, late = (named.seq, named.observed_ms, due.covered_ms[at]), due.late[at]
-        amounts = (asked[at][:2], lefts[at][:2], asked[at][2:], lefts[at][2:])
+        amounts = [part[tier : tier + 2] for tier in (0, 2, 4) for part in (asked[at], lefts[at])]
         shown = tuple(any(pair) for pair in amounts)
         before, behind = lines.metric(late=bool(late))
         score = lines.score(shown, suppressed=suppressed[at], over_line=bool(due.over_line[at]))
@@ -118,7 +119,7 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
             (before, (*front, due.samples[at], *own[at])),
             (market.pods_line, its_pods),
             (behind, (*aggregates[at], *([late] if late else ()), *_foretold(market.forecast))),
-            (lines.allocatable(floored[at]), (*front, *allocatable[at])),
+            (lines.allocatable(floored[at]), (*front, *allocatable[at], *(free[at] if market.sells_free else ()))),
             (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *_shown(amounts, shown))),
         )
         found.append(_figures(parts))
@@ -167,10 +168,12 @@ class _Lines:
 
     def allocatable(self, floored: int) -> bytes:
         window_ms, inventory, prediction = self._window_ms, self._inventory, self._market.forecast.prediction
-        foretold = prediction is not None
+        foretold, free = prediction is not None, self._market.sells_free
         more = [] if prediction is None else [*self._names_forecast(), escaped(encode(prediction))]
         case = ("allocatable", floored)
-        return self._line(case, lambda: _allocatable(window_ms, floored, inventory, foretold=foretold), *more)[0]
+        return self._line(
+            case, lambda: _allocatable(window_ms, floored, inventory, foretold=foretold, free=free), *more
+        )[0]
 
     def _names_forecast(self) -> Sequence[bytes]:
         revision = self._market.forecast.revision
@@ -250,7 +253,7 @@ def _metric(window_ms: int, forecast: _Forecast, *, pods: bool, late: bool) -> b
 
 
 @lru_cache(maxsize=256)
-def _allocatable(window_ms: int, floored: int, inventory: str, *, foretold: bool) -> bytes:
+def _allocatable(window_ms: int, floored: int, inventory: str, *, foretold: bool, free: bool) -> bytes:
     marks = _Marks()
     figures = NodeAllocatable(
         **_front(marks),
@@ -268,6 +271,10 @@ def _allocatable(window_ms: int, floored: int, inventory: str, *, foretold: bool
         inventory_revision=inventory,
         forecast_revision=_REVISION if foretold else "",
         prediction=_PREDICTION if foretold else None,
+        free_cpu_milli=marks.next() if free else None,
+        free_mem_bytes=marks.next() if free else None,
+        free_cpu_terms=marks.terms(FREE_TERMS, "milli") if free else {},
+        free_mem_terms=marks.terms(FREE_TERMS, "bytes") if free else {},
     )
     texts = (_REVISION_TEXT, encode(_PREDICTION)) if foretold else ()
     return template(encode(figures), (*_TEXTS, *texts), marks.given)
@@ -295,6 +302,8 @@ def _score(whole: Use, shown: tuple[bool, ...], inventory: str, *, suppressed: b
         batch_left=marks.use() if shown[1] else NOTHING,
         mid_asked=marks.use() if shown[2] else NOTHING,
         mid_left=marks.use() if shown[3] else NOTHING,
+        free_asked=marks.use() if shown[4] else NOTHING,
+        free_left=marks.use() if shown[5] else NOTHING,
         pressure=["cpu_suppressed"] * suppressed + ["mem_over_line"] * over_line,
         inventory_revision=inventory,
     )

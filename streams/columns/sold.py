@@ -1,4 +1,4 @@
-"""What is sold on many nodes: the arithmetic of ``batch_resource``, ``mid_resource`` and ``published_floor``."""
+"""What is sold on many nodes: the arithmetic of ``{batch,mid,free}_resource`` and ``published_floor``."""
 
 from __future__ import annotations
 
@@ -27,25 +27,30 @@ MID_TERMS = (
 )
 
 
+FREE_TERMS = (*BATCH_TERMS[:-1], "batch_used", "free")
+
+
 class Sold(NamedTuple):
     """Of each node, int64. Pairs are of CPU in millicores and memory in bytes."""
 
     figures: Ints
-    """[n, 4]: batch, then mid, never below what is asked for."""
+    """[n, 6]: batch, mid, then free, never below what is asked for."""
     sold: Ints
-    """[n, 4]: the same by the arithmetic alone."""
+    """[n, 6]: the same by the arithmetic alone."""
     batch_terms: Ints
     """[n, 2, 8]: of CPU and memory, in order of ``BATCH_TERMS``."""
     mid_terms: Ints
     """[n, 2, 11]"""
+    free_terms: Ints
+    """[n, 2, 9]: of use alone, also where no free resources are sold."""
     asked: Ints
-    """[n, 4]: batch, then mid."""
+    """[n, 6]: batch, mid, then free."""
     prod_use: Ints
     """[n, 2]"""
 
 
 def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold:
-    """Say what batch and mid pods may ask for.
+    """Compute what batch, mid and free pods may ask for.
 
     Args:
         markets: of the nodes, all of them plain.
@@ -56,22 +61,27 @@ def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold
     """
     strategy = np.array([market.strategy for market in markets], np.int64)
     capacity, margin, reserved, policy = (strategy[:, column : column + 2] for column in (0, 2, 4, 6))
-    taken = _taken(markets, policy, pods, counts)
+    taken, used = _taken(markets, policy, pods, counts)
     system = own[:, 1]
     larger = np.maximum(system, reserved)
     kept = np.where(policy == REQUEST, reserved, larger)
     left = capacity - margin - kept - taken
     batch = np.stack([capacity, margin, system, reserved, kept, taken, left, np.maximum(left, 0)], 2)
     mid = _mid(strategy, capacity - own[:, 0], larger)
-    figures = np.concatenate([batch[:, :, -1], mid[:, :, -1]], 1)
-    asked = strategy[:, 13:17]
+    batch_used = sums(np.where(np.concatenate([market.batch for market in markets])[:, None], pods, 0), counts)
+    idle = capacity - margin - larger - used
+    terms = capacity, margin, system, reserved, larger, used, idle, batch_used, np.maximum(idle - batch_used, 0)
+    free = np.stack(terms, 2)
+    sells_free = np.array([[market.sells_free] for market in markets])
+    figures = np.concatenate([batch[:, :, -1], mid[:, :, -1], np.where(sells_free, free[:, :, -1], 0)], 1)
+    asked = strategy[:, [13, 14, 15, 16, 19, 20]]
     prod = np.concatenate([market.prod for market in markets])
     prod_use = sums(np.where(prod[:, None], pods, 0), counts)
-    return Sold(np.maximum(figures, asked), figures, batch, mid, asked, prod_use)
+    return Sold(np.maximum(figures, asked), figures, batch, mid, free, asked, prod_use)
 
 
-def _taken(markets: Sequence[Market], policy: Ints, pods: Ints, counts: Ints) -> Ints:
-    """Give what pods that come before batch pods take, int64 [n, 2]; ``policy``: how each node counts them."""
+def _taken(markets: Sequence[Market], policy: Ints, pods: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Give what pods that come before batch pods take by each node's ``policy``, and by use; int64 [n, 2]."""
     request = np.concatenate([market.request for market in markets])
     used = np.where(np.concatenate([market.high for market in markets])[:, None], pods, 0)
     lse = np.concatenate([market.lse for market in markets])
@@ -79,9 +89,9 @@ def _taken(markets: Sequence[Market], policy: Ints, pods: Ints, counts: Ints) ->
     by_use[lse, 0] = request[lse, 0]
     taken = sums(by_use, counts)
     if (policy == USAGE).all():
-        return taken
+        return taken, taken
     other = [sums(request, counts), sums(np.maximum(request, used), counts)]
-    return np.select([policy == REQUEST, policy == LARGER], other, taken)
+    return np.select([policy == REQUEST, policy == LARGER], other, taken), taken
 
 
 def _mid(strategy: Ints, unused: Ints, kept: Ints) -> Ints:

@@ -17,10 +17,11 @@ from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions.batch_resource import batch_resource
-from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.because import Because, in_unit
 from slacktide.streams.decisions.node_load import NodeLoad
 
 BATCH = "koord-batch"
+_ADDS = ("+capacity", "-margin", "-system_or_reserved", "-high_priority", "-batch_used")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,10 @@ def _asked(pod: Pod) -> Use:
 def _less(left: Because, of: str, unit: str, used: int) -> Because:
     terms: Terms = {name: value for name, value in left.terms.items() if name != f"batch_{unit}"}
     free = int(terms[f"available_{unit}"]) - used
-    terms |= {f"batch_used_{unit}": used, f"free_{unit}": max(0, free)}
-    adds = (*left.adds, f"-batch_used_{unit}")
-    return Because(of=of, bound="formula" if free > 0 else "exhausted", terms=terms, adds=adds)
+    return free_because(of, unit, terms | {f"batch_used_{unit}": used, f"free_{unit}": max(0, free)})
+
+
+def free_because(of: str, unit: str, terms: Terms) -> Because:
+    """How the terms belong together: those just figured, or those that a record holds."""
+    bound = "formula" if terms[f"free_{unit}"] > 0 else "exhausted"
+    return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, *_ADDS))

@@ -1,9 +1,9 @@
-"""Which nodes may take a pod, and which of them should: load-aware, and by what is left of batch or mid resource.
+"""Which nodes may take a pod, and which should: load-aware, and by what is left of batch, mid or free resource.
 
 Load is judged by the core's rules (``load_aware_filter``, ``load_aware_score``). Slacktide's own beside them: a node
-that is silent or has best-effort pods leave takes no new ones, what is published of batch and mid resource is counted
-against what was placed since, and the node with most of it left is preferred (Koordinator v0.1: to machines with more
-resources remaining in co-location).
+that is silent or has best-effort pods leave takes no new ones, what is published of batch, mid and free resource is
+counted against what was placed since, and the node with most of it left is preferred (Koordinator v0.1: to machines
+with more resources remaining in co-location).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from slacktide.streams.decisions.numa.placement import (
 from slacktide.streams.decisions.numa.score import Strategy
 from slacktide.streams.decisions.numa.zones_given import ZonesGiven, zones_given, zones_terms
 
-Tier = Literal["", "batch", "mid"]
+Tier = Literal["", "batch", "mid", "free"]
 LEAVES = ("mem_over_line", "evicting")
 """Pressure under which best-effort pods go: a new one would soon follow them."""
 HELD_BACK = "cpu_suppressed"
@@ -48,7 +48,7 @@ class PlacementArgs:
     load_weight: int = 1
     """Of the load-aware score."""
     balance_weight: int = 1
-    """Of what is left of batch or mid resource, for pods that ask for some."""
+    """Of what is left of batch, mid or free resource, for pods that ask for some."""
     numa_weight: int = 1
     """Of how well zones suit a Guaranteed pod, where any node has published its zones."""
     numa_strategy: Strategy = "LeastNUMANodes"
@@ -86,12 +86,14 @@ class NodeView(NamedTuple):
     pressure: Sequence[str] = ()
     batch_left: Amounts = NOTHING
     mid_left: Amounts = NOTHING
+    free_left: Amounts = NOTHING
     zones: NodeZonesView | None = None
     """None: the node publishes none, or its kubelet's policy is unknown."""
 
     def left(self, tier: Tier) -> Amounts:
         """Of a tier's resource, what nobody has asked for."""
-        return self.batch_left if tier == "batch" else self.mid_left
+        lefts: Mapping[Tier, Amounts] = {"batch": self.batch_left, "mid": self.mid_left, "free": self.free_left}
+        return lefts.get(tier, NOTHING)
 
 
 class Short(NamedTuple):
@@ -237,14 +239,18 @@ class Choice:
 def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
     """What is to be known of a pod before any node is looked at."""
     requests = asked.pod.requests
-    batch = Amounts(requests.batch_cpu_milli or 0, requests.batch_mem_bytes or 0)
-    mid = Amounts(requests.mid_cpu_milli or 0, requests.mid_mem_bytes or 0)
+    wanted: dict[Tier, Amounts] = {
+        "batch": Amounts(requests.batch_cpu_milli or 0, requests.batch_mem_bytes or 0),
+        "mid": Amounts(requests.mid_cpu_milli or 0, requests.mid_mem_bytes or 0),
+        "free": Amounts(requests.free_cpu_milli or 0, requests.free_mem_bytes or 0),
+    }
+    tier: Tier = next((tier for tier, amounts in wanted.items() if any(amounts)), "")
     of_class = effective_priority_class(asked.pod)
     return Asking(
         candidate=candidate(asked, args.load),
         best_effort=is_best_effort(asked.pod) or of_class in {"koord-batch", "koord-free"},
-        tier="batch" if any(batch) else "mid" if any(mid) else "",
-        wanted=batch if any(batch) else mid,
+        tier=tier,
+        wanted=wanted.get(tier, NOTHING),
         zoned=asked.zoned,
     )
 

@@ -9,6 +9,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.batch_resource import batch_because
 from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.free_resource import free_because
 from slacktide.streams.decisions.mid_resource import mid_because
 from slacktide.streams.decisions.published_floor import floor_because
 
@@ -34,11 +35,13 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...]
     ("batch_mem_bytes", "mem_terms", "bytes", batch_because),
     ("mid_cpu_milli", "mid_cpu_terms", "milli", mid_because),
     ("mid_mem_bytes", "mid_mem_terms", "bytes", mid_because),
+    ("free_cpu_milli", "free_cpu_terms", "milli", free_because),
+    ("free_mem_bytes", "free_mem_terms", "bytes", free_because),
 )
 
 
 def figures(allocatable: NodeAllocatable) -> list[Figure]:
-    """The four of them, in order; one that is neither published nor figured is left out."""
+    """The six of them, in order; one that is neither published nor figured is left out."""
     return list(_figures(allocatable))
 
 
@@ -46,7 +49,7 @@ def _figures(allocatable: NodeAllocatable) -> Iterator[Figure]:
     for of, field, unit, because_of in _FIGURES:
         published: int | None = getattr(allocatable, of)
         terms: Terms = getattr(allocatable, field)
-        if published is None and not terms and of.startswith("mid"):
+        if published is None and not terms and not of.startswith("batch"):
             continue
         because = _because(of, unit, terms, because_of) if terms else None
         yield Figure(

@@ -27,7 +27,7 @@ from slacktide.streams.explain.wish import Wish
 
 IDLE_PCT = 30
 """Below this share of what it requested a pod keeps others out for nothing."""
-_TIERS = {"koord-batch": "batch", "koord-mid": "mid"}
+_TIERS = {"koord-batch": "batch", "koord-mid": "mid", "koord-free": "free"}
 _SPLIT = {
     "BE": frozenset({"koord-prod"}),
     "LSR": frozenset({"koord-mid", "koord-batch", "koord-free"}),
@@ -54,10 +54,11 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = Fals
         pod = replace(pod, unheld=False)  # the rest judges what it claims
     yield from _accord(pod)
     named = effective_priority_class(pod)
-    free = named == "koord-free"  # nothing is sold to it, so it may ask for nothing
-    if named not in _TIERS and not free and not is_best_effort(pod):
+    if named not in _TIERS and not is_best_effort(pod):
         return
-    if not free:
+    # Free resources are off by default: then a free pod requests nothing.
+    requests = pod.requests
+    if named != "koord-free" or requests.free_cpu_milli or requests.free_mem_bytes:
         yield from _amounts(pod)
         if use is not None:
             yield from _realistic(pod, use, throttled=throttled)

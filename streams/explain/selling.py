@@ -24,6 +24,8 @@ _NAMES = {
     "batch_mem_bytes": "batch-memory",
     "mid_cpu_milli": "mid-cpu",
     "mid_mem_bytes": "mid-memory",
+    "free_cpu_milli": "free-cpu",
+    "free_mem_bytes": "free-memory",
     "cpu_milli": "cpu",
     "mem_bytes": "memory",
 }
@@ -112,6 +114,9 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
         elif because.bound == "capped" and (cap := _cap(because)) is not None:
             text = f"{name} is capped at {amount(cap, figure.of)}: {_arithmetic(because)}"
             yield Finding(name="batch.capped", severity="note", text=text)
+    if because is not None and figure.of.startswith("free") and figure.emptied_by:
+        text = f"{name} would be 0: {figure.emptied_by} leaves nothing: {_arithmetic(because)}"
+        yield Finding(name="free.exhausted", severity="note", text=text)
     if figure.floored:
         text = f"{name} stands at {amount(figure.published, figure.of)}, what running pods asked for: without them less"
         yield Finding(name="batch.floored", severity="note", text=text, advice="nothing new is placed by it")

@@ -41,7 +41,7 @@ def node_score(
 
     Args:
         metric: the node's averages and percentiles.
-        allocatable: what was published with them for batch and mid pods.
+        allocatable: what was published with them for batch, mid and free pods.
         sample: the newest, for what holds best-effort pods back just now.
         facts: of the node, that sold figures go by.
         pods: of the node. Those that have terminated count nowhere.
@@ -78,6 +78,8 @@ def node_score(
         batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, listed.batch_asked),
         mid_asked=listed.mid_asked,
         mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, listed.mid_asked),
+        free_asked=listed.free_asked,
+        free_left=_left(allocatable.free_cpu_milli, allocatable.free_mem_bytes, listed.free_asked),
         pressure=list(_pressure(sample, own_facts or facts, policy, listed.batch_asked.cpu_milli)),
         inventory_revision=allocatable.inventory_revision,
     )

@@ -1,6 +1,6 @@
 """What is said of a node that is silent: what was said last, but that it is stale, and that nothing new goes there.
 
-Figures for batch and mid pods are removed down to what pods that run there have asked for (``published_floor``).
+Figures for batch, mid and free pods are removed down to what pods that run there have asked for (``published_floor``).
 The reference removes them when a node's report is older than degradeTimeMinutes, 15 min unless set. That rule holds
 here, too, and comes later: the record then says ``degraded``; the figures are what they were since the node was silent.
 """
@@ -174,12 +174,14 @@ def stale(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeFigures:
         last,
         metric=msgspec.structs.replace(last.metric, stale_ms=silent_ms),
         allocatable=_allocatable(last, silent_ms, policy),
-        score=msgspec.structs.replace(last.score, batch_left=NOTHING, mid_left=NOTHING, stale_ms=silent_ms),
+        score=msgspec.structs.replace(
+            last.score, batch_left=NOTHING, mid_left=NOTHING, free_left=NOTHING, stale_ms=silent_ms
+        ),
     )
 
 
 def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAllocatable:
-    batch, mid = last.score.batch_asked, last.score.mid_asked
+    batch, mid, free = last.score.batch_asked, last.score.mid_asked, last.score.free_asked
     # One that has asked for what all of them have.
     pod = Pod(
         uid="",
@@ -190,6 +192,8 @@ def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAlloc
             batch_mem_bytes=batch.mem_bytes,
             mid_cpu_milli=mid.cpu_milli,
             mid_mem_bytes=mid.mem_bytes,
+            free_cpu_milli=free.cpu_milli,
+            free_mem_bytes=free.mem_bytes,
         ),
     )
     floored = published_floor(dict.fromkeys(SOLD), [pod])
@@ -198,16 +202,15 @@ def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAlloc
     too_old = degraded(now_s=silent_ms // 1_000, updated_s=0, degrade_time_min=colocation.degrade_time_min)
     return msgspec.structs.replace(
         last.allocatable,
-        batch_cpu_milli=floored.figures["batch_cpu_milli"],
-        batch_mem_bytes=floored.figures["batch_mem_bytes"],
-        mid_cpu_milli=floored.figures["mid_cpu_milli"],
-        mid_mem_bytes=floored.figures["mid_mem_bytes"],
+        **floored.figures,
         degraded=too_old is not None,
         reason=SILENT,
         cpu_terms=terms["batch_cpu_milli"],
         mem_terms=terms["batch_mem_bytes"],
         mid_cpu_terms=terms["mid_cpu_milli"],
         mid_mem_terms=terms["mid_mem_bytes"],
+        free_cpu_terms=terms["free_cpu_milli"] if last.allocatable.free_cpu_terms or free.cpu_milli else {},
+        free_mem_terms=terms["free_mem_bytes"] if last.allocatable.free_mem_terms or free.mem_bytes else {},
         floored=[because.of for because in floored.because if because.bound == "floored"],
         stale_ms=silent_ms,
     )

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
 BATCH = {"kubernetes.io/batch-cpu": "4541", "kubernetes.io/batch-memory": "12941597731"}
-RESOURCES = (
-    "of capacity and allocatable the bridge writes kubernetes.io/batch-* and kubernetes.io/mid-*, and nothing else"
-)
+RESOURCES = "of capacity and allocatable the bridge writes kubernetes.io/batch-*, mid-* and free-*, and nothing else"
 STATUS = "of a node's status the bridge writes capacity and allocatable, and nothing else"
 METADATA = "the bridge writes no labels, annotations or other metadata of a node"
 MID = {"kubernetes.io/mid-cpu": "1500", "kubernetes.io/mid-memory": "1Gi"}
@@ -108,7 +106,7 @@ def test_the_bridge_sells_no_more_than_the_node_has(
     node = applied.node()
     status_patch(applied, node, {"status": {"capacity": {resource: most}, "allocatable": {resource: most}}}, bridge)
     for part in ("capacity", "allocatable"):
-        with pytest.raises(RefusedError, match="no more batch or mid CPU and memory than the node's capacity"):
+        with pytest.raises(RefusedError, match="no more batch, mid or free CPU and memory than the node's capacity"):
             status_patch(applied, node, {"status": {part: {resource: more}}}, bridge)
     applied.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {"cpu": "4", "memory": "8Gi"}}})
 

@@ -61,7 +61,8 @@ def test_what_appears_is_written_to_both_in_one_patch() -> None:
     write = status_write(BARE, allocatable(), COLOCATION, 0)
     assert write is not None
     wanted = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1073741824",
-              "kubernetes.io/mid-cpu": None, "kubernetes.io/mid-memory": None}  # fmt: skip
+              "kubernetes.io/mid-cpu": None, "kubernetes.io/mid-memory": None,
+              "kubernetes.io/free-cpu": None, "kubernetes.io/free-memory": None}  # fmt: skip
     assert write.body == {"status": {"capacity": wanted, "allocatable": wanted}}
 
 
@@ -172,7 +173,8 @@ def test_no_figure_above_the_nodes_own_capacity_is_written(
 ) -> None:
     capacity = Resources(cpu_milli=cpu_milli, mem_bytes=mem_bytes)
     said = allocatable(figures["batch_cpu_milli"], figures["batch_mem_bytes"],
-                       mid_cpu_milli=figures["mid_cpu_milli"], mid_mem_bytes=figures["mid_mem_bytes"])  # fmt: skip
+                       mid_cpu_milli=figures["mid_cpu_milli"], mid_mem_bytes=figures["mid_mem_bytes"],
+                       free_cpu_milli=figures["free_cpu_milli"], free_mem_bytes=figures["free_mem_bytes"])  # fmt: skip
     written = figures_of(capped(said, capacity))
 
     for field, amount in written.items():

@@ -27,7 +27,11 @@ POLICY = config_map(
                 "nodeSelector": {"matchLabels": {"pool": "gpu"}},
                 "memoryReclaimThresholdPercent": 80,
             },
-            {"name": "west", "nodeSelector": {"matchLabels": {"zone": "west"}}, "freeClassEnable": True},
+            {
+                "name": "west",
+                "nodeSelector": {"matchLabels": {"zone": "west"}},
+                "metricMemoryCollectPolicy": "usageWithPageCache",
+            },
         ],
     },
     threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cpuset", "cpuEvictThresholdPercent": 60}},
@@ -61,7 +65,7 @@ def test_a_good_policy_passes_and_says_what_of_it_is_in_vain_or_not_built(files:
 
     assert result.exit_code == 0
     assert [line.removeprefix(f"{policy}: ") for line in result.output.splitlines()] == [
-        'data["colocation-config"].nodeConfigs[1].freeClassEnable: checked, not yet in effect',
+        'data["colocation-config"].nodeConfigs[1].metricMemoryCollectPolicy: checked, not yet in effect',
         (
             "resource-threshold-config.cpuEvictThresholdPercent (cluster strategy): without effect: "
             "evictEnabledPriorityThreshold is unset"

@@ -134,6 +134,28 @@ def test_figures_of_a_silent_node_that_nobody_calls_stale_are_said_to_stand() ->
     assert "figures.stand" in names(told)
 
 
+def test_free_resources_are_shown_with_what_batch_pods_use() -> None:
+    chain = Chain(policy_of(replace(SUPPRESS.colocation, free_class_enable=True), SUPPRESS.resource_threshold))
+    told = explain(chain, chain.run(1, 12))
+    text = node_text(told)
+
+    assert "free-cpu" in text
+    assert any("- batch_used_milli" in line for line in text.splitlines())
+    plain = Chain()
+    assert "free-cpu" not in node_text(explain(plain, plain.run(1, 12)))
+
+
+def test_batch_pods_that_use_all_leave_nothing_to_free_pods() -> None:
+    chain = Chain(policy_of(replace(SUPPRESS.colocation, free_class_enable=True), SUPPRESS.resource_threshold))
+    uses = [
+        PodUse(uid="ls", cpu_milli=100, mem_bytes=GIB),
+        PodUse(uid="be", cpu_milli=3_800, mem_bytes=2 * GIB, best_effort_group=True),
+    ]
+    told = explain(chain, chain.run(1, 12, use=NodeUse(cpu_milli=3_900, mem_bytes=4 * GIB), pod_use=uses))
+
+    assert "free-cpu would be 0: batch_used_milli leaves nothing" in named(told, "free.exhausted").text
+
+
 def test_disabled_by_policy_names_the_key_and_who_said_it() -> None:
     off = policy_of(Colocation(metric_aggregate_duration_s=10), ResourceThreshold(enable=True))
     chain = Chain(msgspec.structs.replace(off, said=["colocation.enable"]))

@@ -11,13 +11,24 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import Pod, Resources, revision_of
 from slacktide.schemas.message import Message
-from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.policy import policy_of
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, Topic
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.stale import recalled
-from testbed.samples import BATCH, GIB, SERVICE, START_MS, inventory_record, keyframe, policy_record, record_of
+from testbed.samples import (
+    BATCH,
+    GIB,
+    SERVICE,
+    START_MS,
+    SUPPRESS,
+    inventory_record,
+    keyframe,
+    policy_record,
+    record_of,
+)
 
 NOW_MS = START_MS + 1_000_000
 ENCODE = msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=700, batch_mem_bytes=GIB))
@@ -60,6 +71,24 @@ def test_where_no_such_pod_runs_nothing_is_published(worker: Worker) -> None:
     allocatable = said(worker.silent({"node-1": SILENT_MS}), ALLOCATABLE, NodeAllocatable)
 
     assert (allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, allocatable.floored) == (None, None, [])
+
+
+def test_free_resources_go_down_to_what_running_pods_requested(worker: Worker) -> None:
+    policy = policy_of(
+        msgspec.structs.replace(SUPPRESS.colocation, free_class_enable=True), SUPPRESS.resource_threshold
+    )
+    worker.policy(policy_record(policy))
+    free = msgspec.structs.replace(
+        ENCODE, priority_class_label="koord-free", requests=Resources(free_cpu_milli=300, free_mem_bytes=GIB)
+    )
+    before = told(worker, 1, [SERVICE, free])
+    outs = worker.silent({"node-1": SILENT_MS})
+    allocatable, score = said(outs, ALLOCATABLE, NodeAllocatable), said(outs, SCORE, NodeScore)
+
+    assert said(before, SCORE, NodeScore).free_left.cpu_milli > 0
+    assert (allocatable.free_cpu_milli, allocatable.free_mem_bytes) == (300, GIB)
+    assert score.free_asked == Use(cpu_milli=300, mem_bytes=GIB)
+    assert score.free_left == Use(cpu_milli=0, mem_bytes=0)
 
 
 def test_metric_and_score_are_as_they_were_said_but_stale_and_nothing_is_left(worker: Worker) -> None:

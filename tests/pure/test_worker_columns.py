@@ -15,7 +15,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.forecast import FORECAST_STALE_MS, SYSTEM, NodePeaks, Peaks, PodPeaks
 from slacktide.schemas.inventory import Pod, Resources, revision_of
-from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded
@@ -35,13 +35,18 @@ POLICY = policy_of(
         mem_evict_threshold_pct=70,
     ),
 )
+SELLS_FREE = policy_of(
+    msgspec.structs.replace(POLICY.colocation, free_class_enable=True, mem_calculate_policy="request"),
+    POLICY.resource_threshold,
+)
 
 
 class Fleet:
     """Nodes with pods that come and go; each sample with the list that it names."""
 
-    def __init__(self, seed: int, nodes: int = 4) -> None:
+    def __init__(self, seed: int, nodes: int = 4, policy: Policy = POLICY) -> None:
         self._dice = random.Random(seed)
+        self._policy = policy
         self.names = [f"node-{number}" for number in range(nodes)]
         self._seq: dict[str, int] = defaultdict(int)
         self._boot = dict.fromkeys(self.names, 1)
@@ -52,13 +57,19 @@ class Fleet:
 
     def _pod(self, node: str, number: int) -> Pod:
         batch = self._dice.random() < 0.5
+        free = batch and self._policy is SELLS_FREE and number % 3 == 0
         return Pod(
             uid=f"{node}-{number}-{self._dice.randrange(10**6)}",
             namespace="n",
             name=f"p{number}",
             qos_label="BE" if batch else None,
             kube_qos="BestEffort" if batch else "Burstable",
-            requests=Resources() if batch else Resources(cpu_milli=300, mem_bytes=GIB // 4),
+            priority_class_label="koord-free" if free else None,
+            requests=Resources(free_cpu_milli=1_200, free_mem_bytes=2 * GIB)
+            if free
+            else Resources()
+            if batch
+            else Resources(cpu_milli=300, mem_bytes=GIB // 4),
         )
 
     def sample(self, name: str, second: int) -> tuple[NodeSample, list[Pod]]:
@@ -105,7 +116,7 @@ class Fleet:
             name,
             boot_id=f"{self._boot[name]:012}-0000000a",
             observed_ms=START_MS + second * 1_000 + dice.randrange(200),
-            policy_version=POLICY.version,
+            policy_version=self._policy.version,
             facts_revision=revision_of(facts),
             pods_revision=revision,
             use=NodeUse(cpu_milli=dice.randrange(4_000), mem_bytes=dice.randrange(16 * GIB)),
@@ -153,9 +164,9 @@ def placed(made: NodeSample, value: bytes, topic: str, offset: int, second: int)
     return Record(topic=topic, partition=0, offset=offset, timestamp_ms=at_ms, key=made.node.encode(), value=value)
 
 
-def worker() -> Worker:
+def worker(policy: Policy = POLICY) -> Worker:
     made = Worker("w")
-    made.policy(policy_record(POLICY))
+    made.policy(policy_record(policy))
     return made
 
 
@@ -175,8 +186,10 @@ def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
 @pytest.mark.parametrize("mixed", [False, True], ids=["all in columns", "half in columns"])
 def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
     """Commands, NodeMetric, allocatable, score and the minutes of windows."""
-    fleet, rows, columns = Fleet(seed), worker(), worker()
+    policy = SELLS_FREE if seed % 2 else POLICY
+    fleet, rows, columns = Fleet(seed, policy=policy), worker(policy), worker(policy)
     written, states = set[str](), set[str]()
+    free = 0
     for second in range(150):
         one, other = [], []
         for number, name in enumerate(fleet.names):
@@ -193,6 +206,7 @@ def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
         by_rows, by_columns = rows.samples(one, now_ms), columns.samples(other, now_ms)
         assert bodies(by_columns) == bodies(by_rows)
         written |= {out.topic for out in by_rows}
+        free += sum(b'"free_cpu_milli"' in (out.value or b"") for out in by_rows if out.topic == ALLOCATABLE.name)
         states |= {
             msgspec.json.decode(out.value or b"null")["prediction"].get("state", "")
             for out in by_rows
@@ -200,6 +214,7 @@ def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
         }
     assert states == {"", "cold start", "stale forecast", "forecast of another boot"}
     assert {COMMAND.name, METRIC.name, WINDOW.name} <= written
+    assert bool(free) == (policy is SELLS_FREE)
 
 
 @pytest.mark.parametrize("seed", range(4))

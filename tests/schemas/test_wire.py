@@ -64,6 +64,8 @@ _MAPS = {
     "mem_terms",
     "mid_cpu_terms",
     "mid_mem_terms",
+    "free_cpu_terms",
+    "free_mem_terms",
     "bucket_weights",
     "items",
     "headers",

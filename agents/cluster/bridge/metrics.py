@@ -19,12 +19,12 @@ CAPPED = Gauge(
 )
 SOLD_CPU = Gauge(
     "slacktide_bridge_sold_cpu_milli",
-    "CPU that the Node's status offers to batch and mid pods, in thousandths of a CPU.",
+    "CPU that the Node's status offers to batch, mid and free pods, in thousandths of a CPU.",
     ["node", "tier"],
 )
 SOLD_MEMORY = Gauge(
     "slacktide_bridge_sold_memory_bytes",
-    "Memory that the Node's status offers to batch and mid pods.",
+    "Memory that the Node's status offers to batch, mid and free pods.",
     ["node", "tier"],
 )
 TROUBLE = Gauge("slacktide_bridge_trouble", "1 while it has an error.", ["of"])
@@ -43,6 +43,8 @@ _SOLD = {
     "mid_cpu_milli": (SOLD_CPU, "mid"),
     "batch_mem_bytes": (SOLD_MEMORY, "batch"),
     "mid_mem_bytes": (SOLD_MEMORY, "mid"),
+    "free_cpu_milli": (SOLD_CPU, "free"),
+    "free_mem_bytes": (SOLD_MEMORY, "free"),
 }
 """Gauge and tier by the field of the Node's allocatable figures."""
 

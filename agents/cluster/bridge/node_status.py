@@ -1,4 +1,4 @@
-"""Whether a node's batch and mid resources are written, and what: one status patch for all of them.
+"""Whether a node's batch, mid and free resources are written, and what: one status patch for all of them.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource: written where a resource came, went or moved by more
 than a tenth, or where the last write is older than 300 s. What does not change anything is not written.
@@ -21,6 +21,7 @@ from slacktide.streams.decisions.resource_sync_decision import Pair, resource_sy
 TIERS = (
     {"batch_cpu_milli": "kubernetes.io/batch-cpu", "batch_mem_bytes": "kubernetes.io/batch-memory"},
     {"mid_cpu_milli": "kubernetes.io/mid-cpu", "mid_mem_bytes": "kubernetes.io/mid-memory"},
+    {"free_cpu_milli": "kubernetes.io/free-cpu", "free_mem_bytes": "kubernetes.io/free-memory"},
 )
 """Name on the node by field; CPU in millicores, memory in bytes."""
 NAMES = {field: name for tier in TIERS for field, name in tier.items()}

@@ -12,9 +12,10 @@ import msgspec
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import UNSAID_MS, NodeMetric, Use
+from slacktide.schemas.score import NOTHING as NO_USE
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones
-from slacktide.streams.decisions.load_aware_args import NOTHING, Aggregation, Amounts, LoadAwareArgs, Thresholds
+from slacktide.streams.decisions.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
@@ -231,7 +232,7 @@ class KnownNode:
         """The node as pods find it now, by the clock of ``receive``; it holds until something is new."""
         if now_s > self.until_s:
             self.until_s = self._changes_s(now_s)
-            batch_left, mid_left = self._lefts()
+            batch_left, mid_left, free_left = self._lefts()
             self._view = NodeView(
                 name=self._name,
                 state=self._stands(),
@@ -240,6 +241,7 @@ class KnownNode:
                 pressure=self._score.pressure if self._score is not None else (),
                 batch_left=batch_left,
                 mid_left=mid_left,
+                free_left=free_left,
                 zones=self._zones_view(now_s),
             )
         return self._view
@@ -322,24 +324,23 @@ class KnownNode:
         asked = (self._args.score_aggregation, self._args.thresholds.aggregation, self._own.aggregation)
         return {one.kind for one in asked if one is not None} if any(asked) else set()
 
-    def _lefts(self) -> tuple[Amounts, Amounts]:
-        """Batch and mid: what is published less what pods here asked for; without counting, as published."""
+    def _lefts(self) -> tuple[Amounts, Amounts, Amounts]:
+        """Batch, mid and free: what is published less what pods here asked for; without counting, as published."""
         if not self._counting:
             score = self._score
-            lefts = (NOTHING, NOTHING) if score is None else (_amounts(score.batch_left), _amounts(score.mid_left))
-            return _least(lefts[0], self._most), _least(lefts[1], self._most)
-        sold = self._allocatable
-        if sold is None:
-            return NOTHING, NOTHING
+            lefts = () if score is None else (score.batch_left, score.mid_left, score.free_left)
+            batch, mid, free = (_least(_amounts(left), self._most) for left in lefts or [NO_USE] * 3)
+            return batch, mid, free
         if self._asked is None:
             self._asked = _sum(pod.pod.requests for pod in self.pods.values())
-        asked = self._asked
-        batch = _least(Amounts(sold.batch_cpu_milli or 0, sold.batch_mem_bytes or 0), self._most)
-        mid = _least(Amounts(sold.mid_cpu_milli or 0, sold.mid_mem_bytes or 0), self._most)
-        return (
-            Amounts(_less(batch.cpu_milli, asked.batch_cpu_milli), _less(batch.mem_bytes, asked.batch_mem_bytes)),
-            Amounts(_less(mid.cpu_milli, asked.mid_cpu_milli), _less(mid.mem_bytes, asked.mid_mem_bytes)),
-        )
+        batch, mid, free = (self._left(tier, self._asked) for tier in ("batch", "mid", "free"))
+        return batch, mid, free
+
+    def _left(self, tier: str, asked: Resources) -> Amounts:
+        """Of a tier what is published less what is asked for."""
+        fields = f"{tier}_cpu_milli", f"{tier}_mem_bytes"
+        sold = _least(Amounts(*(getattr(self._allocatable, field, None) or 0 for field in fields)), self._most)
+        return Amounts(*(max(0, one - (getattr(asked, field) or 0)) for one, field in zip(sold, fields, strict=True)))
 
 
 def _of_zones(record: NodeZones) -> NodeZones:
@@ -356,10 +357,6 @@ def _least(amounts: Amounts, most: Amounts | None) -> Amounts:
 
 def _amounts(use: Use) -> Amounts:
     return Amounts(use.cpu_milli, use.mem_bytes)
-
-
-def _less(sold: int | None, asked: int | None) -> int:
-    return max(0, (sold or 0) - (asked or 0))
 
 
 def _sum(requests: Iterable[Resources]) -> Resources:

@@ -10,8 +10,8 @@ from slacktide.streams.decisions.load_aware_args import Factors, Percents
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 
 
-def governed(args: PlacementArgs, policy: Placement) -> PlacementArgs:
-    """These settings with the policy's thresholds and factors."""
+def governed(args: PlacementArgs, policy: Placement, *, free_class_enable: bool = False) -> PlacementArgs:
+    """These settings with the policy's thresholds and factors, and whether free pods count by free resources."""
     prod = policy.prod_usage
     thresholds = replace(
         args.load.thresholds,
@@ -19,7 +19,8 @@ def governed(args: PlacementArgs, policy: Placement) -> PlacementArgs:
         prod=None if prod == UsagePercents() else _percents(prod),
     )
     factors = Factors(policy.factors.cpu_pct, policy.factors.mem_pct)
-    return replace(args, load=replace(args.load, thresholds=thresholds, factors=factors))
+    load = replace(args.load, thresholds=thresholds, factors=factors, free_class_enable=free_class_enable)
+    return replace(args, load=load)
 
 
 def _percents(given: UsagePercents) -> Percents:

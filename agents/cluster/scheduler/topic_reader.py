@@ -119,7 +119,9 @@ class TopicReader:
     def _governed(self, record: Record) -> None:
         """Take the thresholds over; where the record is no policy, the last one holds."""
         if self._policies.take(record.key, record.value, place_of(record)):
-            self._view.govern(governed(self._args, self._policies.policy.placement))
+            policy = self._policies.policy
+            free = policy.colocation.free_class_enable
+            self._view.govern(governed(self._args, policy.placement, free_class_enable=free))
 
     def _zoned(self, record: Record, node: str, received_s: float) -> None:
         if record.value is None:

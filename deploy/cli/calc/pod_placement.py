@@ -24,6 +24,7 @@ class GivenPlacementNode(Given, frozen=True, kw_only=True):
     pressure: list[str] = []
     batch_left: GivenUse | None = None
     mid_left: GivenUse | None = None
+    free_left: GivenUse | None = None
 
 
 class Input(Given, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ def _view(node: GivenPlacementNode, args: PlacementArgs) -> NodeView:
         pressure=node.pressure,
         batch_left=(node.batch_left or _NOTHING).amounts,
         mid_left=(node.mid_left or _NOTHING).amounts,
+        free_left=(node.free_left or _NOTHING).amounts,
     )
 
 

@@ -102,7 +102,8 @@ def _aggregate(one: Aggregate) -> str:
 def _allocatable(body: NodeAllocatable) -> Iterator[str]:
     batch = f"batch-cpu {amount(body.batch_cpu_milli, 'milli')}, batch-memory {amount(body.batch_mem_bytes, 'bytes')}"
     mid = f"mid-cpu {amount(body.mid_cpu_milli, 'milli')}, mid-memory {amount(body.mid_mem_bytes, 'bytes')}"
-    yield f"{batch}; {mid}"
+    free = f"; free-cpu {amount(body.free_cpu_milli, 'milli')}, free-memory {amount(body.free_mem_bytes, 'bytes')}"
+    yield f"{batch}; {mid}{'' if body.free_cpu_milli is None else free}"
     notes = [f"nothing is published: {body.reason}"] if body.reason else []
     notes += ["degraded"] if body.degraded else []
     notes += [f"{', '.join(resource_name(name) for name in body.floored)} floored"] if body.floored else []

@@ -102,7 +102,9 @@ def test_what_is_sold_and_not_asked_for_yet_bounds_a_pod() -> None:
     mid = asked((500, GIB), of_class="koord-mid")
     assert reason(mid, exact) == "mid_short:cpu"
     assert reason(mid, node(mid_left=Amounts(500, GIB - 1))) == "mid_short:memory"
-    assert reason(asked((500, GIB), of_class="koord-free"), exact) == "", "free pods are sold nothing"
+    free = asked((500, GIB), of_class="koord-free")
+    assert reason(free, exact) == "free_short:cpu"
+    assert reason(free, node(free_left=Amounts(500, GIB))) == ""
 
 
 def test_an_overloaded_node_is_refused_by_the_core() -> None:
