@@ -26,6 +26,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, QueueState, QueueWorkload
+from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
@@ -122,6 +123,8 @@ CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key=
                producers=("governor",), consumers=("agent", "governor", "bridge"))  # fmt: skip
 MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the pod's uid", partitions=1,
                    retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
+REFUSED_POD = Topic(name="slacktide.pod.refused.v1", message=RefusedPod, key="the namespace", partitions=1,
+                    retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
 PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="the pod's uid", partitions=1,
                   retention_ms=7 * 24 * HOUR_MS, acks="1",
                   producers=("scheduler",), consumers=("operator",))  # fmt: skip
@@ -172,6 +175,7 @@ TOPICS = (
     AUDIT,
     CREDIT,
     MISSED_POD,
+    REFUSED_POD,
     PLACEMENT,
     DESCHEDULING,
     QUEUE_SPEC,

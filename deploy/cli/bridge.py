@@ -87,8 +87,8 @@ def command(settings: BridgeCommandSettings) -> None:
     lease. If its --deployment is deleted, it removes the resources from Nodes.
     """
     from slacktide.agents.cluster.bridge import bridge  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
-    from slacktide.agents.cluster.bridge.sources import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.cluster.enrolment.enrolment import EnrolmentSettings  # noqa: PLC0415
+    from slacktide.agents.cluster.policy_source import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
 
     garbage.seldom()

@@ -16,6 +16,7 @@ from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.schemas.policy.configmap import NAME
 
 METRICS_PORT = 9467
 
@@ -40,6 +41,8 @@ class WebhookSettings(process.ProcessSettings):
     namespace: str = setting(
         "Namespace of the webhook's Service and Secret.", default="", shown="that of the service account or kubeconfig"
     )
+    policy_namespace: str = setting("Namespace of the policy's ConfigMap.", default="koordinator-system")
+    policy_name: str = setting("Name of the policy's ConfigMap.", default=NAME)
     cert_folder: Path | None = setting(
         "Folder with tls.crt and tls.key, such as cert-manager's. Reread when they change. Without it, the "
         "webhook creates and rotates a certificate in the Secret slacktide-webhook-tls, and writes its CA to both "
@@ -73,6 +76,7 @@ def command(settings: WebhookSettings) -> None:
     Replicas share one certificate. On SIGTERM it serves for three more seconds, so that no request is lost.
     """
     from slacktide.agents.cluster.certificate.tls import Clients  # noqa: PLC0415
+    from slacktide.agents.cluster.policy_source import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.cluster.webhook import webhook  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
 
@@ -86,6 +90,7 @@ def command(settings: WebhookSettings) -> None:
         host=settings.host,
         port=settings.port,
         bootstrap=settings.bootstrap,
+        config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
         replica=replica_name(),
         cert_folder=settings.cert_folder,
         clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),

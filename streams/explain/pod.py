@@ -11,6 +11,7 @@ from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
+from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.streams.explain.descheduling import Looks, descheduling_findings
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of, notice_findings
 from slacktide.streams.explain.evidence import Finding, Logged, Place
@@ -19,6 +20,7 @@ from slacktide.streams.explain.held import held_findings, is_throttled
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings, refused_by_all, unserved
+from slacktide.streams.explain.selling import amount, resource_name
 from slacktide.streams.explain.wish import Wish
 
 
@@ -81,6 +83,8 @@ class PodLog:
     """Passes of descheduling, within the same span."""
     missed: MissedPod | None = None
     """The pod was stored as it came while the webhook was away; None: not as far as was read."""
+    refused: RefusedPod | None = None
+    """The last time that its namespace's quota refused it; None: not as far as was read."""
 
 
 def last_placement(
@@ -126,7 +130,7 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     if pod is None and wish is not None:
         pod = wish.pod
     chosen = log.looks is not None and log.looks.chose is not None
-    known = chosen or log.placement is not None or any(one.name == name for one in evictions)
+    known = chosen or log.refused is not None or log.placement is not None or any(one.name == name for one in evictions)
     if pod is None and running is None and not known:
         return None
     listed = log.on.node if log.on is not None and place is not None else ""
@@ -145,6 +149,8 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     wanted = any(one.policy is not None and one.policy.body.descheduling.wanted for one in log.nodes)
     findings += descheduling_findings(log.looks, node, asked_ms, log.span_ms, wanted=wanted)
     findings += missed_findings(log.missed)
+    if running is None and pod is None:
+        findings += refused_findings(log.refused, asked_ms)
     if pod is not None:
         findings += held_findings(log.on, pod)
         findings += pod_forecast_findings(_whole(log, node), pod)
@@ -172,6 +178,31 @@ def _whole(log: PodLog, node: str) -> NodeLog | None:
     """The pod's node with its forecast, and the policy that the other nodes' logs have."""
     policy = next((one.policy for one in log.nodes if one.policy is not None), None)
     return None if log.on is None or log.on.node != node else replace(log.on, policy=policy)
+
+
+def last_refused(refused: Iterable[Logged[RefusedPod]], name: str) -> RefusedPod | None:
+    """When a pod was refused last: this one, one of its controller, or of the controller of that name."""
+
+    def meant(of: str) -> bool:
+        return of == name or (of.endswith("-") and (name.startswith(of) or of == f"{name}-"))
+
+    mine = [one.body for one in refused if meant(one.body.name)]
+    return max(mine, key=lambda one: one.refused_ms, default=None)
+
+
+def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Finding]:
+    """What of it did not fit into its namespace's quota."""
+    if refused is None:
+        return
+    name = resource_name(refused.resource)
+    asked, used, bound = (amount(one, refused.resource) for one in (refused.asked, refused.used, refused.bound))
+    yield Finding(
+        name="pod.quota",
+        severity="problem",
+        text=f"refused {(asked_ms - refused.refused_ms) / 1000:.0f} s ago by the quota of namespace "
+        f"{refused.namespace}: it requests {name} {asked}, pods there request {used}, the bound is {bound}",
+        advice=f"wait until pods of the namespace end, or raise its annotation quota.slacktide.io/{name}",
+    )
 
 
 def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:

@@ -80,6 +80,9 @@ def test_everything_else_of_a_pod_changes_as_before(applied: ApiServer, namespac
 def test_only_a_batch_pod_gets_batch_resources(applied: ApiServer, namespace: str, labels: Json, kind: str) -> None:
     with pytest.raises(RefusedError, match=NEEDS_BE):
         applied.pod(namespace, "taker", labels=labels, spec=spec(BATCH, kind))
+    free = {name.replace("batch", "free"): amount for name, amount in BATCH.items()}
+    with pytest.raises(RefusedError, match=NEEDS_BE):
+        applied.pod(namespace, "taker", labels=labels, spec=spec(free, kind))
 
 
 def test_a_batch_pod_gets_batch_resources_and_others_all_else(applied: ApiServer, namespace: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import ApiServer as DoorToApi
 from testbed.brokers import free_port
@@ -316,7 +317,7 @@ async def test_once_the_api_server_is_heard_again_what_is_known_is_fresh_though_
     access.configuration.host = f"https://127.0.0.1:{port}"
     way = ServiceDoor("127.0.0.1", port, admitting.port)
     async with DoorToApi(access, name="test") as api:
-        world = World(api)
+        world = World(api, ConfigMapName(namespace="koordinator-system", name="slo-controller-config"))
         following = asyncio.create_task(world.run())
         await world.known()
         assert not world.trouble

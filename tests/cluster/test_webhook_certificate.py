@@ -15,6 +15,7 @@ import pytest
 
 from slacktide.agents.cluster.certificate.certificates import made
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
+from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.webhook import WebhookSettings, names_of, run
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
@@ -37,7 +38,8 @@ def now_ms() -> int:
 
 def settings(api: ApiServer, host: str, port: int, **given: object) -> WebhookSettings:
     config = api.account(NAMESPACE, NAME).kubeconfig
-    fields = {"look_s": 0.2} | given
+    policy = ConfigMapName(namespace="koordinator-system", name="slo-controller-config")
+    fields = {"look_s": 0.2, "config_map": policy} | given
     return WebhookSettings(
         access=access_of(config), namespace=NAMESPACE, host=host, port=port, bootstrap=Cluster(NOWHERE), **fields
     )

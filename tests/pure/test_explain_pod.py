@@ -21,13 +21,14 @@ from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.sample import Limits, PodUse
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evictions import controller_of, observed
-from slacktide.streams.explain.evidence import Finding, Logged, logged
+from slacktide.streams.explain.evidence import Finding, Logged, Place, logged
 from slacktide.streams.explain.node_log import NodeLog, node_log
-from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
+from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement, last_refused
 from slacktide.streams.explain.wish import Wish, wish_of
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, outcome_record
@@ -852,3 +853,45 @@ def test_the_best_nodes_are_told_with_their_arithmetic() -> None:
 def test_a_pod_of_another_namespace_is_another() -> None:
     other = msgspec.structs.replace(placed(asked=1, passed=1), namespace="else")
     assert with_placement(other) is None
+
+
+@pytest.mark.parametrize(
+    ("refused", "asked", "found"),
+    [
+        ("job-", "job-x7k2p", True),
+        ("job-", "job", True),
+        ("job", "job", True),
+        ("job", "jobs", False),
+        ("job-", "a", False),
+    ],
+)
+def test_a_pod_that_its_namespaces_quota_refused_is_found_by_its_controllers_name(
+    refused: str, asked: str, *, found: bool
+) -> None:
+    body = RefusedPod(
+        namespace="team-a",
+        name=refused,
+        resource="batch_cpu_milli",
+        asked=2_000,
+        used=7_000,
+        bound=8_000,
+        refused_ms=NOW_MS - 5_000,
+    )
+    place = Place(topic="slacktide.pod.refused.v1", partition=0, offset=0, logged_ms=NOW_MS)
+    told = explain_pod(
+        PodLog(
+            nodes=[], on=None, outcomes=[], span_ms=1, refused=last_refused([Logged(body=body, place=place)], asked)
+        ),
+        "team-a",
+        asked,
+        None,
+        NOW_MS,
+    )
+
+    assert (told is not None) == found
+    if told is not None:
+        [finding] = [one for one in told.findings if one.name == "pod.quota"]
+        assert finding.text == (
+            "refused 5 s ago by the quota of namespace team-a: it requests batch-cpu 2,000m, pods there request "
+            "7,000m, the bound is 8,000m"
+        )

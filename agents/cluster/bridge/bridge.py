@@ -20,13 +20,14 @@ from slacktide.agents.cluster.bridge.mirror import Mirror
 from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.past import Past, read_back
 from slacktide.agents.cluster.bridge.removal import Removal
-from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, PolicySource
+from slacktide.agents.cluster.bridge.sources import NodeSource
 from slacktide.agents.cluster.bridge.topology_mirror import TopologyMirror
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.ring import Ring, signed
+from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
@@ -188,7 +189,7 @@ class _Leader:
         )
         self._writing = Writing()
         self._nodes = NodeSource(self, past)
-        self._policies = PolicySource(self, past, settings.config_map)
+        self._policies = PolicySource(self, past.policy, settings.config_map)
         self._reader = FigureReader(settings.bootstrap, self._writing, self._lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
         self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.shown, self._lay_aside, clock)

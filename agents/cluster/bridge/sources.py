@@ -1,11 +1,9 @@
-"""Kubernetes' Nodes and the operator's ConfigMap, as they are and as they change, passed to a listener."""
+"""Kubernetes' Nodes, as they are and as they change, passed to a listener."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -13,17 +11,13 @@ import msgspec
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
 from slacktide.agents.cluster.bridge.past import Past
 from slacktide.agents.cluster.descheduler.cluster import PODS_MAX, Place
-from slacktide.agents.kubernetes import CONFIGMAPS, NODES, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes import NODES, ApiServer, Changed, Gone, Trouble, Whole, follow
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.kubernetes import node_of
-from slacktide.schemas.policy import DEFAULT, Policy, parse
 from slacktide.schemas.units import whole
 
 log = logging.getLogger(__name__)
-
-ABSENT_S = 10.0
-"""A ConfigMap that is deleted and made anew was never away."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,25 +80,11 @@ class Listener(Protocol):
     def removed(self, name: str) -> None:
         """There is no such node any more."""
 
-    def policy(self, policy: Policy) -> None:
-        """This policy is in force."""
-
     def trouble(self, of: str, why: str) -> None:
-        """Why nothing new is read of ``nodes`` or ``policy``, or what is wrong with it; "" where all is well."""
+        """Why nothing new is read of ``nodes``; "" where all is well."""
 
     def listed(self, of: str) -> None:
         """All nodes were read at once, not only what became of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigMapName:
-    """Where the operator's policy lies."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"ConfigMap {self.namespace}/{self.name}"
 
 
 class NodeSource:
@@ -156,64 +136,3 @@ class NodeSource:
         if why and self._refused.get(name) != why:
             log.warning("%s", why)
         self._refused[name] = why
-
-
-class PolicySource:
-    """Follows one ConfigMap. One that is refused changes nothing: the last good one stays, even an earlier leader's."""
-
-    def __init__(self, listener: Listener, past: Past, config_map: ConfigMapName) -> None:
-        self._listener = listener
-        self._last = past.policy
-        self._config_map = config_map
-        self._absent: asyncio.TimerHandle | None = None
-        self._why = ""
-        """What is wrong with the ConfigMap."""
-
-    async def run(self, api: ApiServer) -> None:
-        """For ever."""
-        name = self._config_map
-        following = follow(api, CONFIGMAPS, dict, namespace=name.namespace, fields=f"metadata.name={name.name}")
-        try:
-            async with aclosing(following) as events:
-                async for one in events:
-                    match one:
-                        case Trouble(why=why):
-                            self._listener.trouble("policy", why)
-                        case Changed(object=document) | Whole(items=[document]):
-                            self._there(document)
-                        case Whole() | Gone():
-                            self._not_there()
-                        case Over():
-                            self._listener.trouble("policy", self._why)
-        finally:
-            self._back()
-
-    def _there(self, document: dict[str, object]) -> None:
-        self._back()
-        try:
-            parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # items of a list name no kind
-        except ConfigError as exc:
-            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
-            self._is(f"refused, the last good one stays: {exc}", self._last)
-            return
-        for note in parsed.notes:
-            log.warning("%s", note)
-        self._is("", parsed.policy)
-
-    def _not_there(self) -> None:
-        if self._absent is None:
-            self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
-
-    def _default(self) -> None:
-        self._is(f"there is no {self._config_map}: everything is off", DEFAULT)
-
-    def _back(self) -> None:
-        if self._absent is not None:
-            self._absent.cancel()
-            self._absent = None
-
-    def _is(self, why: str, policy: Policy | None) -> None:
-        self._why, self._last = why, policy
-        self._listener.trouble("policy", why)
-        if policy is not None:
-            self._listener.policy(policy)

@@ -10,10 +10,14 @@ from typing import Any
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.fence import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, EVICTIONS
-from slacktide.agents.cluster.webhook.mutation import admission
+from slacktide.agents.cluster.webhook.missed import Namespace
+from slacktide.agents.cluster.webhook.mutation import Admission, admission, marked
+from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, requests_of
+from slacktide.agents.cluster.webhook.refusals import Refusals
 from slacktide.agents.cluster.webhook.world import World
-from slacktide.agents.kubernetes import PODS, ApiRefusedError, ApiServer
-from slacktide.schemas.errors import SlacktideError
+from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
+from slacktide.schemas.errors import BadMessageError, SlacktideError
+from slacktide.streams.decisions.namespace_quota import bounded, bounds_of, refusal_text
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +37,17 @@ class Answers:
         api: asked for each pod that is to be evicted, for that must be no older than the question.
         world: what is known of the cluster.
         left_out: namespaces whose pods are never changed, lest what starts the webhook waits for it.
+        quota: counts pods of namespaces that have a quota.
+        refusals: where refused pods are published.
 
     """
 
-    def __init__(self, api: ApiServer, world: World, left_out: Container[str]) -> None:
+    def __init__(
+        self, api: ApiServer, world: World, left_out: Container[str], quota: NamespaceQuota, refusals: Refusals
+    ) -> None:
         self._api = api
+        self._quota = quota
+        self._refusals = refusals
         self._world = world
         self._left_out = left_out
 
@@ -62,14 +72,46 @@ class Answers:
             return review.allowed(request)
         if lacking := self._world.lacking:
             raise NotKnownError(f"profiles, namespaces or priority classes are not known: {lacking}")
-        labels = await self._world.namespace_labels(request.namespace)
+        namespace = await self._world.namespace(request.namespace)
         profiles = [one.profile for one in self._world.profiles.objects.values()]
-        done = admission(request, profiles, self._world.priority_classes.objects, labels)
+        done = admission(
+            request,
+            profiles,
+            self._world.priority_classes.objects,
+            None if namespace is None else namespace.labels,
+            free_class_enable=self._world.free_class.enabled,
+        )
+        if done.result != "refused" and namespace is not None:
+            done = await self._within_quota(request, done, namespace)
         ADMISSIONS.labels(done.result).inc()
+        if done.result == "over_quota":
+            return review.refused(request, review.Status(code=403, reason="Forbidden", message=done.refused))
         if done.result != "refused":
             return review.allowed(request, done.patch)
         message = f"{done.refused}; mend the profile, or take its labels off the pod or its namespace"
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
+
+    async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:
+        """The same, or why the namespace's quota refuses it."""
+        try:
+            bounds = bounds_of(namespace.annotations)
+        except BadMessageError as exc:
+            return Admission(result="over_quota", refused=f"{exc}; mend the annotation")
+        if not bounds:
+            return done
+        asked = requests_of(done.pod)
+        if not bounded(bounds, asked):
+            return done
+        try:
+            found = await self._quota.refusal(request.uid, request.namespace, asked, bounds)
+        except (ApiError, TimeoutError) as exc:
+            raise NotKnownError(f"pods of namespace {request.namespace} cannot be counted: {exc}") from exc
+        if found is None:
+            return marked(done, request, ADMITTED)
+        metadata = done.pod.get("metadata") or {}
+        name = str(metadata.get("name") or metadata.get("generateName") or "?")
+        self._refusals.put(request.namespace, name, found)
+        return Admission(result="over_quota", refused=refusal_text(request.namespace, found))
 
     async def fence(self, raw: bytes) -> bytes:
         """Whether an agent may evict a pod.

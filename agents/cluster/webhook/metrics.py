@@ -6,8 +6,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 ADMISSIONS = Counter(
     "slacktide_webhook_admissions",
-    "New pods, by result: mutated, unchanged, refused. left_out: no profile selects the namespace. failed: stored "
-    "unchanged.",
+    "New pods, by result: mutated, unchanged, refused, over_quota. left_out: no profile selects the namespace. "
+    "failed: stored unchanged.",
     ["result"],
 )
 ADMISSION = Histogram(

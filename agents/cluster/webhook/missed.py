@@ -7,7 +7,7 @@ a draw may have passed over is not, nor a profile that only another one's labels
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -63,6 +63,7 @@ class Namespace:
     labels: Mapping[str, str]
     changed_ms: int
     """Pods created no later are not judged by it."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,12 @@ def dated(item: Mapping[str, Any]) -> DatedProfile:
 
 def namespace_of(item: Mapping[str, Any]) -> Namespace:
     """Read a Namespace."""
-    return Namespace(labels=(item.get("metadata") or {}).get("labels") or {}, changed_ms=changed_ms(item))
+    metadata = item.get("metadata") or {}
+    return Namespace(
+        labels=metadata.get("labels") or {},
+        changed_ms=changed_ms(item),
+        annotations=metadata.get("annotations") or {},
+    )
 
 
 def changed_ms(item: Mapping[str, Any]) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from slacktide.agents.cluster.webhook.json_patch import Operation, difference
 from slacktide.agents.cluster.webhook.review import Request
@@ -13,7 +13,7 @@ from slacktide.streams.decisions.admitted_pod import object_of, pod_of
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 
-Result = Literal["mutated", "unchanged", "refused"]
+Result = Literal["mutated", "unchanged", "refused", "over_quota"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,8 @@ class Admission:
 
     result: Result
     patch: tuple[Operation, ...] = ()
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    """As it is with the patch; of a refused one nothing."""
     refused: str = ""
     """Why, for the one who made the pod."""
     because: tuple[Because, ...] = ()
@@ -32,6 +34,8 @@ def admission(
     profiles: Iterable[Profile],
     priority_classes: Mapping[str, PriorityClass],
     namespace_labels: Mapping[str, str] | None,
+    *,
+    free_class_enable: bool = False,
 ) -> Admission:
     """Apply the profiles to the pod of a request; ``namespace_labels`` None: they could not be read.
 
@@ -41,13 +45,25 @@ def admission(
     """
     before = request.object or {}
     cluster = Cluster(
-        namespace_labels=namespace_labels, priority_classes=priority_classes, draw=lambda name: drawn(request.uid, name)
+        namespace_labels=namespace_labels,
+        priority_classes=priority_classes,
+        draw=lambda name: drawn(request.uid, name),
+        free_class_enable=free_class_enable,
     )
     mutation = mutated(pod_of(before), request.operation, profiles, cluster)
     if mutation.pod is None:
         return Admission(result="refused", refused=mutation.refused, because=mutation.because)
-    patch = tuple(difference(before, object_of(mutation.pod)))
-    return Admission(result="mutated" if patch else "unchanged", patch=patch, because=mutation.because)
+    pod = object_of(mutation.pod)
+    patch = tuple(difference(before, pod))
+    return Admission(result="mutated" if patch else "unchanged", patch=patch, pod=pod, because=mutation.because)
+
+
+def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
+    """The same, with the request's uid as an annotation: by it the pod is found when it is stored."""
+    metadata = admitted.pod.get("metadata") or {}
+    annotations = {**(metadata.get("annotations") or {}), annotation: request.uid}
+    pod = {**admitted.pod, "metadata": {**metadata, "annotations": annotations}}
+    return replace(admitted, result="mutated", patch=tuple(difference(request.object or {}, pod)), pod=pod)
 
 
 def drawn(uid: str, profile: str) -> int:

@@ -11,9 +11,12 @@ from pathlib import Path
 from slacktide.agents.cluster.certificate.keeper import Keeper, SecretPlace
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.certificate.tls import Clients, Tls, in_folder
+from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.configurations import WebhookConfigurations
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
+from slacktide.agents.cluster.webhook.namespace_quota import NamespaceQuota
+from slacktide.agents.cluster.webhook.refusals import Refusals
 from slacktide.agents.cluster.webhook.seeker import Seeker
 from slacktide.agents.cluster.webhook.server import serving
 from slacktide.agents.cluster.webhook.world import World
@@ -46,6 +49,7 @@ class WebhookSettings:
     host: str
     port: int
     bootstrap: Cluster
+    config_map: ConfigMapName
     replica: str = NAME
     """Its name, as no other has it."""
     cert_folder: Path | None = None
@@ -78,8 +82,10 @@ class _Webhook:
         sender = Sender(settings.bootstrap, client_id=NAME, acks="all")
         self._settings = settings
         self._health = health
-        self._world = World(api)
-        self._answers = Answers(api, self._world, left_out)
+        self._world = World(api, settings.config_map)
+        self._refusals = Refusals(Sender(settings.bootstrap, client_id=NAME, acks="all"), now_ms)
+        quota = NamespaceQuota(api)
+        self._answers = Answers(api, self._world, left_out, quota, self._refusals)
         self._seeker = Seeker(api, self._world, left_out, sender, now_ms, replica=settings.replica)
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
@@ -103,7 +109,10 @@ class _Webhook:
             host = self._settings.host
             async with serving(self._answers, tls, host, self._settings.port, leaving=stop) as port:
                 log.info("answering", extra={"host": host, "port": port})
-                beside += [asyncio.create_task(work) for work in (self._renew(tls), self._seek(), self._report())]
+                beside += [
+                    asyncio.create_task(work)
+                    for work in (self._renew(tls), self._seek(), self._report(), self._refusals.run())
+                ]
                 stopping = asyncio.create_task(stop.wait())
                 # What goes on beside never ends but by an error.
                 await asyncio.wait({stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,6 +125,7 @@ class _Webhook:
                 task.cancel()
             ended = await asyncio.gather(*beside, return_exceptions=True)
             await self._seeker.close()
+            await self._refusals.close()
         for error in ended:
             if isinstance(error, Exception):
                 raise error
@@ -172,6 +182,7 @@ class _Webhook:
                 self._configurations.unasked,
                 self._seeking,
                 self._seeker.away,
+                self._refusals.away,
             )
             self._health.not_fresh = "; ".join(why for why in troubles if why)
             self._world.count()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
+from slacktide.agents.cluster.policy_source import ConfigMapName
+from slacktide.agents.cluster.webhook.free_class import FreeClass
 from slacktide.agents.cluster.webhook.metrics import PROFILES
 from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
 from slacktide.agents.cluster.webhook.profile import priority_class_of
@@ -97,17 +99,25 @@ class Followed(Generic[T]):
 
 
 class World:
-    """Profiles, namespaces and priority classes."""
+    """Profiles, namespaces, priority classes, and whether free pods are translated.
 
-    def __init__(self, api: ApiServer) -> None:
+    Args:
+        api: the API server.
+        config_map: the operator's policy.
+
+    """
+
+    def __init__(self, api: ApiServer, config_map: ConfigMapName) -> None:
         self.profiles: Followed[DatedProfile] = Followed(PROFILE_KIND, dated)
         self.namespaces: Followed[Namespace] = Followed(NAMESPACES, namespace_of)
         self.priority_classes: Followed[PriorityClass] = Followed(PRIORITY_CLASSES, priority_class_of)
+        self.free_class = FreeClass(config_map)
         self._api = api
 
     async def run(self) -> None:
         """Follow all of them for ever."""
         async with asyncio.TaskGroup() as following:
+            following.create_task(self.free_class.run(self._api))
             for one in self._all:
                 following.create_task(one.run(self._api))
 
@@ -115,6 +125,7 @@ class World:
         """Wait until each is known, or known to be unknown."""
         for one in self._all:
             await one.known.wait()
+        await self.free_class.known()
 
     @property
     def lacking(self) -> str:
@@ -124,10 +135,10 @@ class World:
     @property
     def trouble(self) -> str:
         """Why what is known may be out of date; "" where it is not."""
-        return "; ".join(one.trouble for one in self._all if one.trouble)
+        return "; ".join(filter(None, [*(one.trouble for one in self._all), self.free_class.why]))
 
-    async def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a namespace; None: they cannot be had."""
+    async def namespace(self, name: str) -> Namespace | None:
+        """Labels and annotations of a namespace; None: it cannot be read."""
         found = self.namespaces.objects.get(name)
         if found is None:
             try:
@@ -137,7 +148,7 @@ class World:
                 log.warning("a namespace cannot be read", extra={"namespace": name, "why": str(exc)})
                 return None
             found = namespace_of(item)
-        return found.labels
+        return found
 
     def count(self) -> None:
         """Count how many profiles there are, and how many of them are for no pod."""

@@ -14,6 +14,7 @@ from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import (
     ALLOCATABLE,
@@ -26,6 +27,7 @@ from slacktide.schemas.topics import (
     OUTCOME,
     PLACEMENT,
     POLICY,
+    REFUSED_POD,
     SAMPLES,
     SCORE,
     Topic,
@@ -34,13 +36,13 @@ from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evidence import Finding, Logged, by_key, logged
 from slacktide.streams.explain.node_log import NodeLog, node_log
-from slacktide.streams.explain.pod import PodLog, last_placement, where_is
+from slacktide.streams.explain.pod import PodLog, last_placement, last_refused, where_is
 from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, partition_of
 from slacktide.streams.records import Record
 from slacktide.streams.rows import SAMPLE_NAMES
 
 NODE_TOPICS = (*SAMPLES, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
-TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD)
+TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD, REFUSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
 """Samples come each second, figures at least each 30 s."""
@@ -146,6 +148,11 @@ class Log:
         named = f'"name":"{name}"'.encode()
         return await self.tail.read(self._all((MISSED_POD,), since_ms), lambda record: named in (record.value or b""))
 
+    async def refused(self, namespace: str, since_ms: int) -> Read:
+        """Pods that the quota of a namespace refused, since that time."""
+        key = namespace.encode()
+        return await self.tail.read(self._all((REFUSED_POD,), since_ms), lambda record: record.key == key)
+
     async def passes(self, since_ms: int) -> Read:
         """The passes of descheduling since that time."""
         return await self.tail.read(self._all((DESCHEDULING,), since_ms))
@@ -203,6 +210,7 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     placement = last_placement(logged(placements.records, PLACEMENT, PodPlacement), namespace, name)
     passes = await log.passes(log.now_ms - span_ms)
     missed = await log.missed(name, log.now_ms - MISSED_MS)
+    refused = await log.refused(namespace, log.now_ms - span_ms)
     found = PodLog(
         nodes=nodes,
         on=on,
@@ -210,6 +218,7 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         span_ms=span_ms,
         placement=placement,
         missed=_missed(logged(missed.records, MISSED_POD, MissedPod), namespace, name),
+        refused=last_refused(logged(refused.records, REFUSED_POD, RefusedPod), name),
         looks=looks(logged(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )
     return found, [*outcomes.short, *placements.short, *passes.short]

@@ -1,0 +1,100 @@
+"""The operator's ConfigMap as it is and as it changes, passed to a listener."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from slacktide.agents.kubernetes import CONFIGMAPS, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.policy import DEFAULT, Policy, parse
+
+log = logging.getLogger(__name__)
+
+ABSENT_S = 10.0
+"""A ConfigMap that is deleted and made anew was never away."""
+
+
+class PolicyListener(Protocol):
+    """Who has to know. Called on the loop's thread."""
+
+    def policy(self, policy: Policy) -> None:
+        """This policy is in force."""
+
+    def trouble(self, of: str, why: str) -> None:
+        """Why no new ``policy`` is read, or what is wrong with it; "" where all is well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMapName:
+    """Where the operator's policy lies."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"ConfigMap {self.namespace}/{self.name}"
+
+
+class PolicySource:
+    """Follows one ConfigMap. One that is refused changes nothing: the last good one stays, even an earlier leader's."""
+
+    def __init__(self, listener: PolicyListener, last: Policy | None, config_map: ConfigMapName) -> None:
+        self._listener = listener
+        self._last = last
+        self._config_map = config_map
+        self._absent: asyncio.TimerHandle | None = None
+        self._why = ""
+        """What is wrong with the ConfigMap."""
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        name = self._config_map
+        following = follow(api, CONFIGMAPS, dict, namespace=name.namespace, fields=f"metadata.name={name.name}")
+        try:
+            async with aclosing(following) as events:
+                async for one in events:
+                    match one:
+                        case Trouble(why=why):
+                            self._listener.trouble("policy", why)
+                        case Changed(object=document) | Whole(items=[document]):
+                            self._there(document)
+                        case Whole() | Gone():
+                            self._not_there()
+                        case Over():
+                            self._listener.trouble("policy", self._why)
+        finally:
+            self._back()
+
+    def _there(self, document: dict[str, object]) -> None:
+        self._back()
+        try:
+            parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # items of a list name no kind
+        except ConfigError as exc:
+            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
+            self._is(f"refused, the last good one stays: {exc}", self._last)
+            return
+        for note in parsed.notes:
+            log.warning("%s", note)
+        self._is("", parsed.policy)
+
+    def _not_there(self) -> None:
+        if self._absent is None:
+            self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
+
+    def _default(self) -> None:
+        self._is(f"there is no {self._config_map}: everything is off", DEFAULT)
+
+    def _back(self) -> None:
+        if self._absent is not None:
+            self._absent.cancel()
+            self._absent = None
+
+    def _is(self, why: str, policy: Policy | None) -> None:
+        self._why, self._last = why, policy
+        self._listener.trouble("policy", why)
+        if policy is not None:
+            self._listener.policy(policy)

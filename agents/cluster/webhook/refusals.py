@@ -1,0 +1,101 @@
+"""Publishes pods that a namespace's quota refused, while admissions go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.refused_pod import RefusedPod
+from slacktide.schemas.topics import REFUSED_POD
+from slacktide.streams.decisions.namespace_quota import Exceeded
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out
+
+log = logging.getLogger(__name__)
+
+SOURCE = "webhook"
+KEPT_MAX = 1_000
+"""While Kafka is unreachable: then the oldest are lost."""
+AGAIN_S = 5.0
+
+
+class Refusals:
+    """Keeps them in memory until Kafka has them.
+
+    Args:
+        sender: to the log.
+        now_ms: UTC epoch milliseconds.
+
+    """
+
+    def __init__(self, sender: Sender, now_ms: Callable[[], int]) -> None:
+        self.away = ""
+        """Why Kafka does not have all of them; "" where it has."""
+        self._sender = sender
+        self._now_ms = now_ms
+        self._kept: deque[RefusedPod] = deque(maxlen=KEPT_MAX)
+        self._some = asyncio.Event()
+
+    def put(self, namespace: str, name: str, found: Exceeded) -> None:
+        """A pod was refused."""
+        refused = RefusedPod(
+            namespace=namespace,
+            name=name,
+            resource=found.resource,
+            asked=found.asked,
+            used=found.used,
+            bound=found.bound,
+            refused_ms=self._now_ms(),
+        )
+        log.warning("a pod was refused by its namespace's quota", extra={"pod": f"{namespace}/{name}"})
+        self._kept.append(refused)
+        self._some.set()
+
+    async def run(self) -> None:
+        """Send them, for ever."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            sending = list(self._kept)
+            try:
+                if not self._sender.connected:
+                    await self._sender.connect([REFUSED_POD.name])
+                await self._sender.send([_out(one) for one in sending])
+            except LogError as exc:
+                if not self.away:
+                    log.warning("Kafka is unreachable", extra={"for": "refused pods", "why": str(exc)})
+                self.away = str(exc)
+                self._some.set()
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self.away = ""
+            for one in sending:
+                with suppress(ValueError):  # one that was lost meanwhile
+                    self._kept.remove(one)
+
+    async def close(self) -> None:
+        """Hang up."""
+        with suppress(LogError):
+            await self._sender.close()
+
+
+def _out(refused: RefusedPod) -> Out:
+    namespace = refused.namespace
+    return Out(
+        topic=REFUSED_POD.name,
+        key=namespace.encode(),
+        value=encode(refused),
+        headers=headers(
+            kind=REFUSED_POD.name,
+            source=SOURCE,
+            subject=namespace,
+            event_id=f"refused/{namespace}/{refused.name}/{refused.refused_ms}",
+            event_ms=refused.refused_ms,
+        ),
+    )
