@@ -76,6 +76,44 @@ def test_the_largest_goes_through_the_api_and_its_job_completes(node: RealNode, 
     node.kubectl("delete", "namespace", here, "--wait=false")
 
 
+def test_of_three_classes_the_free_pod_goes_first_and_the_mid_pod_keeps_what_it_was_promised(
+    node: RealNode,
+) -> None:
+    """All three fill memory; what the free pod gives back is enough."""
+    here = node.namespace("classes")
+    total_mib, used_mib = mem_mib()
+    small_mib, much_mib = total_mib // 100, total_mib * (ABOVE_PCT + 2) // 100
+    classes = {"freeClassEnable": True, "midReclaimMode": "static"}
+    classes |= {"midStaticCPUReservedPercent": 50, "midStaticMemoryReservedPercent": 50}
+    batch.set_policy(
+        node,
+        classes=classes,
+        cpuSuppressThresholdPercent=100,
+        cpuSuppressMinPercent=50,
+        memoryEvictThresholdPercent=used_mib * 100 // total_mib + ABOVE_PCT,
+    )
+    for tier, fills_mib in (("mid", small_mib), ("batch", small_mib), ("free", much_mib)):
+        command = ("burn", "fill", str(fills_mib))
+        batch.pod(node, here, tier, *command, cpu_milli=500, mem_mib=fills_mib * 2, tier=tier)
+    first: list[str] = []
+
+    def one_goes() -> bool:
+        pods = {pod["metadata"]["name"]: pod for pod in node.pods(here)}
+        first.extend(name for name in ("free", "batch", "mid") if name not in pods or evicted(pods[name]))
+        return bool(first)
+
+    node.wait(one_goes, "a pod is evicted", 180)
+    pods = {pod["metadata"]["name"]: pod for pod in node.pods(here)}
+    group = node.group("memory", pods["mid"])
+
+    assert first[0] == "free"
+    assert pods["mid"]["status"]["phase"] == "Running"
+    assert not evicted(pods["mid"])
+    assert "kubepods/besteffort" in str(group)
+    assert int((group / "memory.limit_in_bytes").read_text()) == small_mib * 2 * MIB
+    node.kubectl("delete", "namespace", here, "--wait=false")
+
+
 def assert_told(node: RealNode, slacktide: Installed, namespace: str, name: str, threshold_pct: int) -> None:
     """The Event on the pod and ``slacktide explain pod`` say the same: which threshold, and what was seen."""
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?fieldSelector=reportingController=slacktide.io/agent"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from . import images
@@ -13,12 +14,14 @@ FORGIVES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "Disrupt
 """A podFailurePolicy for which an eviction is no failure."""
 
 
-def pod_spec(*command: str, cpu_milli: int = 100, mem_mib: int = 128, image: str = images.BURN) -> Json:
-    """The spec of a pod of one container that asks for batch resources."""
-    wanted = {"kubernetes.io/batch-cpu": str(cpu_milli), "kubernetes.io/batch-memory": f"{mem_mib}Mi"}
+def pod_spec(
+    *command: str, cpu_milli: int = 100, mem_mib: int = 128, image: str = images.BURN, tier: str = "batch"
+) -> Json:
+    """The spec of a pod of one container that asks for the resources of a class."""
+    wanted = {f"kubernetes.io/{tier}-cpu": str(cpu_milli), f"kubernetes.io/{tier}-memory": f"{mem_mib}Mi"}
     container = {"name": "main", "image": image, "command": list(command)}
     return {
-        "priorityClassName": "koord-batch",
+        "priorityClassName": f"koord-{tier}",
         "schedulerName": "koord-scheduler",
         "terminationGracePeriodSeconds": 1,
         "containers": [{**container, "resources": {"requests": wanted, "limits": wanted}}],
@@ -26,8 +29,9 @@ def pod_spec(*command: str, cpu_milli: int = 100, mem_mib: int = 128, image: str
 
 
 def pod(api: ApiServer, namespace: str, name: str, *command: str, **sizes: Any) -> None:
-    """Make a best-effort pod."""
-    metadata = {"name": name, "labels": LABELS}
+    """Make a best-effort pod, or with the tier ``mid`` a latency-sensitive one."""
+    labels = {"koordinator.sh/qosClass": "LS"} if sizes.get("tier") == "mid" else LABELS
+    metadata = {"name": name, "labels": labels}
     api.post(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": pod_spec(*command, **sizes)})
 
 
@@ -38,9 +42,12 @@ def job(api: ApiServer, namespace: str, name: str, spec: Json, **parts: Any) -> 
     api.post(path, {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template, **parts}})
 
 
-def set_policy(api: ApiServer, *, colocation: bool = True, **threshold: Any) -> None:
+def set_policy(
+    api: ApiServer, *, colocation: bool = True, classes: Mapping[str, Any] | None = None, **threshold: Any
+) -> None:
     """Write the operator's ConfigMap: a node sells all that it has, and thresholds as given."""
     room = {"enable": colocation, "cpuReclaimThresholdPercent": 600, "memoryReclaimThresholdPercent": 200}
+    room |= classes or {}
     data = {
         "colocation-config": json.dumps(room),
         "resource-threshold-config": json.dumps({"clusterStrategy": {"enable": True, **threshold}}),
