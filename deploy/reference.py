@@ -40,6 +40,7 @@ METRICS = {
     "Descheduling, in the bridge": "slacktide.agents.cluster.descheduler.metrics",
     "Scheduler": "slacktide.agents.cluster.scheduler.metrics",
     "Webhook": "slacktide.agents.cluster.webhook.metrics",
+    "Console": "slacktide.deploy.console.metrics",
 }
 ACTS = {
     "colocation": "stream worker, bridge",

@@ -53,6 +53,11 @@ class ConsoleSettings(process.LogSettings):
     token_file: Path | None = setting(
         f"File with the token that a request must bring. Not given: ${TOKEN}, else none.", file(), default=None
     )
+    cert_folder: Path | None = setting(
+        "Folder with tls.crt and tls.key, such as cert-manager's. Reread when they change. Without it, no TLS.",
+        folder(),
+        default=None,
+    )
 
 
 @click.command(epilog="Example: slacktide console --bootstrap kafka-1:9092 --listen 127.0.0.1:9470")
@@ -61,7 +66,7 @@ def command(settings: ConsoleSettings) -> None:
     """Serve the console until stopped: nodes, pods, records and policy, live or at a moment of the last week.
 
     It follows the topics, keeps a history in one file of bounded size, and only reads from Kafka. With a token, a
-    browser asks for a user name, which may be any, and a password, which is the token.
+    browser asks for a user name, which may be any, and a password, which is the token. /metrics needs the token, too.
     """
     from slacktide.deploy.console.guarding import is_loopback  # noqa: PLC0415 - loads HTTP: not for --help
     from slacktide.deploy.console.run import run  # noqa: PLC0415
@@ -72,7 +77,9 @@ def command(settings: ConsoleSettings) -> None:
     if not token and not is_loopback(host):
         raise click.UsageError(f"--listen {settings.listen} is not loopback: give --token-file or ${TOKEN}")
     configure("console", settings.log_level, settings.log_format)
-    listen = Listen(host=host.strip("[]"), port=int(port), token=token)
+    if settings.cert_folder is None and not is_loopback(host):
+        log.warning("the token crosses the network in plain text: give --cert-folder, or use a proxy with TLS")
+    listen = Listen(host=host.strip("[]"), port=int(port), token=token, cert_folder=settings.cert_folder)
 
     async def work(stop: asyncio.Event) -> None:
         await run(settings.bootstrap, settings.store, listen, stop, Health())

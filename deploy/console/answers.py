@@ -293,3 +293,4 @@ _ANSWERS: Mapping[str, Callable[[History, Question], dict[str, Any]]] = {
     "jobs": _jobs,
     "explain": _explain,
 }
+QUESTIONS = frozenset(_ANSWERS)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.deploy.console.answers import Question, answer
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.console import metrics
+from slacktide.deploy.console.answers import QUESTIONS, Question, answer
 from slacktide.deploy.console.arithmetic import end_of_second
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import Bounds
@@ -50,6 +52,7 @@ class Live:
     def __init__(self, history: History, trouble: Callable[[], str]) -> None:
         self._history = history
         self._trouble = trouble
+        self._clock = SystemClock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-history")
         self._answers: dict[tuple[str, frozenset[tuple[str, str]], int], asyncio.Future[Packed]] = {}
         self._bounds: Bounds | None = None
@@ -76,6 +79,7 @@ class Live:
         bounds = await asyncio.get_running_loop().run_in_executor(self._thread, self._history.bounds)
         note = "nothing" if bounds.newest_ms is None else "stalled" if trouble else ""
         self._bounds = bounds
+        metrics.show(bounds, self._clock.wall_ms(), trouble)
         self._answers.clear()
         body = {"first_ms": bounds.oldest_ms, "now_ms": bounds.newest_ms, "note": note, "trouble": trouble}
         async with self._ticked:
@@ -125,5 +129,6 @@ def _moment(text: str, newest_ms: int) -> int:
 
 
 def _answered(history: History, path: str, question: Question) -> Packed:
-    body = _encoder.encode(answer(history, path, question))
+    with metrics.ANSWER.labels(path if path in QUESTIONS else "unknown").time():
+        body = _encoder.encode(answer(history, path, question))
     return Packed(gzip.compress(body, 1), gzipped=True) if len(body) >= GZIP_BYTES_MIN else Packed(body, gzipped=False)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
+from slacktide.deploy.console.history.file import StoreError
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.log_records import LogRecords
 from slacktide.deploy.console.history.queries import History
@@ -17,7 +21,7 @@ from slacktide.schemas.health import Health
 
 log = logging.getLogger(__name__)
 
-FILE = "history.sqlite"
+FILE, LOCK = "history.sqlite", "lock"
 
 
 async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Event, health: Health) -> None:
@@ -32,22 +36,40 @@ async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Ev
 
     Raises:
         ServerError: the address could not be had.
-        StoreError: the history cannot be opened.
+        StoreError: the history cannot be opened, or another console writes to it.
+        CertificateError: the certificate cannot be used.
 
     """
-    store, records = Store(folder / FILE), LogRecords(bootstrap)
+    with _lock(folder), closing(Store(folder / FILE)) as store:
+        records = LogRecords(bootstrap)
+        try:
+            follower = Follower(bootstrap, store, SystemClock())
+            history = History(store.path, lambda: follower.recorder, records)
+            async with serving(history, listen, health, lambda: follower.trouble) as url:
+                log.info("serving the console", extra={"url": url})
+                tasks = [asyncio.create_task(follower.run()), asyncio.create_task(stop.wait())]
+                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                for task in ended:
+                    task.result()  # the follower ends by an error alone
+        finally:
+            await records.close()
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Be the only console that writes to this folder.
+
+    Raises:
+        StoreError: another one is, or the folder cannot be used.
+
+    """
     try:
-        follower = Follower(bootstrap, store, SystemClock())
-        history = History(store.path, lambda: follower.recorder, records)
-        async with serving(history, listen, health, lambda: follower.trouble) as url:
-            log.info("serving the console", extra={"url": url})
-            tasks = [asyncio.create_task(follower.run()), asyncio.create_task(stop.wait())]
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for task in ended:
-                task.result()  # the follower ends by an error alone
-    finally:
-        await records.close()
-        store.close()
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+    except BlockingIOError as exc:
+        raise StoreError(f"{folder}: another console uses this folder; stop it, or give --store") from exc

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
 
 from slacktide.agents.cluster.bounds import Bounds
 from slacktide.agents.listening import bracketed, listening
+from slacktide.deploy.cli.endpoints import PROCESS
 from slacktide.deploy.console.answers import BadQuestionError, NotKeptError
 from slacktide.deploy.console.files import page_files
 from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, refusal
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.live import Live
+from slacktide.deploy.console.metrics import VIEWERS
+from slacktide.deploy.console.tls import Certificate
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 
@@ -28,7 +35,7 @@ VIEWERS_MAX = 200
 """Who follow ticks at a time; each keeps a connection."""
 CLOSING_S = 1.0
 RETRY_MS = 2_000
-LIVE, TICKS = "/live", "/api/ticks"
+LIVE, METRICS, TICKS = "/live", "/metrics", "/api/ticks"
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,6 +53,8 @@ class Listen:
     """0: any."""
     token: str = ""
     """What a request must bring; "": nothing, for the host is loopback."""
+    cert_folder: Path | None = None
+    """With the certificate and its key; None: no TLS."""
 
 
 @asynccontextmanager
@@ -62,12 +71,15 @@ async def serving(
 
     Raises:
         ServerError: the address could not be had.
+        CertificateError: the certificate cannot be used.
 
     """
+    tls = None if listen.cert_folder is None else Certificate(listen.cert_folder).context
     pages = _Pages(Live(history, trouble), health, listen.token)
     bounds = Bounds(lasting=frozenset({TICKS}))
     app = web.Application(middlewares=[pages.guarded, bounds.middleware], client_max_size=1)
     app.router.add_get(LIVE, pages.live)
+    app.router.add_get(METRICS, pages.metrics)
     app.router.add_get(TICKS, pages.ticks)
     app.router.add_get("/api/{question}", pages.answer)
     app.router.add_get("/{path:.*}", pages.file)
@@ -77,11 +89,11 @@ async def serving(
     ticking = asyncio.create_task(pages.shown.run())
     try:
         try:
-            await web.SockSite(runner, listening(listen.host, listen.port)).start()
+            await web.SockSite(runner, listening(listen.host, listen.port), ssl_context=tls).start()
         except OSError as exc:
             raise ServerError(f"{listen.host}:{listen.port}: {exc.strerror}; choose another with --listen") from exc
         async with bounds.kept(runner):
-            yield f"http://{bracketed(listen.host)}:{runner.addresses[0][1]}"
+            yield f"http{'s' if tls else ''}://{bracketed(listen.host)}:{runner.addresses[0][1]}"
     finally:
         ticking.cancel()
         pages.close()
@@ -119,8 +131,15 @@ class _Pages:
         return guard
 
     async def live(self, _: web.Request) -> web.Response:
-        """200, or 503 with the reason."""
-        return _text(503, self._health.not_live) if self._health.not_live else _text(200, "ok")
+        """200, or 503 with the reason. It names the process, for who has started it."""
+        response = _text(503, self._health.not_live) if self._health.not_live else _text(200, "ok")
+        response.headers[PROCESS] = str(os.getpid())
+        return response
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """All metrics of the process, in the format that Prometheus asks for."""
+        encoder, kind = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encoder(REGISTRY), headers=HEADERS | {"Content-Type": kind})
 
     async def file(self, request: web.Request) -> web.Response:
         """One of the pages' files."""
@@ -160,6 +179,7 @@ class _Pages:
         response = web.StreamResponse(headers=HEADERS | {"Cache-Control": "no-store"})
         response.content_type = "text/event-stream"
         self._viewers.add(task)
+        VIEWERS.set(len(self._viewers))
         try:
             await response.prepare(request)
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
@@ -169,6 +189,7 @@ class _Pages:
             pass
         finally:
             self._viewers.discard(task)
+            VIEWERS.set(len(self._viewers))
         return response
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,8 +15,9 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from aiohttp import ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from prometheus_client import REGISTRY
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.console.history.followed import OBJECTS, TOPICS
@@ -23,11 +25,13 @@ from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving
+from slacktide.deploy.console.tls import Certificate, CertificateError
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, Record
-from testbed.brokers import EmbeddedBroker, running
+from testbed.brokers import EmbeddedBroker, free_port, running
+from testbed.cluster.pki import Pki
 from testbed.console import HTML, console, jobs_and_queue, record
 from testbed.one_machine import SLACKTIDE
 from testbed.samples import START_MS
@@ -43,6 +47,7 @@ PATHS = (
     "/api/cluster",
     "/api/ticks",
     "/api/explain",
+    "/metrics",
     "/none",
     "/live/x",
 )
@@ -80,6 +85,96 @@ async def test_without_the_token_every_path_but_live_answers_401(history: Histor
             assert answer.status == 200
         async with session.get("/api/cluster", headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
             assert answer.status == 200
+
+
+async def test_its_metrics_show_the_history_and_who_looks(history: History) -> None:
+    """With the token, as a Prometheus brings it."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with served(history, TOKEN) as (_, session):
+        async with session.get("/api/ticks", headers=headers) as ticks:
+            await ticks.content.readuntil(b"data")
+            async with session.get("/api/cluster", headers=headers) as answer:
+                assert answer.status == 200
+            async with session.get("/api/none%00", headers=headers) as answer:
+                assert answer.status == 400
+            found = await metrics(session, headers)
+        bounds = history.bounds()
+        assert found["slacktide_console_viewers"] == 1
+        assert found["slacktide_console_history_bytes"] == bounds.size_bytes
+        assert found["slacktide_console_history_limit_bytes"] == bounds.size_bytes_max
+        lag_s = (SystemClock().wall_ms() - (bounds.newest_ms or 0)) / 1_000
+        assert found["slacktide_console_lag_seconds"] == pytest.approx(lag_s, abs=60)
+        assert found['slacktide_console_answer_seconds_count{question="cluster"}'] >= 1
+        assert found['slacktide_console_answer_seconds_count{question="unknown"}'] >= 1
+        assert not [name for name in found if name.startswith("slacktide_console") and "none" in name]
+        await until(lambda: REGISTRY.get_sample_value("slacktide_console_viewers") == 0, "the viewer is gone")
+
+
+async def metrics(session: ClientSession, headers: dict[str, str] | None = None) -> dict[str, float]:
+    async with session.get("/metrics", headers=headers) as answer:
+        assert answer.status == 200
+        lines = (await answer.text()).splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+
+async def test_with_a_certificate_it_serves_tls_and_renews_it_without_a_restart(
+    history: History, tmp_path: Path
+) -> None:
+    """What cannot be used changes nothing; the next good pair is served."""
+    folder = tmp_path / "tls"
+    first, second = (put_certificate(tmp_path / name, folder, name) for name in ("a", "b"))
+    first()
+    listen = Listen(host="127.0.0.1", port=0, token=TOKEN, cert_folder=folder)
+    async with serving(history, listen, Health()) as url:
+        assert url.startswith("https://")
+        assert await served_name(url, tmp_path / "a") == "a"
+        (folder / "tls.key").write_text("no key")
+        assert await served_name(url, tmp_path / "a") == "a"
+        second()
+        assert await served_name(url, tmp_path / "b") == "b"
+        async with ClientSession(url) as session:
+            with pytest.raises(ClientError):
+                await session.get("/live", ssl=ssl.create_default_context(cafile=tmp_path / "a/ca.crt"))
+            trust = ssl.create_default_context(cafile=tmp_path / "b/ca.crt")
+            async with session.get("/live", ssl=trust) as answer:
+                assert answer.status == 200
+
+
+def put_certificate(made: Path, folder: Path, name: str) -> Callable[[], None]:
+    certificate, key = Pki(made).certificate(name, f"/CN={name}", "IP:127.0.0.1")
+
+    def put() -> None:
+        folder.mkdir(exist_ok=True)
+        for source, target in ((certificate, "tls.crt"), (key, "tls.key")):
+            (folder / target).write_bytes(source.read_bytes())
+
+    return put
+
+
+async def served_name(url: str, authority: Path) -> str:
+    """The common name of the certificate that a client sees who trusts the authority."""
+    trust = ssl.create_default_context(cafile=authority / "ca.crt")
+    host, _, port = url.removeprefix("https://").rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=trust)
+    subject = writer.get_extra_info("peercert")["subject"]
+    writer.close()
+    return str(dict(pair for part in subject for pair in part)["commonName"])
+
+
+def test_a_certificate_that_cannot_be_used_ends_it_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").write_text("none")
+    (tmp_path / "tls.key").write_text("none")
+    with pytest.raises(CertificateError, match=r"--cert-folder .*; accepted: tls.crt and tls.key, PEM"):
+        Certificate(tmp_path)
+
+
+def test_two_consoles_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    with console(tmp_path, "127.0.0.1:1"):
+        arguments = ["--bootstrap", "127.0.0.1:1", "--listen", f"127.0.0.1:{free_port()}"]
+        command = [SLACKTIDE, "console", *arguments, "--store", str(tmp_path / "history")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "another console uses this folder" in done.stderr
 
 
 async def test_every_answer_has_the_headers_that_hold_a_page(history: History) -> None:

@@ -15,6 +15,7 @@ from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.descheduler import metrics as of_descheduling
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.agents.cluster.webhook import metrics as of_webhooks
+from slacktide.deploy.console import metrics as of_consoles
 from slacktide.streams.engine import metrics as of_workers
 from slacktide.streams.engine import queue_metrics as of_queues
 from testbed.rungs import cache, machine_cannot
@@ -53,5 +54,5 @@ def served() -> set[str]:
 
 def all_metrics() -> list[MetricWrapperBase]:
     """Those of all parts."""
-    rooms = of_agents, of_workers, of_queues, of_bridges, of_descheduling, of_schedulers, of_webhooks
+    rooms = of_agents, of_workers, of_queues, of_bridges, of_descheduling, of_schedulers, of_webhooks, of_consoles
     return [one for room in rooms for one in vars(room).values() if isinstance(one, MetricWrapperBase)]

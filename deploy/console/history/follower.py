@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slacktide.agents.clock import Clock
+from slacktide.deploy.console import metrics
 from slacktide.deploy.console.history.file import StoreError
 from slacktide.deploy.console.history.followed import FACTS, OBJECTS, STATE
 from slacktide.deploy.console.history.recorder import Recorder
@@ -113,6 +114,7 @@ class Follower:
                     return
             records, until_ms = await reader.read(self.clock.wall_ms())
             self.trouble = ""
+            metrics.count(records)
             for number, record in enumerate(records):
                 if number % AT_ONCE == AT_ONCE - 1:
                     await asyncio.sleep(0)  # the pages have their turn
@@ -155,6 +157,7 @@ class Follower:
                 self._dropped_s = self._dropped_s or minute.start_s
                 log.error("a minute is lost", extra={"why": str(exc)})  # noqa: TRY400 - no trace is needed
                 self.trouble = str(exc)
+                metrics.DROPPED.inc()
             else:
                 if self._dropped_s:
                     gap = Gap(from_ms=self._dropped_s * 1_000, to_ms=minute.start_s * 1_000, what="all", reason=FULL)

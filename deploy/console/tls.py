@@ -1,0 +1,78 @@
+"""TLS by the files of a folder, such as a mounted Secret of cert-manager. They may change while it serves."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+from slacktide.schemas.errors import SlacktideError
+
+log = logging.getLogger(__name__)
+
+FILES = ("tls.crt", "tls.key")
+
+
+class CertificateError(SlacktideError):
+    """A file cannot be used; the message has the folder and the reason."""
+
+
+class Certificate:
+    """What each new connection gets. A standing connection keeps what it began with.
+
+    Args:
+        folder: has ``tls.crt`` and ``tls.key``, PEM, the key without a password.
+
+    Raises:
+        CertificateError: a file cannot be used. Later the last good pair stays in use.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stamp = self._stamped()
+        self._now = self._read()
+        self._trouble = ""
+        self.context = self._read()
+        """For the listening socket."""
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        """Called in each handshake, also of a client that names no host."""
+        self._renew()
+        connection.context = self._now
+
+    def _renew(self) -> None:
+        try:
+            if (stamp := self._stamped()) == self._stamp:
+                return
+            self._now = self._read()
+        except CertificateError as exc:
+            if self._trouble != str(exc):
+                log.warning("the last good certificate stays in use", extra={"why": str(exc)})
+            self._trouble = str(exc)
+        else:
+            self._stamp, self._trouble = stamp, ""
+            log.info("serving another certificate", extra={"folder": str(self._folder)})
+
+    def _stamped(self) -> tuple[tuple[int, int, int], ...]:
+        """What differs where a file is another one."""
+        try:
+            stats = [(self._folder / name).stat() for name in FILES]
+        except OSError as exc:
+            raise self._error(exc) from exc
+        return tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in stats)
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        certificate, key = (self._folder / name for name in FILES)
+        try:
+            context.load_cert_chain(certificate, key, password="")
+        except OSError as exc:  # SSLError is one, too
+            raise self._error(exc) from exc
+        return context
+
+    def _error(self, exc: OSError) -> CertificateError:
+        accepted = f"{' and '.join(FILES)}, PEM, the key without a password"
+        return CertificateError(f"--cert-folder {self._folder}: {exc.strerror or exc}; accepted: {accepted}")
