@@ -21,7 +21,7 @@ from slacktide.deploy.cli.text import printable
 from slacktide.schemas.errors import SlacktideError
 
 COMMANDS = {
-    "up": ("slacktide.deploy.cli.up", "Run broker, topics, stream worker and agent on this machine."),
+    "up": ("slacktide.deploy.cli.up", "Run broker, topics, stream worker, agent and console on this machine."),
     "agent": ("slacktide.deploy.cli.agent", "Run one node's agent."),
     "stream": ("slacktide.deploy.cli.stream", "Run one stream worker."),
     "publish": ("slacktide.deploy.cli.publish", "Publish policy and node inventory to Kafka, from files."),
@@ -102,6 +102,7 @@ class Commands(Group):
             extra = EXTRAS.get((exc.name or "").partition(".")[0])
             if extra is None or ctx.params["debug"]:
                 raise
+            extra = ctx.invoked_subcommand if ctx.invoked_subcommand == "console" else extra
             raise click.ClickException(f"{exc.name} is not installed: pip install 'slacktide[{extra}]'") from exc
         except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

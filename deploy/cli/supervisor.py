@@ -35,10 +35,11 @@ class PartError(SlacktideError):
 class Part:
     """One child with endpoints."""
 
-    def __init__(self, name: str, arguments: Sequence[str], url: str) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], url: str, *, asked: str = "/ready") -> None:
         self.name = name
         self.url = url
-        """Where it serves ``/ready``."""
+        """Where it serves ``asked``, which answers 200 once it is ready."""
+        self._asked = asked
         self.ready = asyncio.Event()
         """It was ready once, this time or before."""
         # -P: nothing in the folder where the user stands may shadow a module.
@@ -77,7 +78,7 @@ class Part:
 
     async def _watch(self, started_ns: int, pid: int) -> None:
         again = self.ready.is_set()
-        while (why := await why_not_ready(self.url, pid)) != "":
+        while (why := await why_not_ready(self.url, self._asked, pid)) != "":
             log.debug("%s: %s", self.name, why)
             await asyncio.sleep(POLL_S)
         self.ready.set()
@@ -88,14 +89,14 @@ class Part:
         return (self._clock.mono_ns() - started_ns) / 1e9
 
 
-async def why_not_ready(url: str, pid: int) -> str:
-    """Ask the ``/ready`` of a process: "" if it is, else what it says or that not it, or nobody, answers."""
+async def why_not_ready(url: str, path: str, pid: int) -> str:
+    """Ask a process on a path: "" if it is ready, else what it says or that not it, or nobody, answers."""
     parts = urlsplit(url)
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
             try:
-                writer.write(f"GET /ready HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
+                writer.write(f"GET {path} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
                 head, _, body = (await reader.read()).decode(errors="replace").partition("\r\n\r\n")
             finally:
                 writer.close()

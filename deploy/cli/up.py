@@ -1,4 +1,4 @@
-"""``slacktide up``: broker, topics, publisher, stream worker and agent on this machine, in the foreground.
+"""``slacktide up``: broker, topics, publisher, stream worker, agent and console on this machine, in the foreground.
 
 The worker and the agent are processes of their own, as in a cluster: each is started again when it
 ends, and neither takes the other along. The embedded broker comes back empty; what the operator's
@@ -21,7 +21,7 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.listening import reachable
-from slacktide.deploy.cli import logs, machine, pod_lists, process
+from slacktide.deploy.cli import beside, logs, machine, pod_lists, process
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
 from slacktide.deploy.cli.broker import (
     FETCH_WAIT_MS,
@@ -85,6 +85,7 @@ class UpSettings(NodeSettings):
         click.IntRange(0, 65_534),
         default=METRICS_PORT,
     )
+    no_console: bool = setting("Do not start the console.", default=False)
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.
@@ -102,8 +103,9 @@ class UpSettings(NodeSettings):
 @click.command(epilog="Example: slacktide up --sample")
 @configured(UpSettings)
 def command(settings: UpSettings) -> None:
-    """Run broker, topics, stream worker and agent on this machine until stopped.
+    """Run broker, topics, stream worker, agent and console on this machine until stopped.
 
+    The console needs the extra slacktide[console]. Its address is logged once the other parts are ready.
     Environment variables set the options of a part that are not listed here, such as SLACKTIDE_GUARD_DEADLINE.
     On Ctrl-C or SIGTERM, all parts stop within 10 s.
     """
@@ -135,6 +137,9 @@ class Stack:
         self._health = Health()
         self._broker: EmbeddedBroker | None = None
         self._parts: list[Part] = []
+        self._console: Part | None = None
+        self._ready = asyncio.Event()
+        """All parts of the loop are."""
         self._keeping: list[asyncio.Task[None]] = []
         self._beside: list[asyncio.Task[None]] = []
 
@@ -177,6 +182,7 @@ class Stack:
         for part in self._parts:
             log.info("%s: %s", part.name, part.url)
         self._keeping = [asyncio.create_task(part.keep()) for part in self._parts]
+        self._keeping += [asyncio.create_task(self._keep_console(settings, bootstrap))]
         try:
             # After the parts have been started: they take longer than what this loads.
             from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415
@@ -213,9 +219,21 @@ class Stack:
         while self._health.not_ready:  # noqa: ASYNC110 - a plain value, filled by the publisher
             await asyncio.sleep(0.05)
         log.info("ready in %.1f s", (self._clock.mono_ns() - self._started_ns) / 1e9)
+        self._ready.set()
         async for line in side.first_decisions(self._started_ms):
             log.info("%s", line)
         await asyncio.Event().wait()
+
+    async def _keep_console(self, settings: UpSettings, bootstrap: Cluster) -> None:
+        """Once the loop is ready, which has the machine to itself until then."""
+        await self._ready.wait()
+        if settings.no_console or not beside.is_installed():
+            if not settings.no_console:
+                log.info(beside.LACKING)
+            await asyncio.Event().wait()
+        logs_as = ("--log-level", settings.log_level, "--log-format", settings.log_format)
+        self._console = beside.console_part(bootstrap, settings.state_folder / "console", *logs_as)
+        await beside.keep(self._console)
 
     async def _keep_broker(self, broker: EmbeddedBroker, side: LogSide) -> None:
         while True:
@@ -233,8 +251,10 @@ class Stack:
     async def _end(self) -> None:
         """Agent, worker, publisher, broker: each still has what it reports to."""
         await _cancelled(self._keeping)
+        stopping = [] if self._console is None else [asyncio.create_task(self._console.stop(PART_STOP_S))]
         for part in self._parts:
             await part.stop(PART_STOP_S)
+        await asyncio.gather(*stopping)
         await _cancelled(self._beside)
         if self._broker is not None:
             await self._broker.stop()

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from slacktide.deploy.cli.demo.session import sweep
+from testbed.one_machine import eventually
 
 MOUNT = Path("/sys/fs/cgroup")
 ENDS_WITHIN_S = 20.0
@@ -42,9 +44,10 @@ def short_run(report: Path, nodes: int) -> tuple[dict, str, int]:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], str]]]:
+def running(*arguments: str, console: bool = False) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], str]]]:
     """A demo, and what waits for a line of its output."""
     command = [sys.executable, "-m", "slacktide.deploy.cli.main", "demo", "--plain", *arguments]
+    command += [] if console else ["--no-console"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout is not None
         try:
@@ -65,6 +68,12 @@ def eventually_nothing(left: Callable[[], list[str]]) -> bool:
     while left() and time.monotonic() < until_s:
         time.sleep(0.05)
     return not left()
+
+
+def fetched(url: str) -> bytes:
+    with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+        return bytes(answer.read())
+    return b""
 
 
 def groups() -> list[str]:
@@ -126,14 +135,16 @@ def test_a_worker_that_dies_ends_the_demo_with_its_name():
 
 
 def test_a_demo_that_is_killed_takes_its_processes_with_it():
-    """However it ends: the kernel ends what it started."""
-    with running("--nodes", "1") as (demo, line_with):
+    """However it ends: the kernel ends what it started. Until then its console shows the node."""
+    with running("--nodes", "1", console=True) as (demo, line_with):
+        url = line_with("^slacktide demo: console: ").split()[-1]
         assert line_with("by=(guard|stream)")
+        assert eventually(lambda: b'"virtual-1"' in fetched(f"{url}/api/cluster"))
         children = psutil.Process(demo.pid).children(recursive=True)
         demo.kill()
         _, alive = psutil.wait_procs(children, timeout=5)
 
-        assert len(children) >= 3
+        assert len(children) >= 4
         assert alive == []
     sweep(Path(tempfile.gettempdir()))
     assert eventually_nothing(lambda: left_behind(demo.pid)), left_behind(demo.pid)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,39 @@ def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> No
         up.process.kill()
         assert len(left) == 3
         assert eventually(lambda: all(is_gone(part) for part in left))
+
+
+def test_a_console_shows_the_machine_and_its_end_is_no_end_of_the_loop(tmp_path: Path) -> None:
+    """It starts once the loop is ready, again when it ends, and stops with the others."""
+    with one_machine(tmp_path, console=True) as (_, up):
+        url = up.wait_said(r"^console: (http\S+)", within_s=2 * READY_S)[1]
+        assert up.said("ready in")
+        assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
+        assert (tmp_path / "state/console/history.sqlite").exists()
+        up.part("console").kill()
+        up.wait_said(r"console ended \(killed by SIGKILL\); starting it again")
+        up.wait_said(r"console is ready again", within_s=READY_S)
+        assert NODE in nodes_shown(url), "it is in the history"
+        code, took_s = up.stop()
+        assert (code, took_s < 10) == (0, True), up.text()
+        assert up.children() == []
+
+
+def nodes_shown(url: str) -> list[str]:
+    with urllib.request.urlopen(f"{url}/api/cluster", timeout=5) as answer:
+        names: list[str] = json.load(answer)["columns"]["node"]
+        return names
+
+
+def test_without_the_extra_there_is_no_console_and_one_line_about_it(tmp_path: Path) -> None:
+    without = (
+        "import sys; sys.modules['aiohttp'] = None; from slacktide.deploy.cli.main import main; main(sys.argv[2:])"
+    )
+    through = (sys.executable, "-P", "-c", f"{without}; main(sys.argv[2:])")
+    with one_machine(tmp_path, console=True, through=through) as (_, up):
+        up.wait_said("first applied decision", within_s=2 * READY_S)
+        assert up.messages.count("no console: install the extra slacktide[console]") == 1
+        assert up.stop()[0] == 0
 
 
 def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Path) -> None:

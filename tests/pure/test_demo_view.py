@@ -13,6 +13,7 @@ from slacktide.deploy.cli.demo.chart import Scale
 from slacktide.deploy.cli.demo.conditions import conditions
 from slacktide.deploy.cli.demo.frame import Frame, plain_line
 from slacktide.deploy.cli.demo.report import Decided, Reaction
+from slacktide.deploy.cli.demo.screen import PlainScreen
 from slacktide.deploy.cli.demo.story import Point, Story
 from slacktide.deploy.cli.demo.view import layout
 from slacktide.schemas.command import NodeCommand
@@ -59,7 +60,8 @@ def story_so_far() -> Story:
 
 def frame_of(story: Story, **other) -> Frame:
     values = {
-        "mode": "real", "why": "root, cgroup v1", "takes_s": 90.0, "now_ms": 2_500, "story": story, "scale": SCALE,
+        "mode": "real", "why": "root, cgroup v1", "takes_s": 90.0, "console": "", "now_ms": 2_500, "story": story,
+        "scale": SCALE,
         "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "p99_ms": {"ls_alone": 9.0},
         "slowdowns": {"ls_alone": 1.0}, "reaction": Reaction(p50=600, p99=900, n=2, steps=2),
         "decided": Decided(stream=3, guard=0),
@@ -205,3 +207,14 @@ def test_a_plain_line_is_key_value_pairs():
 
     assert pairs["condition"] == "controlled"
     assert (pairs["ls_milli"], pairs["be_limit_milli"], pairs["by"], pairs["lag"]) == ("890", "300", "stream", "3")
+
+
+def test_the_consoles_address_stands_in_the_view_and_once_in_the_lines(capsys):
+    frame = frame_of(story_so_far(), console="console: http://127.0.0.1:9470")
+    screen = PlainScreen()
+    screen.show(frame_of(story_so_far()))
+    screen.show(frame)
+    screen.show(frame)
+
+    assert "console: http://127.0.0.1:9470" in "".join(text for text, _ in layout(frame, 118, 36)[2])
+    assert capsys.readouterr().out.count("slacktide demo: console: http://127.0.0.1:9470\n") == 1

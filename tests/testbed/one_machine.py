@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import psutil
 
@@ -206,7 +206,12 @@ class Up:
     """``slacktide up`` as a process, its JSON logs in a file; ``through``: a command that runs it."""
 
     def __init__(
-        self, folder: Path, *arguments: str, through: Sequence[str] = (), stdin: int = subprocess.DEVNULL
+        self,
+        folder: Path,
+        *arguments: str,
+        through: Sequence[str] = (),
+        stdin: int = subprocess.DEVNULL,
+        console: bool = False,
     ) -> None:
         self._log = folder / "up.log"
         self._log.touch()
@@ -216,7 +221,7 @@ class Up:
                 [
                     *through,
                     *(SLACKTIDE, "up", "--state-folder", str(folder / "state"), "--metrics-port", "0"),
-                    *("--log-format", "json", *arguments),
+                    *("--log-format", "json", *([] if console else ["--no-console"]), *arguments),
                 ],
                 stdin=stdin,
                 stdout=log,
@@ -296,12 +301,12 @@ class Up:
 
 
 @contextlib.contextmanager
-def one_machine(folder: Path, *arguments: str, policy: bool = True) -> Iterator[tuple[VirtualNode, Up]]:
+def one_machine(folder: Path, *arguments: str, policy: bool = True, **more: Any) -> Iterator[tuple[VirtualNode, Up]]:
     """The virtual node with the stack on it."""
     (folder / "node").mkdir()
     with VirtualNode(folder / "node") as node:
         given = ["--policy", str(node.policy)] if policy else []
-        with Up(folder, *node.arguments, *given, *arguments) as up:
+        with Up(folder, *node.arguments, *given, *arguments, **more) as up:
             yield node, up
 
 

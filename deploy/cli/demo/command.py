@@ -36,6 +36,7 @@ class DemoSettings:
     report: Path | None = setting(  # noqa: RUF009 - it gives a field
         "Write the figures to FILE as JSON.", click.Path(dir_okay=False, writable=True, path_type=Path), default=None
     )
+    no_console: bool = setting("Do not start the console.", default=False)
 
 
 @click.command(epilog="Example: slacktide demo --seconds 30 --report demo.json")
@@ -46,6 +47,8 @@ def command(settings: DemoSettings) -> None:
     As root with writable control groups, it runs real processes, and removes the groups afterwards. Otherwise it uses
     virtual nodes. Conditions: the service alone, with uncontrolled batch work, with weights only, and controlled by
     Slacktide, three times each. It prints a summary at the end or on Ctrl-C. Exit code 1: the loop did not close.
+
+    While it runs, a console shows the same in a browser, at the printed address. It needs the extra slacktide[console].
     """
     if settings.report is not None and not _takes_files(folder := settings.report.absolute().parent):
         raise click.BadParameter(f"{folder} is no folder that can be written to", param_hint="'--report'")
@@ -54,6 +57,7 @@ def command(settings: DemoSettings) -> None:
         virtual_nodes=settings.nodes,
         plain=settings.plain or not sys.stdout.isatty(),
         report=settings.report,
+        console=not settings.no_console,
     )
     if failure := Session(wish).run():
         raise click.ClickException(failure)

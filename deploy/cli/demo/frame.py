@@ -20,6 +20,8 @@ class Frame:
     """Why it is real, or virtual."""
     takes_s: float
     """The whole demo, about."""
+    console: str
+    """A line with its address, or why there is none; "": not yet, or not wanted."""
     now_ms: int
     story: Story
     scale: Scale

@@ -51,6 +51,7 @@ class PlainScreen:
 
     def __init__(self) -> None:
         self._begun = False
+        self._console = ""
 
     def __enter__(self) -> Self:
         return self
@@ -61,10 +62,13 @@ class PlainScreen:
         pass
 
     def show(self, frame: Frame) -> None:
-        """One line; before the first, a line about the whole."""
+        """One line; before the first, a line about the whole, and once the console's address."""
         if not self._begun:
             click.echo(f"slacktide demo: {frame.mode}: {frame.why}; takes about {frame.takes_s:.0f} s")
             self._begun = True
+        if frame.console != self._console:
+            self._console = frame.console
+            self.note(frame.console)
         click.echo(plain_line(frame))
 
     def note(self, text: str) -> None:

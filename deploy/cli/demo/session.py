@@ -48,6 +48,8 @@ class Wish:
     """None: real if it can be had."""
     plain: bool
     report: Path | None
+    console: bool = False
+    """Show the same in a browser."""
 
 
 class Session:
@@ -75,7 +77,7 @@ class Session:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, _stop_by, stop, name)
         world = choose(self._wish.virtual_nodes, folder)
-        stack = Stack(folder, self._clock)
+        stack = Stack(folder, self._clock, console=self._wish.console)
         story = Story(batch_uids(world.nodes, world.machine.capacity_milli))
         conductor = Conductor(world, story, self._clock, publish=stack.publish, trouble=stack.trouble)
         screen = screen_of(plain=self._wish.plain)
@@ -84,7 +86,7 @@ class Session:
             with screen:
                 await first(
                     asyncio.create_task(self._lead(world, stack, story, conductor), name="lead"),
-                    asyncio.create_task(self._show(screen, world, story, conductor), name="show"),
+                    asyncio.create_task(self._show(screen, world, stack, story, conductor), name="show"),
                     stop,
                 )
         except SlacktideError as exc:
@@ -113,17 +115,18 @@ class Session:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
 
-    async def _show(self, screen: Screen, world: World, story: Story, conductor: Conductor) -> None:
+    async def _show(self, screen: Screen, world: World, stack: Stack, story: Story, conductor: Conductor) -> None:
         while True:
-            screen.show(self._frame(world, story, conductor))
+            screen.show(self._frame(world, stack, story, conductor))
             await asyncio.sleep(screen.every_s)
 
-    def _frame(self, world: World, story: Story, conductor: Conductor) -> Frame:
+    def _frame(self, world: World, stack: Stack, story: Story, conductor: Conductor) -> Frame:
         capacity_milli = world.machine.capacity_milli
         return Frame(
             mode=world.mode,
             why=world.why,
             takes_s=sum(self._spans_s()),
+            console=stack.console,
             now_ms=self._clock.wall_ms(),
             story=story,
             scale=Scale(

@@ -15,7 +15,7 @@ import yaml
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.publisher import Publisher
-from slacktide.deploy.cli import main, tied
+from slacktide.deploy.cli import beside, main, tied
 from slacktide.deploy.cli.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml, policy_yaml
 from slacktide.deploy.cli.demo.world import Machine, World
@@ -59,11 +59,15 @@ class Part:
 
 
 class Stack:
-    """All parts: started in order, stopped in the reverse one. Worker and agents are processes of their own."""
+    """All parts, started in order, stopped in the reverse one. Worker, agents and console are processes."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, *, console: bool = False) -> None:
         self._folder = folder
         self._clock = clock
+        self._with_console = console
+        self._console: Part | None = None
+        self.console = ""
+        """A line with its address, or why there is none."""
         self._broker = EmbeddedBroker()
         self._parts: list[Part] = []
         self._publisher: Publisher | None = None
@@ -102,6 +106,13 @@ class Stack:
         self._parts.append(Part("stream worker", worker, self._folder))
         for command in world.agent_commands(self.bootstrap, self._inventory):
             self._parts.append(Part("agent", command, self._folder))
+        if self._with_console and beside.is_installed():
+            port = beside.usual_port()
+            arguments = beside.console_arguments(self.bootstrap, self._folder / "console", port)
+            self._console = Part("console", [main.__name__, *arguments], self._folder)
+            self.console = f"console: {beside.url_of(port)}"
+        elif self._with_console:
+            self.console = beside.LACKING
 
     def publish(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
         """Publish policy and inventory: in the operator's files, and at once in Kafka."""
@@ -127,7 +138,7 @@ class Stack:
     async def stop(self) -> None:
         """Stop all, the broker last."""
         self._stop.set()
-        await asyncio.gather(*(part.stop() for part in self._parts))
+        await asyncio.gather(*(part.stop() for part in [*self._parts, *([self._console] if self._console else [])]))
         if self._publishing is not None:
             await asyncio.gather(self._publishing, return_exceptions=True)
         await self._broker.stop()

@@ -73,7 +73,7 @@ def layout(frame: Frame, width: int, height: int) -> list[Runs]:
     lines = [
         _title(frame),
         _state(frame, width),
-        [],
+        [(f" {frame.console}", DIM)],
         *middle,
         [(" " * MARGIN, ""), *chart.legend()],
         [],

@@ -75,6 +75,7 @@ class Machine:
         self._policy.write_text(CONDITIONS[0].policy_yaml())
         command = [SLACKTIDE, "up", "--node-name", NODE, "--inventory", str(inventory), "--policy", str(self._policy)]
         command += ["--cgroup-mount", str(MOUNT), "--kubepods", KUBEPODS, "--metrics-port", str(free_port())]
+        command += ["--no-console"]  # what is measured is the loop
         command += ["--state-folder", str(self._rig.folder / "frontier-state")]
         self.up = self._stack.enter_context(Running(self._rig, "up", command))
         time.sleep(STARTED_S)
