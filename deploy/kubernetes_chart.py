@@ -35,6 +35,8 @@ Key = tuple[str, str, str]
 
 CONDITIONS: Mapping[str, str] = {
     "scheduler": ".Values.scheduler.enabled",
+    "console": ".Values.console.enabled",
+    "console-tls": ".Values.console.tls",
     "secured-kafka": 'include "slacktide.secured" .',
     "kubelet-self-signed": ".Values.kubelet.insecure",
     "kubelet-before-1.33": 'eq (include "slacktide.kubeletProxy" .) "true"',
@@ -46,6 +48,8 @@ CONDITIONS: Mapping[str, str] = {
     "zones": ".Values.agent.zones",
 }
 """Of each component: when the chart has it."""
+OPTIONAL = ("scheduler", "console")
+"""Components that are a part of their own, which others change."""
 BESIDE = ".Values.besideKoordinator"
 LANGUAGE = f"and .Values.language.install (not {BESIDE})"
 
@@ -117,20 +121,22 @@ def files(kubectl: str) -> dict[str, str]:
 def _templates(kubectl: str) -> dict[str, str]:
     language = build(kubectl, ["language"])
     plain = build(kubectl, ["language", "base"])
-    whole = build(kubectl, ["language", "base"], ["scheduler"])
+    whole = build(kubectl, ["language", "base"], OPTIONAL)
+    optional = {name: build(kubectl, ["language", "base"], [name]).keys() - plain.keys() for name in OPTIONAL}
+    wanted = {key: CONDITIONS[name] for name, keys in optional.items() for key in keys}
     variants = [
-        Variant(condition=condition, objects=build(kubectl, ["language", "base"], ["scheduler", name]))
+        Variant(condition=condition, objects=build(kubectl, ["language", "base"], [*OPTIONAL, name]))
         for name, condition in CONDITIONS.items()
-        if name != "scheduler"
+        if name not in OPTIONAL
     ]
-    beside = build(kubectl, ["overlays/beside-koordinator"], ["scheduler"])
+    beside = build(kubectl, ["overlays/beside-koordinator"], OPTIONAL)
     variants.append(Variant(condition=BESIDE, objects={**beside, **language}))
     documents: dict[str, list[str]] = {}
     for key in sorted({key for variant in variants for key in variant.objects} | set(whole)):
         if key == ("Namespace", "", SYSTEM):
             continue  # helm's --create-namespace makes it
         needs = [LANGUAGE] if key in language else []
-        needs += [CONDITIONS["scheduler"]] if key in whole and key not in plain else []
+        needs += [wanted[key]] if key in wanted else []
         part = "language" if key in language else _part(key, whole, variants)
         documents.setdefault(f"{part}.yaml", []).append(_document(key, whole, variants, needs))
     return {name: GENERATED + "".join(each) for name, each in sorted(documents.items())}
@@ -187,6 +193,8 @@ def _marked(each: Json) -> Json:
         each["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "VALUE(slacktide.keep)"
     if key_of(each) == ("ConfigMap", SYSTEM, "slacktide-kafka"):
         each["data"]["SLACKTIDE_BOOTSTRAP"] = 'VALUE(include "slacktide.bootstrap" . | quote)'
+    if each["kind"] == "PersistentVolumeClaim":
+        each["spec"]["resources"]["requests"]["storage"] = "VALUE(.Values.console.storage.size | quote)"
     if each["kind"] in {"Deployment", "DaemonSet"}:
         _mark_workload(each)
     return each
@@ -212,6 +220,7 @@ def _mark_workload(each: Json) -> None:
 
 
 KEEP = re.compile(r"^ *annotations:\n *helm\.sh/resource-policy: VALUE\(slacktide\.keep\)$", re.MULTILINE)
+ACCESS_MODES = re.compile(r"^( *)accessModes:$", re.MULTILINE)
 ACCOUNT = re.compile(r"^( *)serviceAccountName: .*$", re.MULTILINE)
 VALUE = re.compile(r"'?VALUE\((.*)\)'?$", re.MULTILINE)
 
@@ -222,6 +231,10 @@ def _with_values(text: str) -> str:
     pull = "imagePullSecrets: {{ toJson . }}"
     text = ACCOUNT.sub(
         lambda found: "\n".join([found[0], *_when("with .Values.image.pullSecrets", found[1] + pull)]), text
+    )
+    storage = "storageClassName: {{ . | quote }}"
+    text = ACCESS_MODES.sub(
+        lambda found: "\n".join([*_when("with .Values.console.storage.class", found[1] + storage), found[0]]), text
     )
     return VALUE.sub(lambda found: "{{ " + found[1].replace("''", "'") + " }}", text)
 

@@ -10,7 +10,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from slacktide.schemas.topics import BACKFILL, OUTCOME, PLACEMENT, SAMPLES, TOPICS, Topic
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    BACKFILL,
+    COMMAND,
+    DEAD_LETTER,
+    DESCHEDULING,
+    INVENTORY,
+    JOB_STATUS,
+    METRIC,
+    MISSED_POD,
+    OUTCOME,
+    PLACEMENT,
+    POLICY,
+    QUEUE_SPEC,
+    QUEUE_STATE,
+    QUEUE_WORKLOAD,
+    SAMPLES,
+    SCORE,
+    SHADOW_ALLOCATABLE,
+    TICK,
+    TOPICS,
+    Topic,
+)
 
 STREAM_GROUP = "slacktide-stream"
 """Shares the nodes out among workers."""
@@ -137,6 +159,13 @@ READER = Part(
         Acl(operation="IdempotentWrite", resource="cluster", name=CLUSTER),
     ),
 )
+SHOWN = (
+    *(POLICY, INVENTORY, METRIC, ALLOCATABLE, SCORE, SHADOW_ALLOCATABLE, *SAMPLES, COMMAND, OUTCOME, PLACEMENT),
+    *(MISSED_POD, DESCHEDULING, DEAD_LETTER, TICK, JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE),
+)
+CONSOLE = Part(
+    name="console", what="slacktide console: reads, and joins no group", reads=tuple(t for t in TOPICS if t in SHOWN)
+)
 ADMINISTRATOR = Part(
     name="topics",
     what="topics plan and apply",
@@ -150,4 +179,4 @@ REPLAYER = Part(
     writes=REPLAYABLE,
 )
 
-PARTS = (*IN_THE_LOOP, READER, ADMINISTRATOR, REPLAYER)
+PARTS = (*IN_THE_LOOP, READER, CONSOLE, ADMINISTRATOR, REPLAYER)

@@ -30,8 +30,8 @@ NAMES = {part.name: part for part in PARTS}
 def command(parts: tuple[str, ...], *, bootstrap: str, command_config: Path | None, output: str) -> None:
     """Print the minimal ACLs of each PART as kafka-acls commands. Without PART, print those of all parts.
 
-    The command does not connect to Kafka. `slacktide up` needs the ACLs of publisher, agent and stream, and those of
-    topics if topics are missing.
+    The command does not connect to Kafka. `slacktide up` needs the ACLs of publisher, agent, stream and console, and
+    those of topics if topics are missing.
 
     With --output json: [{"part": NAME, "what": TEXT, "principal": TEXT, "acls": [{"operation": NAME, "resource":
     "topic" | "group" | "cluster", "name": TEXT}, ...]}, ...]; all literal, all from any host.

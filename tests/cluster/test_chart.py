@@ -36,9 +36,12 @@ PLAIN: Json = {
 EMBEDDED: Json = {"kafka": {"embedded": True}}
 SECURED = {"kafka": KAFKA | {"secured": True}}
 SCHEDULER: Json = {"scheduler": {"enabled": True, "kubeScheduler": {"repository": "kube-scheduler"}}}
+CONSOLE: Json = {"console": {"enabled": True}}
 EACH: dict[str, tuple[Json, list[str]]] = {
     "nothing": ({}, []),
     "scheduler": (SCHEDULER, ["scheduler"]),
+    "console": (CONSOLE, ["console"]),
+    "console with TLS": ({"console": {"enabled": True, "tls": True}}, ["console", "console-tls"]),
     "secured Kafka": (SECURED, ["secured-kafka"]),
     "self-signed kubelets": ({"kubelet": {"insecure": True}}, ["kubelet-self-signed"]),
     "older kubelets": ({"kubelet": {"access": "proxy"}}, ["kubelet-before-1.33"]),
@@ -55,10 +58,11 @@ ALL: Json = {
     "descheduler": {"evict": True},
     "networkPolicies": True,
     "agent": {"zones": True},
+    "console": {"enabled": True, "tls": True},
     **SECURED,
     **SCHEDULER,
 }
-EACH["all of them"] = ALL, [name for _, components in EACH.values() for name in components]
+EACH["all of them"] = ALL, list(dict.fromkeys(name for _, components in EACH.values() for name in components))
 
 
 def kubectl() -> str:
@@ -162,6 +166,21 @@ def test_the_preflight_knows_what_the_charts_parts_request() -> None:
         "DaemonSet": AGENT_CPU_MILLI,
         "Deployment": PARTS_CPU_MILLI,
     }
+
+
+def test_a_consoles_volume_may_be_of_a_class_and_prometheus_reads_its_metrics_with_the_token() -> None:
+    console = {"enabled": True, "tls": True, "storage": {"size": "9Gi", "class": "fast"}}
+    made = by_key(rendered({"kafka": KAFKA, "console": console, "monitoring": {"podMonitor": True}}))
+    claim = made["PersistentVolumeClaim", SYSTEM, "slacktide-console"]["spec"]
+    [endpoint] = made["PodMonitor", SYSTEM, "slacktide-console"]["spec"]["podMetricsEndpoints"]
+    [container] = containers(made["Deployment", SYSTEM, "slacktide-console"])
+
+    assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "9Gi")
+    assert endpoint["port"] in {one["name"] for one in container["ports"]}
+    assert endpoint["authorization"] == {"credentials": {"name": "slacktide-console", "key": "token"}}
+    assert endpoint["scheme"] == "https"
+    plain = by_key(rendered({"kafka": KAFKA, "monitoring": {"podMonitor": True}}))
+    assert not [key for key in plain if "console" in key[2]]
 
 
 def test_every_value_is_described() -> None:

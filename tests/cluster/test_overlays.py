@@ -109,6 +109,24 @@ def test_network_policies_are_such_as_an_api_server_takes(api_server: ApiServer,
     }
 
 
+def test_a_console_is_such_as_an_api_server_takes(api_server: ApiServer, tmp_path: Path) -> None:
+    """Nothing else of Slacktide changes with it."""
+    plain = built(api_server, MANIFESTS)
+    objects = with_component(api_server, tmp_path, "console", "console-tls")
+    console = [each for each in objects if each not in plain]
+    if SYSTEM not in api_server.kubectl("get", "namespace", "-o", "name"):
+        api_server.kubectl("create", "namespace", SYSTEM)
+    said = api_server.kubectl("apply", "--dry-run=server", "-f", "-", given=yaml.safe_dump_all(console))
+
+    assert [line.split()[0] for line in said.splitlines()] == [
+        "serviceaccount/slacktide-console",
+        "service/slacktide-console",
+        "persistentvolumeclaim/slacktide-console",
+        "deployment.apps/slacktide-console",
+    ]
+    assert [each for each in objects if each in plain] == plain
+
+
 def test_the_webhook_can_be_made_to_ask_for_the_api_servers_certificate(api_server: ApiServer, tmp_path: Path) -> None:
     objects = with_component(api_server, tmp_path, "webhook-clients")
     [spec] = [
@@ -124,7 +142,7 @@ def test_the_webhook_can_be_made_to_ask_for_the_api_servers_certificate(api_serv
 
 def test_where_kafka_asks_for_a_login_each_part_has_its_own(api_server: ApiServer, tmp_path: Path) -> None:
     """In a Secret that none but the part's user can read; what creates topics is somebody else."""
-    objects = with_component(api_server, tmp_path, "scheduler", "secured-kafka")
+    objects = with_component(api_server, tmp_path, "scheduler", "console", "secured-kafka")
     [where] = [each["data"] for each in objects if each["metadata"]["name"] == "slacktide-kafka"]
     logins = {}
     for each in objects:
@@ -140,7 +158,7 @@ def test_where_kafka_asks_for_a_login_each_part_has_its_own(api_server: ApiServe
 
     assert where["SLACKTIDE_KAFKA_CONFIG"] == "/etc/slacktide/kafka/kafka.conf"
     assert where["SLACKTIDE_BOOTSTRAP"]
-    parts = ("agent", "bridge", "webhook", "scheduler", "stream", "topics")
+    parts = ("agent", "bridge", "webhook", "scheduler", "console", "stream", "topics")
     assert logins == {part: f"slacktide-kafka-{part}" for part in parts}
 
 

@@ -18,11 +18,16 @@ from click.testing import CliRunner
 
 from slacktide.deploy.cli.doctor import login_facts
 from slacktide.deploy.cli.doctor.log_checks import login_findings
+from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.log_side import LogSide
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.deploy.console.history.follower import Follower
+from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.store import Store
 from slacktide.schemas.access import (
     ADMINISTRATOR,
+    CONSOLE,
     GOVERNOR_GROUP,
     JOBS_GROUP,
     PARTS,
@@ -191,6 +196,23 @@ async def published(door: Cluster, node: VirtualNode, folder: Path) -> AsyncIter
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def shows(door: Cluster, folder: Path) -> None:
+    """A console that comes through this door shows the node."""
+    store = Store(folder / "history.sqlite")
+    follower = Follower(door, store, SystemClock())
+    following = asyncio.create_task(follower.run())
+    history = History(store.path, lambda: follower.recorder)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not history.nodes():
+                assert "uthorization" not in follower.trouble
+                await asyncio.sleep(0.3)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        store.close()
+
+
 async def test_the_loop_closes_with_each_part_under_its_own_name(granted: GuardedKafka, tmp_path: Path) -> None:
     """Agent and worker with governor as processes, beside them the publisher. What came of it is read as a reader."""
     granted.forget()
@@ -211,6 +233,7 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
                 heard.result()
                 await soon(lambda: "this process governs evictions" in logged())
                 await soon(lambda: '"origin":"stream"' in slacktide(reader, "topics", "tail", "outcome")[1])
+                await shows(doors[CONSOLE.name], tmp_path)
             for command in (
                 ["topics", "plan"],
                 ["topics", "list"],

@@ -15,6 +15,7 @@ from slacktide.schemas import topics
 from slacktide.schemas.access import (
     AGENT,
     BRIDGE,
+    CONSOLE,
     PARTS,
     PUBLISHER,
     QUEUE,
@@ -79,6 +80,7 @@ def named_in(files: Iterable[Path]) -> set[str]:
         pytest.param(WEBHOOK, python("agents/cluster/webhook"), id="webhook"),
         pytest.param(SCHEDULER, python("agents/cluster/scheduler"), id="scheduler"),
         pytest.param(QUEUE, queue(), id="queue"),
+        pytest.param(CONSOLE, python("deploy/console"), id="console"),
     ],
 )
 def test_a_part_may_touch_the_topics_that_its_code_names_and_no_others(part: Part, files: list[Path]) -> None:

@@ -23,13 +23,17 @@ from slacktide.agents.listening import ALL
 from slacktide.agents.node.enrolment import PORT
 from slacktide.deploy.cli.agent import command as agent_command
 from slacktide.deploy.cli.bridge import command as bridge_command
+from slacktide.deploy.cli.console import PORT as CONSOLE_PORT
+from slacktide.deploy.cli.console import command as console_command
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.scheduler import METRICS_PORT
 from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.settings import envvar
 from slacktide.deploy.cli.webhook import command as webhook_command
+from slacktide.deploy.console.history.store import SIZE_BYTES_MAX
 from slacktide.schemas.enrolment import AUDIENCE
 from slacktide.schemas.proof import CURRENT, PREVIOUS
+from slacktide.schemas.units import whole
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
 
 ROOT = MANIFESTS.parents[1]
@@ -269,6 +273,42 @@ def test_the_kube_scheduler_asks_the_extender_beside_it_about_every_pod() -> Non
     assert asking["args"][0] == f"--config={mounts['config']}/config.yaml"
 
 
+def test_the_console_is_one_replica_with_a_token_and_room_for_its_history() -> None:
+    made = {each["kind"]: each for each in objects(MANIFESTS / "components/console")}
+    pod = made["Deployment"]["spec"]["template"]
+    spec, [container] = pod["spec"], pod["spec"]["containers"]
+    given = dict(word.removeprefix("--").partition("=")[::2] for word in container["args"])
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    [port] = made["Service"]["spec"]["ports"]
+
+    assert container["command"] == ["slacktide", "console"]
+    assert set(given) <= {option.removeprefix("--") for one in console_command.params for option in one.opts}
+    assert container["envFrom"] == [{"configMapRef": {"name": "slacktide-kafka"}}]
+    assert container["ports"] == [{"name": "console", "containerPort": CONSOLE_PORT}]
+    assert given["listen"] == f"[{ALL}]:{CONSOLE_PORT}"
+    assert {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")} == {"/live"}
+    assert "replicas" not in made["Deployment"]["spec"]
+    assert made["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}, "two never write to one history"
+    assert given["token-file"] == f"{mounts['token']}/token"
+    assert given["store"].startswith(mounts["history"])
+    assert volumes["history"]["persistentVolumeClaim"]["claimName"] == made["PersistentVolumeClaim"]["metadata"]["name"]
+    storage = made["PersistentVolumeClaim"]["spec"]["resources"]["requests"]["storage"]
+    assert whole(storage) > 1.2 * SIZE_BYTES_MAX
+    assert spec["automountServiceAccountToken"] is made["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {made["Service"]["metadata"]["name"], port["port"]} == {"slacktide-console", CONSOLE_PORT}
+    assert made["Service"]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    images = kustomization(MANIFESTS / "components/console")["images"]
+    assert images == kustomization(MANIFESTS / "base")["images"]
+
+
 def test_no_service_speaks_through_the_environment_that_settings_come_from() -> None:
     assert all(each["spec"]["template"]["spec"]["enableServiceLinks"] is False for each in workloads())
 
@@ -372,7 +412,12 @@ def test_the_example_policy_is_valid_and_is_the_one_that_up_starts_with() -> Non
 def test_network_policies_name_the_parts_and_their_ports() -> None:
     """Every port of every container is reached by somebody, and no policy opens one that there is not."""
     policies = objects(MANIFESTS / "components/network-policy")
-    extender = [each for each in objects(MANIFESTS / "components/scheduler") if each["kind"] == "Deployment"]
+    optional = [
+        each
+        for part in ("scheduler", "console")
+        for each in objects(MANIFESTS / "components" / part)
+        if each["kind"] == "Deployment"
+    ]
     opened = {}
     for policy in policies:
         labels = policy["spec"]["podSelector"]["matchLabels"]
@@ -388,11 +433,11 @@ def test_network_policies_name_the_parts_and_their_ports() -> None:
             if container.get("command", [""])[0] == "slacktide"  # a kube-scheduler has probes only, its node's own
             for port in container.get("ports", [])
         }
-        for each in [*workloads(), *extender]
+        for each in [*workloads(), *optional]
     }
 
     assert opened.pop("all") == {"metrics"}
-    assert all("metrics" in ports for ports in named.values())
+    assert [part for part, ports in named.items() if "metrics" not in ports] == ["console"], "it has one port for all"
     for part, ports in named.items():
         others = {number for name, number in ports.items() if name != "metrics"}
         assert others == opened.get(part, set()), part

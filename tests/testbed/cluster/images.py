@@ -191,7 +191,7 @@ def slacktide(folder: Path) -> Path:
     (wheel,) = (folder / "wheel").iterdir()
     site, uv = folder / "site", Path(sys.executable).with_name("uv")
     how = ["--quiet", "--compile-bytecode", "--link-mode=copy", "--constraint", "requirements.lock"]
-    wanted = f"slacktide[cluster,stream] @ {wheel.as_uri()}"
+    wanted = f"slacktide[cluster,stream,console] @ {wheel.as_uri()}"
     _run(uv, "pip", "install", "--python", sys.executable, *how, "--target", site, wanted)
     layer = Layer()
     shell(layer)
