@@ -117,7 +117,7 @@ def test_a_console_shows_the_machine_and_its_end_is_no_end_of_the_loop(tmp_path:
         up.part("console").kill()
         up.wait_said(r"console ended \(killed by SIGKILL\); starting it again")
         up.wait_said(r"console is ready again", within_s=READY_S)
-        assert NODE in nodes_shown(url), "it is in the history"
+        assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
         code, took_s = up.stop()
         assert (code, took_s < 10) == (0, True), up.text()
         assert up.children() == []
