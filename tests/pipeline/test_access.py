@@ -16,9 +16,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from click.testing import CliRunner
 
+from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.doctor import login_facts
 from slacktide.deploy.cli.doctor.log_checks import login_findings
-from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.log_side import LogSide
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.operator_files import OperatorFiles
