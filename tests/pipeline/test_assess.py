@@ -122,6 +122,12 @@ def test_series_that_are_missing_or_renamed_are_named(tmp_path: Path) -> None:
         assert found("--prometheus", url, *span, "--node-label", "instance")["cluster"]["nodes"] == 1
         other = run("--prometheus", url, *span, "--node-label", "pod")
         assert (other.exit_code, "names no node of kube-state-metrics: 'web-node-0000'" in other.output) == (1, True)
+    for name, target, complaint in (("exported", "", "have no label node"), ("moved", "node-0000", "names 1 node")):
+        (tmp_path / name).mkdir()
+        world = World(nodes=3, hours=3, kube_label="exported_node", kube_target=target)
+        with prometheus(tmp_path / name, world) as url:
+            honor = run("--prometheus", url, *span)
+            assert (honor.exit_code, complaint in honor.output, "honorLabels: true" in honor.output) == (1, True, True)
     assert "--window: whole seconds" in run("--prometheus", "http://127.0.0.1:1", "--window", "500ms").output
 
 

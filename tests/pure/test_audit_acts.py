@@ -8,7 +8,7 @@ import json
 import msgspec
 import pytest
 
-from slacktide.deploy.cli.audit.words import shown
+from slacktide.deploy.cli.audit.words import nothing, shown
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Spent
 from slacktide.schemas.topics import AUDIT, HOUR_MS, OUTCOME
@@ -18,6 +18,7 @@ from slacktide.streams.audit.export import content_of
 from slacktide.streams.decisions.audited import audited
 from slacktide.streams.records import Record
 from testbed.chains import evicted, outcome
+from testbed.samples import START_MS
 
 WEIGHT = KnobChange(knob="cpu.weight", before=1, after=2)
 
@@ -108,4 +109,9 @@ def test_the_list_names_rule_threshold_policy_and_credit() -> None:
     for said in ("jobs/etl-x2lqp", "BEMemoryEvict", "83% used, threshold 70%", "18afae67cdad", "3 of epoch 2"):
         assert said in text
     assert text.endswith("1 act: 1 evicted")
-    assert shown([]) == "Kafka has no such record"
+
+
+def test_an_empty_answer_names_what_the_audit_has() -> None:
+    assert "the audit has no record until" in nothing("", [], 0, START_MS).lower()
+    assert "no record of node node-2" in nothing("node-2", ["node-1"], 0, START_MS)
+    assert nothing("node-2", ["node-1"], 0, START_MS).endswith("but records of 1 node; known: node-1")

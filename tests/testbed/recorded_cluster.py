@@ -32,6 +32,10 @@ class World:
     scrape_s: int = 120
     cadvisor: bool = True
     cadvisor_label: str = "node"
+    kube_label: str = "node"
+    """Of kube-state-metrics."""
+    kube_target: str = ""
+    """The node on which kube-state-metrics runs, where its scrape job adds that."""
     gap: tuple[int, int] = (0, 0)
     """Hours in which nothing was scraped."""
     restarts_at_hour: int = -1
@@ -39,6 +43,11 @@ class World:
     pool: str = "web"
     static_cpus: bool = False
     """Whether the kubelet's static policy gives the service the CPUs that it requests."""
+
+    def kube(self, labels: str) -> str:
+        """Labels of kube-state-metrics as they are stored."""
+        target = f',node="{self.kube_target}"' if self.kube_target else ""
+        return labels.replace("node=", f"{self.kube_label}=") + target
 
     def cores(self, at_s: int) -> float:
         """What a service uses."""
@@ -69,7 +78,7 @@ def lines(world: World) -> Iterator[str]:
 
 def _kube_state_metrics(world: World, nodes: list[str], times: list[int]) -> Iterator[str]:
     def gauge(name: str, labels: str, value: float) -> Iterator[str]:
-        return (f"{name}{{{labels}}} {value} {at}" for at in times)
+        return (f"{name}{{{world.kube(labels)}}} {value} {at}" for at in times)
 
     yield "# TYPE kube_node_labels gauge"
     for node in nodes:

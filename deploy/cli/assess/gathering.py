@@ -10,12 +10,19 @@ import numpy as np
 from slacktide.deploy.cli.assess.prometheus import Series
 from slacktide.deploy.cli.assess.queries import POOL_LABELS, Asked, queries
 from slacktide.deploy.cli.assess.recording import LABELS, Answer
+from slacktide.deploy.cli.text import count
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.assess.usage import Amounts, Matrix, Usage
 
 UNITS = {"cpu": 1000, "mem": 1}
 ABOVE = 1.05
 """A use above capacity by more than this is a mistake of the recording; rates overshoot a little."""
+
+
+HONOR = (
+    "Its scrape job replaces the label, which is then exported_node. Set honor_labels: true in the job, or "
+    "honorLabels: true in the ServiceMonitor of kube-state-metrics, and assess what is recorded from then on"
+)
 
 
 class SeriesError(SlacktideError):
@@ -67,6 +74,8 @@ class Gathering:
             SeriesError: there are no nodes, or no use of them.
 
         """
+        if not self._rows and self._foreign.get("cpu_capacity"):
+            raise SeriesError(f"the series kube_node_status_capacity have no label node. {HONOR}")
         if not self._rows:
             raise SeriesError(
                 "no series kube_node_status_capacity in the span: no node is known. Check that this Prometheus "
@@ -75,6 +84,11 @@ class Gathering:
         for name in ("cpu_pods_used", "mem_pods_used"):
             if not self._values[name]:
                 raise SeriesError(self._missing(name))
+        if len(strangers := self._foreign.get("cpu_pods_used", set()) - {""}) > len(self._rows):
+            raise SeriesError(
+                f"kube-state-metrics names {count(len(self._rows), 'node')}, such as {min(self._rows)!r}, and not "
+                f"{len(strangers)} others that cAdvisor names, such as {min(strangers)!r}. {HONOR}"
+            )
         cpu, cpu_wrong = self._amounts("cpu")
         mem, mem_wrong = self._amounts("mem")
         return Usage(
@@ -94,7 +108,7 @@ class Gathering:
         label = self._asked.node_label
         if not others:
             return (
-                f"no series {what} of pods in the span. "
+                f"no series {what} of pods in the span, with the labels pod and container. "
                 "Check that this Prometheus scrapes the kubelet's /metrics/cadvisor"
             )
         if others == {""}:

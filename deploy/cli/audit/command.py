@@ -48,17 +48,23 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
     body being a NodeOutcome.
     """
     from slacktide.deploy.cli.audit.log import audit_records  # noqa: PLC0415 - the client: not for --help
-    from slacktide.deploy.cli.audit.words import shown  # noqa: PLC0415
+    from slacktide.deploy.cli.audit.words import nothing, shown  # noqa: PLC0415
     from slacktide.streams.audit.acts import Choice, acts_of, prefilter  # noqa: PLC0415
+    from slacktide.streams.records import Record, text_of  # noqa: PLC0415
 
     choice = Choice(node=node, pod=pod)
     since_ms, until_ms = _span(since, until)
-    records = asyncio.run(audit_records(bootstrap, since_ms, until_ms, prefilter(choice)))
-    found = acts_of(records, choice)
+    keep, read = prefilter(choice), set[str]()
+
+    def wanted(record: Record) -> bool:
+        read.add(text_of(record.key or b""))
+        return keep(record)
+
+    found = acts_of(asyncio.run(audit_records(bootstrap, since_ms, until_ms, wanted)), choice)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found.acts), indent=2).decode())
     else:
-        click.echo(shown(found.acts))
+        click.echo(shown(found.acts) if found.acts else nothing(node, read, since_ms, until_ms))
     if found.unreadable:
         click.echo(f"{count(found.unreadable, 'record')} cannot be decoded: see audit export", err=True)
 

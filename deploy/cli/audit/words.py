@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from slacktide.deploy.cli.not_found import near
 from slacktide.deploy.cli.text import count, instant, table
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.audit.acts import Act, what
 from slacktide.streams.decisions.evict_observed import observed
 
 _HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", "BY", "WHY")
-_NONE = "Kafka has no such record"
+
+
+def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> str:
+    """For an answer without acts.
+
+    Args:
+        node: that was asked for; "": any.
+        read: nodes with records in the span.
+        since_ms: UTC epoch.
+        until_ms: UTC epoch.
+
+    """
+    span = f"until {instant(until_ms)}" if not since_ms else f"from {instant(since_ms)} to {instant(until_ms)}"
+    if not read:
+        return f"The audit has no record {span}: no pod was evicted, throttled or frozen"
+    of = f"node {node}" if node and node not in read else "it"
+    return f"The audit has no record of {of} {span}, but records of {count(len(read), 'node')}; {near(node, read)}"
 
 
 def shown(acts: Sequence[Act]) -> str:
     """A row for each, and a line that sums up."""
-    if not acts:
-        return _NONE
     sums = Counter(what(one.body) for one in acts)
     in_all = ", ".join(f"{number} {word}" for word, number in sorted(sums.items()))
     return f"{table(_HEAD, [_row(one.body) for one in acts])}\n{count(len(acts), 'act')}: {in_all}"
