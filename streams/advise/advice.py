@@ -21,6 +21,8 @@ DRAWS = 400
 INTERVAL = (0.025, 0.975)
 Z = 1.96
 """The same interval in standard deviations."""
+MODEL_OFF = Z * 0.028
+"""Use by a limit differs by 2.8% of it from sample to sample: standard deviation on real groups (docs/advise.md)."""
 KNEE_GAIN_MIN = 0.05
 """A grid whose policies differ by less of their best-effort core-hours has no knee."""
 FIGURES = tuple(Tally.__struct_fields__)
@@ -107,7 +109,7 @@ def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
         choices.append(
             Choice(
                 **msgspec.structs.asdict(tag),
-                be_core_h=figures[0],
+                be_core_h=_wider(figures[0]),
                 over_line_pct=figures[1],
                 evictions=_counted(figures[2].estimate, figures[2], min(whole.shape[1:3])),
                 knee=at > 0 and knees[0] == at - 1,
@@ -171,6 +173,16 @@ def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) ->
     time = np.maximum(time, 1.0)
     scale = time[:, :1] / time  # a draw may have more or fewer samples than the record
     return np.stack([hours * scale / CORE_HOUR, 100 * over / time, gone * scale], axis=1)
+
+
+def _wider(drawn: Figure) -> Figure:
+    """The range with what the model is off by, where nodes and blocks are too few to show it."""
+    off = MODEL_OFF * drawn.estimate
+    return Figure(
+        low=max(0.0, drawn.estimate - hypot(off, drawn.estimate - drawn.low)),
+        estimate=drawn.estimate,
+        high=drawn.estimate + hypot(off, drawn.high - drawn.estimate),
+    )
 
 
 def _counted(estimate: float, drawn: Figure, parts: int) -> Figure:

@@ -12,6 +12,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
+from slacktide.streams.advise.cpu_window import CpuWindow
 from slacktide.streams.advise.demand import BUCKETS, Demand
 from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.decisions.known_pods import KnownPods, known
@@ -82,13 +83,21 @@ class NodeTrial(msgspec.Struct, kw_only=True):
         """The block of that time."""
         return self.blocks.setdefault(at_ms // BLOCK_MS, Tally())
 
-    def raised(self, moment: Moment, rest_milli: float, be: Range) -> None:
-        """Count a time for which only bounds are known."""
-        low_pct = moment.pct(be.low_milli)
-        place = low_pct, moment.pct(be.high_milli)
+    def raised(self, moment: Moment, rest_milli: float, be: Range, scale: float) -> None:
+        """Count a time for which only bounds are known.
+
+        Args:
+            moment: of the time.
+            rest_milli: what all others used.
+            be: between which bounds.
+            scale: how many pods were recorded for each that would have been there: so much larger is their demand.
+
+        """
+        low_pct = moment.pct(be.low_milli * scale)
+        place = low_pct, moment.pct(be.high_milli * scale)
         self.raises[place] = self.raises.get(place, 0) + moment.span_ms
         if rest_milli + be.low_milli <= moment.line_milli < rest_milli + be.high_milli:
-            place = low_pct, max(low_pct, moment.pct(moment.line_milli - rest_milli))
+            place = low_pct, max(low_pct, moment.pct((moment.line_milli - rest_milli) * scale))
             self.crossings[place] = self.crossings.get(place, 0) + moment.span_ms
 
 
@@ -217,6 +226,9 @@ class _Trial:
     """One policy on one node."""
 
     other: Hypothetical = field(default_factory=lambda: Hypothetical(successors=Successors()))
+    cpu: CpuWindow = field(default_factory=CpuWindow)
+    be: Range | None = None
+    """What best-effort pods would have used since the sample before; None: not known."""
     counted: NodeTrial = field(default_factory=NodeTrial)
 
 
@@ -256,7 +268,7 @@ class _Node:
         if moment.counts:
             self.recorded.block(moment.at_ms).evictions += len(new)
         for trial, policy in zip(self.trials, grid, strict=True):
-            evictions = _decided(trial.other, moment, policy, new)
+            evictions = _decided(trial, moment, policy, new, self.demand)
             if moment.counts:
                 trial.counted.block(moment.at_ms).evictions += evictions
         return counted
@@ -265,39 +277,45 @@ class _Node:
         """The time since the sample before, under the limits that were in force in it."""
         sample, facts = moment.sample, moment.facts
         limits, used = measured(sample.limits), sample.use.cpu_milli
+        for trial in self.trials:
+            trial.be = None
         if limits is None or used is None:
             return False
-        if not moment.counts:
-            return True
         be = best_effort(sample, moment.pods)
         be_milli = float(sum(use.cpu_milli or 0 for use, _ in be))
         rest, held = used - be_milli, allowed_milli(limits, facts)
         was_held_back = held_back(be, be_milli, held)
-        self.demand.count(moment.pct(be_milli), moment.span_ms, held_back=was_held_back)
-        _add(self.recorded, moment, rest, Range(low_milli=be_milli, high_milli=be_milli))
+        if moment.counts:
+            self.demand.count(moment.pct(be_milli), moment.span_ms, held_back=was_held_back)
+            _add(self.recorded, moment, rest, Range(low_milli=be_milli, high_milli=be_milli))
         for trial in self.trials:
             would, room = allowed_milli(trial.other.limits or limits, facts), moment.capacity_milli - rest
-            stay = [(use, pod) for use, pod in be if not trial.other.away(use.uid)]
-            bounds = used_milli(stay, held, would, room)
-            bounds = _plus(bounds, trial.other.kept(), min(would, room))
+            away = [use.uid for use, _ in be if trial.other.away(use.uid)]
+            bounds = used_milli(be, held, would, room, away)
+            bounds = trial.be = _plus(bounds, trial.other.kept(), min(would, room))
+            if not moment.counts:
+                continue
             _add(trial.counted, moment, rest, bounds)
             if bounds.high_milli > bounds.low_milli and was_held_back:
-                trial.counted.raised(moment, rest, bounds)
+                trial.counted.raised(moment, rest, bounds, len(be) / (len(be) - len(away) or 1))
         return True
 
 
-def _decided(other: Hypothetical, moment: Moment, policy: Policy, recorded: Collection[str]) -> int:
+def _decided(trial: _Trial, moment: Moment, policy: Policy, recorded: Collection[str], demand: Demand) -> int:
     """Decide a sample as it would have been, and do what is decided. Returns how many pods go.
 
     Args:
-        other: the node so far by this policy.
+        trial: the node so far by this policy.
         moment: the sample as recorded.
         policy: what is tried.
         recorded: uids whom the recorded policy evicts at the same moment.
+        demand: of the node.
 
     """
+    other = trial.other
     sample = other.sample(moment.sample, moment.pods, policy.version)
     pods = moment.pods if sample.pods is None else sample.pods
+    sample = trial.cpu.filled(sample, moment.span_ms, trial.be, demand, moment.facts, pods, policy)
     decision = decide_node(sample, moment.facts, pods, policy)
     if decision.limits.answer == "set" and decision.limits.limits is not None:
         other.hold(decision.limits.limits)

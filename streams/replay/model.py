@@ -15,6 +15,8 @@ from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.be_limits import looser, measured, quota_rate
 from slacktide.streams.replay.successors import Part, Successors
 
+END_MS = 450
+"""From the end of a victim's grace until its group is empty: fitted to real groups (docs/advise.md)."""
 NEAR_PCT = 90
 """Best-effort pods that use this much of their limit are held back by it."""
 
@@ -115,7 +117,7 @@ class Hypothetical:
         if uid in self.gone:
             return False
         grace_s = next((pod.grace_s for pod in pods if pod.uid == uid), 0)
-        self.gone[uid] = _Gone(left_ms=grace_s * 1_000, by_both=by_both)
+        self.gone[uid] = _Gone(left_ms=grace_s * 1_000 + END_MS, by_both=by_both)
         if "Mem" in rule:
             self.since_mem_ms = 0
         else:
@@ -160,24 +162,32 @@ def allowed_milli(limits: Limits, facts: NodeFacts) -> float:
 
 
 def used_milli(
-    pods: Sequence[tuple[PodUse, Pod | None]], recorded_milli: float, other_milli: float, room_milli: float
+    pods: Sequence[tuple[PodUse, Pod | None]],
+    recorded_milli: float,
+    other_milli: float,
+    room_milli: float,
+    away: Collection[str] = (),
 ) -> Range:
     """What best-effort pods would have used under another limit.
 
     Args:
-        pods: with what they used.
+        pods: all that were recorded, with what they used.
         recorded_milli: what the recorded limit allowed.
         other_milli: what the other one allows.
         room_milli: what the rest of the node leaves free.
+        away: uids of those that would not have been there.
 
     """
-    used = float(sum(use.cpu_milli or 0 for use, _ in pods))
-    if other_milli <= recorded_milli or not held_back(pods, used, recorded_milli):
-        # A limit that was lowered within the interval was passed by what came before: so it would have been here.
-        least = min(used, other_milli + max(0.0, used - recorded_milli))
+    whole = float(sum(use.cpu_milli or 0 for use, _ in pods))
+    stay = [(use, pod) for use, pod in pods if use.uid not in away]
+    used = float(sum(use.cpu_milli or 0 for use, _ in stay))
+    looser = other_milli > recorded_milli or len(stay) < len(pods)  # those that stay share what the others leave
+    # A limit that was lowered within the interval was passed by what came before: so it would have been here.
+    least = min(used, other_milli + max(0.0, whole - recorded_milli))
+    if not looser or not held_back(pods, whole, recorded_milli):
         return Range(low_milli=least, high_milli=least)
-    demand = sum(max(use.cpu_milli or 0, _demand_milli(pod)) for use, pod in pods)
-    return Range(low_milli=used, high_milli=max(used, min(other_milli, demand, room_milli)))
+    demand = sum(max(use.cpu_milli or 0, _demand_milli(pod)) for use, pod in stay)
+    return Range(low_milli=least, high_milli=max(least, min(other_milli, demand, room_milli)))
 
 
 def held_back(pods: Sequence[tuple[PodUse, Pod | None]], used_milli: float, limit_milli: float) -> bool:

@@ -237,10 +237,10 @@ class WhatIf:
         span_ms = min(sample.interval_ms, INTERVAL_MS_MAX)
         be = best_effort(sample, pods)
         be_milli = float(sum(use.cpu_milli or 0 for use, _ in be))
-        stay = [(use, pod) for use, pod in be if not node.other.away(use.uid)]
+        away = [use.uid for use, _ in be if node.other.away(use.uid)]
         held, would = allowed_milli(recorded, facts), allowed_milli(other, facts)
         room = (facts.capacity.cpu_milli or 0) - (used - be_milli)
-        bounds = used_milli(stay, held, would, room)
+        bounds = used_milli(be, held, would, room, away)
         threshold = resource_threshold_on(self._recorded.worker.in_force, facts)
         line = (facts.capacity.cpu_milli or 0) * threshold.cpu_suppress_threshold_pct / 100
         change = node.change

@@ -213,6 +213,15 @@ def test_use_is_bounded(use: int, of: Pod, recorded: float, other: float, bounds
     assert used_milli(pods, recorded, other, 4_000) == Range(low_milli=bounds[0], high_milli=bounds[1])
 
 
+def test_pods_that_stay_use_what_one_that_is_away_leaves() -> None:
+    """Four of five share a limit of 1 CPU that held all of them back: they use at least as much as before."""
+    pods = [(PodUse(uid=str(at), cpu_milli=200), None) for at in range(5)]
+
+    assert used_milli(pods, 1_000, 1_000, 4_000, away=["4"]) == Range(low_milli=800, high_milli=1_000)
+    assert used_milli(pods, 1_000, 700, 4_000, away=["4"]) == Range(low_milli=700, high_milli=700)
+    assert used_milli(pods, 2_000, 900, 4_000, away=["4"]) == Range(low_milli=800, high_milli=800), "nothing held them"
+
+
 def test_a_throttled_pod_was_held_back() -> None:
     pods = [(PodUse(uid="be", cpu_milli=100, throttled_periods=1), PODS[1])]
 

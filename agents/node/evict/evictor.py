@@ -13,7 +13,6 @@ import msgspec
 from slacktide.agents.credit_account import NO_CREDIT, CreditAccount
 from slacktide.agents.node.acts import begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.evict.be_cpu import BeCpuHistory
 from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.evict.eviction_api import Wish
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
@@ -32,6 +31,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import BeCpuWindow, EvictState
 from slacktide.streams.decisions.audited import NOTICE
+from slacktide.streams.decisions.be_cpu_history import BeCpuHistory
 from slacktide.streams.decisions.node_evict import CPU_RULES, MEMORY_RULES, Eviction
 
 BY_POLICY = "dry run, by the policy"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from slacktide.agents.node.kernel import Reading
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.policy.lacks import cpu_evict, satisfaction
 from slacktide.schemas.qos import raw_qos
-from slacktide.schemas.sample import BeCpu, BeCpuWindow, Limits
+from slacktide.schemas.sample import BeCpu, BeCpuWindow, Limits, NodeUse, PodUse
 
 SPANS_MAX = 120
 """However long the window is and however often it is sampled, so many averages are kept."""
@@ -23,6 +23,26 @@ SECOND_NS = 1_000_000_000
 
 Figures = tuple[int, int, int, int]
 """Millicores: best-effort usage, request and limit; the node's usage."""
+
+
+class Measured(Protocol):
+    """What was read of a node: an agent's reading, or a sample."""
+
+    @property
+    def interval_ms(self) -> int:
+        """Monotonic time since the one before."""
+
+    @property
+    def use(self) -> NodeUse:
+        """Of the node."""
+
+    @property
+    def pod_use(self) -> Sequence[PodUse]:
+        """Of each pod."""
+
+    @property
+    def limits(self) -> Limits | None:
+        """What best-effort pods are held to."""
 
 
 @dataclass(slots=True)
@@ -34,9 +54,9 @@ class _Span:
     sums: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     """Figures times nanoseconds: whole, so that an average of equal figures is that figure."""
 
-    def add(self, figures: Figures, measured_ns: int) -> None:
+    def add(self, seen: Figures, measured_ns: int) -> None:
         self.measured_ns += measured_ns
-        for place, figure in enumerate(figures):
+        for place, figure in enumerate(seen):
             self.sums[place] += figure * measured_ns
 
 
@@ -50,11 +70,19 @@ class BeCpuHistory:
         self._seen_ns: int | None = None
         self._current: Figures | None = None
 
-    def saw(self, now_ns: int, reading: Reading, facts: NodeFacts, pods: Sequence[Pod]) -> None:
+    def asked(self, threshold: ResourceThreshold) -> bool:
+        """Whether a rule in force looks back."""
+        return _asked_s(threshold) > 0
+
+    def saw(self, now_ns: int, reading: Measured, facts: NodeFacts, pods: Sequence[Pod]) -> None:
         """The kernel was read; what could not be read leaves a gap."""
-        before_ns = now_ns - reading.interval_ms * 1_000_000 if self._seen_ns is None else self._seen_ns
+        self.add(now_ns, reading.interval_ms, figures(reading, facts, pods) if self._width_s else None)
+
+    def add(self, now_ns: int, interval_ms: int, seen: Figures | None) -> None:
+        """Take in the figures of the time since the reading before; None: a gap."""
+        before_ns = now_ns - interval_ms * 1_000_000 if self._seen_ns is None else self._seen_ns
         self._seen_ns = now_ns
-        self._current = _figures(reading, facts, pods) if self._width_s else None
+        self._current = seen if self._width_s else None
         if self._current is None:
             return
         number = now_ns // (self._width_s * SECOND_NS)
@@ -95,8 +123,8 @@ def _asked_s(threshold: ResourceThreshold) -> int:
     return 0 if cpu_evict(threshold) else window_s or 0
 
 
-def _figures(reading: Reading, facts: NodeFacts, pods: Sequence[Pod]) -> Figures | None:
-    """None where the rates are not known, as of the first reading, or the limit is not."""
+def figures(reading: Measured, facts: NodeFacts, pods: Sequence[Pod]) -> Figures | None:
+    """Of one reading. None where the rates are not known, as of the first reading, or the limit is not."""
     node_milli, limits = reading.use.cpu_milli, reading.limits
     if node_milli is None or limits is None:
         return None
