@@ -11,8 +11,13 @@ from bench.rows import Row, judged, told
 from testbed.colocated import Foretold, calibrate, policy
 
 RUNS, BRIEF_RUNS = 40, 8
-RECORDED = policy(65, 70)
-OTHERS = {"looser CPU, stricter memory": policy(80, 67), "stricter CPU, looser memory": policy(55, 75)}
+BY_MEMORY = (
+    policy(65, 70),
+    {"looser CPU, stricter memory": policy(80, 67), "stricter CPU, looser memory": policy(55, 75)},
+)
+"""The recorded policy, and the others. Pods go by memory alone."""
+BY_CPU = (policy(65, 95, 45), {"looser CPU": policy(70, 95, 45), "stricter CPU": policy(60, 95, 45)})
+"""Pods go if they get less than 45% of the CPU that they request."""
 NEW = "new loads"
 INSIDE_PCT, EVICTIONS_PCT, EVICTIONS_MIN = 95, 10, 200
 
@@ -21,14 +26,15 @@ def measure(rig: Rig) -> list[Row]:
     """Half of the runs with each of two policies; then the same policies on loads that were not recorded."""
     runs = BRIEF_RUNS if rig.brief else RUNS
     rows = []
-    for later in (False, True):
-        begun_s, found = time.monotonic(), list[Foretold]()
-        for at, (name, other) in enumerate(OTHERS.items()):
-            mine = calibrate(RECORDED, other, range(at, runs, 2), later=later)
-            rig.say(f"advise: {name}: {_evictions(mine)}")
-            found += mine
-        rows += judged_runs(found, NEW if later else "the recorded loads")
-        rig.say(f"advise: {runs} runs in {time.monotonic() - begun_s:.0f} s")
+    for kind, (recorded, others) in {"": BY_MEMORY, ", evictions by CPU": BY_CPU}.items():
+        for later in (False, True):
+            begun_s, found = time.monotonic(), list[Foretold]()
+            for at, (name, other) in enumerate(others.items()):
+                mine = calibrate(recorded, other, range(at, runs, 2), later=later)
+                rig.say(f"advise: {name}: {_evictions(mine)}")
+                found += mine
+            rows += judged_runs(found, (NEW if later else "the recorded loads") + kind)
+            rig.say(f"advise: {runs} runs in {time.monotonic() - begun_s:.0f} s")
     return rows
 
 
@@ -57,7 +63,7 @@ def judged_runs(found: Sequence[Foretold], loads: str) -> list[Row]:
             inside_pct=kept / len(found),
         ),
         told(f"evictions foretold, {loads}", said, n=acted, off_pct=off)
-        if loads == NEW
+        if loads.startswith(NEW)
         else judged(
             f"evictions foretold, {loads}", f"+-{EVICTIONS_PCT}%", said, n=acted,
             met=abs(off) <= EVICTIONS_PCT and acted >= EVICTIONS_MIN, off_pct=off,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from slacktide.deploy.cli.advise import report
 from slacktide.deploy.cli.main import cli
-from slacktide.schemas.policy import DEFAULT
+from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.streams.advise.advice import Advice, Tag, advise
 from slacktide.streams.advise.demand import Demand, share_over, share_used
 from slacktide.streams.advise.grid import grid
@@ -116,10 +116,17 @@ def test_a_grid_varies_two_thresholds_and_nothing_else() -> None:
     assert grid(DEFAULT, (), ())[0][1].resource_threshold.enable, "or there would be nothing to compare"
 
 
-@pytest.mark.parametrize("other", [policy(80, 67), policy(55, 75)], ids=["looser CPU", "looser memory"])
-def test_what_is_foretold_comes_true_on_virtual_nodes(other) -> None:
+@pytest.mark.parametrize(
+    ("recorded", "other"),
+    [
+        pytest.param(policy(65, 70), policy(80, 67), id="looser CPU"),
+        pytest.param(policy(65, 70), policy(55, 75), id="looser memory"),
+        pytest.param(policy(65, 95, 45), policy(60, 95, 45), id="evictions by CPU"),
+    ],
+)
+def test_what_is_foretold_comes_true_on_virtual_nodes(recorded: Policy, other: Policy) -> None:
     """The short form of ``make bench ARGS="--only advise"``, whose bounds are closer: it has more evictions."""
-    found = calibrate(policy(65, 70), other, range(4), steps=300)
+    found = calibrate(recorded, other, range(4), steps=300)
     foretold = sum(one.choice.evictions.estimate for one in found)
     acted = sum(one.evictions for one in found)
     hours = sum(one.choice.be_core_h.estimate for one in found), sum(one.core_h for one in found)

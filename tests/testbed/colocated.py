@@ -1,4 +1,4 @@
-"""Virtual nodes under a policy in simulated time: seeded loads, real decisions, and the log that comes of it.
+"""Nodes under a policy: seeded loads, real decisions, and the log that comes of it. Simulated or on real groups.
 
 A service has slow waves, bursts and surges of memory. Batch jobs want more or less CPU; one that is evicted comes back
 as another pod of the same job. Loads depend on the seed alone, so that two policies meet the same ones.
@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.agents.node.kernel import Reading
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources, revision_of
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
@@ -22,26 +21,34 @@ from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import SAMPLE_COLUMNS
 from slacktide.streams.advise.advice import Choice, Tag, advise
 from slacktide.streams.advise.trials import Trials, Tried
+from slacktide.streams.decisions.be_cpu_history import BeCpuHistory
+from slacktide.streams.decisions.be_limits import looser
 from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.records import Record
 from slacktide.streams.replay.policies import Policies
+from testbed.fitted import FITTED
+from testbed.plants import STEP_S, Behaviour, Plant, VirtualPlant
 from testbed.samples import BOOT, GIB, START_MS, policy_record
 
 CPUS, MEM_BYTES = 16, 64 * GIB
-STEP_S = 2
-JOBS, JOB_LIMIT_MILLI = 5, 4_000
+WHOLE = Resources(cpu_milli=CPUS * 1_000, mem_bytes=MEM_BYTES)
+JOBS, JOB_LIMIT_MILLI, JOB_REQUEST_MILLI, JOB_BYTES = 5, 4_000, 2_000, 6 * GIB
+SERVICE_REQUEST = Resources(cpu_milli=10_000, mem_bytes=24 * GIB)
 GRACE_S = 4
 """A victim takes all of it."""
 LINE_PCT = 90.0
 
 
-def policy(suppress_pct: int, evict_pct: int) -> Policy:
-    """Two thresholds; everything else is the reference's default."""
+def policy(suppress_pct: int, evict_pct: int, satisfied_pct: int | None = None) -> Policy:
+    """Two thresholds, and whether pods go that get less CPU than this; everything else is the reference's default."""
     threshold = ResourceThreshold(
         enable=True,
         cpu_suppress_policy="cfsQuota",
         cpu_suppress_threshold_pct=suppress_pct,
         mem_evict_threshold_pct=evict_pct,
+        cpu_evict_be_satisfaction_lower_pct=satisfied_pct,
+        cpu_evict_be_satisfaction_upper_pct=None if satisfied_pct is None else satisfied_pct + 5,
+        cpu_evict_time_window_s=None if satisfied_pct is None else 60,
     )
     return policy_of(Colocation(enable=True), threshold)
 
@@ -59,13 +66,14 @@ class Loads:
     """How long the successors of each eviction take."""
 
     @classmethod
-    def drawn(cls, seed: Sequence[int], steps: int) -> Loads:
+    def drawn(cls, seed: Sequence[int], steps: int, surge_each_s: float = 400) -> Loads:
+        """By a seed; surges of memory come so often on average."""
         dice = np.random.default_rng(list(seed))
         bursts = np.zeros(steps)
         for at in np.flatnonzero(dice.random(steps) < STEP_S / 120):
             bursts[at : at + int(dice.integers(3, 10))] += 3_000
         surges = np.zeros(steps)
-        for at in np.flatnonzero(dice.random(steps) < STEP_S / 400):
+        for at in np.flatnonzero(dice.random(steps) < STEP_S / surge_each_s):
             length = int(dice.integers(20, 45))
             shape = np.interp(np.arange(length), [0, 10, length - 5, length], [0, 1, 1, 0])
             part = surges[at : at + length]
@@ -78,6 +86,17 @@ class Loads:
             ),
             job_bytes=dice.uniform(3, 5, JOBS) * GIB,
             back_s=dice.uniform(10, 40, 500),
+        )
+
+    def on(self, size: Resources) -> Loads:
+        """The same loads on a node of another size."""
+        cpu, mem = (size.cpu_milli or 0) / (CPUS * 1_000), (size.mem_bytes or 0) / MEM_BYTES
+        return Loads(
+            service_milli=self.service_milli * cpu,
+            service_bytes=self.service_bytes * mem,
+            jobs_milli=self.jobs_milli * cpu,
+            job_bytes=self.job_bytes * mem,
+            back_s=self.back_s,
         )
 
 
@@ -94,124 +113,147 @@ def _waves(dice: np.random.Generator, steps: int, mean: float, sd: float, tau_s:
 
 @dataclass
 class Node:
-    """One virtual node, and an agent that does what the answers say at once."""
+    """One node, and an agent that does what the answers say at once."""
 
     name: str
     loads: Loads
-    policy_version: str
-    machine: Machine = field(default_factory=lambda: Machine(cpus=CPUS, mem_bytes=MEM_BYTES))
+    policy: Policy
+    plant: Plant
+    size: Resources = WHOLE
     used_milli_ms: int = 0
     evicted: int = 0
+    wants: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By pod, millicores and bytes: of the newest sample."""
     _pods: dict[str, Pod] = field(default_factory=dict)
     _job_of: dict[str, int] = field(default_factory=dict)
     _absent: dict[int, float] = field(default_factory=dict)
     """Jobs without a pod, and when their next one comes, in seconds."""
-    _dying: dict[str, float] = field(default_factory=dict)
-    """Victims, and when they will have ended."""
-    _since_raise_ms: int | None = None
-    _since_mem_ms: int | None = None
+    _dying: list[str] = field(default_factory=list)
+    _since_ms: dict[str, int | None] = field(default_factory=lambda: {"raise": None, "mem": None, "cpu": 0})
+    _history: BeCpuHistory = field(default_factory=BeCpuHistory)
     _now_s: float = 0.0
     _listed: str = ""
     _begun: int = 0
 
     def __post_init__(self) -> None:
-        self._kernel = VirtualKernel(self.machine)
-        self._facts = NodeFacts(
-            name=self.name,
-            capacity=Resources(cpu_milli=CPUS * 1_000, mem_bytes=MEM_BYTES),
-            allocatable=Resources(cpu_milli=CPUS * 1_000, mem_bytes=MEM_BYTES),
-        )
-        requests = Resources(cpu_milli=10_000, mem_bytes=24 * GIB)
+        self.loads = self.loads.on(self.size)
+        self._history.window(self.policy.resource_threshold)
+        self._facts = NodeFacts(name=self.name, capacity=self.size, allocatable=self.size)
+        requests = self._sized(SERVICE_REQUEST)
         self._pods["service"] = Pod(
             uid="service", namespace="shop", name="service", kube_qos="Burstable", requests=requests
         )
-        self.machine.add_pod("service", "Burstable", request_milli=10_000)
+        self.plant.begin("service", best_effort=False, request_milli=requests.cpu_milli or 0)
         for job in range(JOBS):
             self._begin(job)
+
+    def _sized(self, whole: Resources) -> Resources:
+        """What is this much of a whole node, on this one."""
+        cpu, mem = (self.size.cpu_milli or 0) / (CPUS * 1_000), (self.size.mem_bytes or 0) / MEM_BYTES
+        return Resources(cpu_milli=round((whole.cpu_milli or 0) * cpu), mem_bytes=round((whole.mem_bytes or 0) * mem))
 
     def _begin(self, job: int) -> None:
         self._begun += 1
         uid = f"job-{job}-{self._begun}"
-        amounts = Resources(batch_cpu_milli=JOB_LIMIT_MILLI, batch_mem_bytes=6 * GIB)
+        request, most = (
+            self._sized(Resources(cpu_milli=milli, mem_bytes=JOB_BYTES))
+            for milli in (JOB_REQUEST_MILLI, JOB_LIMIT_MILLI)
+        )
         self._pods[uid] = Pod(
-            uid=uid, namespace="jobs", name=uid, qos_label="BE", kube_qos="BestEffort",
-            requests=Resources(batch_cpu_milli=2_000, batch_mem_bytes=6 * GIB), limits=amounts, grace_s=GRACE_S,
+            uid=uid, namespace="jobs", name=uid, qos_label="BE", kube_qos="BestEffort", phase="Running",
+            requests=Resources(batch_cpu_milli=request.cpu_milli, batch_mem_bytes=request.mem_bytes),
+            limits=Resources(batch_cpu_milli=most.cpu_milli, batch_mem_bytes=most.mem_bytes), grace_s=GRACE_S,
         )  # fmt: skip
-        self.machine.add_pod(uid, "BestEffort")
+        self.plant.begin(uid, best_effort=True)
         self._job_of[uid] = job
 
     def step(self, step: int) -> Record:
         """Time passes; the sample of it."""
-        for uid in [uid for uid, at_s in self._dying.items() if at_s <= self._now_s + STEP_S]:
-            del self._dying[uid], self._pods[uid]
-            self.machine.remove_pod(uid)
-            self._absent[self._job_of.pop(uid)] = self._now_s + self.loads.back_s[self.evicted % 500]
         for job in [job for job, at_s in self._absent.items() if at_s <= self._now_s]:
             del self._absent[job]
             self._begin(job)
-        service = self.machine.pods["service"]
-        service.demand_milli = int(self.loads.service_milli[step])
-        service.mem_bytes = int(self.loads.service_bytes[step])
-        for uid, job in self._job_of.items():
-            pod = self.machine.pods[uid]
-            pod.demand_milli = int(self.loads.jobs_milli[job, step])
-            pod.mem_bytes = int(self.loads.job_bytes[job])
-        self.machine.step(STEP_S * 1_000)
+        loads = self.loads
+        self.wants = {"service": (int(loads.service_milli[step]), int(loads.service_bytes[step]))}
+        self.wants |= {
+            uid: (int(loads.jobs_milli[job, step]), int(loads.job_bytes[job])) for uid, job in self._job_of.items()
+        }
+        for uid, (milli, mem_bytes) in self.wants.items():
+            self.plant.want(uid, milli, mem_bytes)
+        reading = self.plant.step()
         self._now_s += STEP_S
-        for name in ("_since_raise_ms", "_since_mem_ms"):
-            value = getattr(self, name)
-            setattr(self, name, None if value is None else value + STEP_S * 1_000)
-        return self._record(step)
+        for uid in [uid for uid in self._dying if self.plant.gone(uid)]:
+            self._dying.remove(uid)
+            del self._pods[uid]
+            self._absent[self._job_of.pop(uid)] = self._now_s + self.loads.back_s[self.evicted % 500]
+        self._since_ms = {
+            name: None if value is None else value + STEP_S * 1_000 for name, value in self._since_ms.items()
+        }
+        return self._record(step, reading)
 
-    def _record(self, step: int) -> Record:
-        reading = self._kernel.read(round(self._now_s * 1e9))
+    def _record(self, step: int, reading: Reading) -> Record:
         pods = list(self._pods.values())
+        self._history.saw(round(self._now_s * 1e9), reading, self._facts, pods)
         listed = ",".join(self._pods)
         carried = {"facts": self._facts, "pods": pods} if listed != self._listed or step % 30 == 0 else {}
         self._listed = listed
         if reading.interval_ms:
             be = sum(use.cpu_milli or 0 for use in reading.pod_use if use.best_effort_group)
             self.used_milli_ms += be * reading.interval_ms
-        self._newest = sample = NodeSample(
+        self.newest = sample = NodeSample(
             node=self.name, boot_id=BOOT, seq=step, observed_ms=START_MS + step * STEP_S * 1_000,
-            interval_ms=reading.interval_ms, policy_version=self.policy_version,
+            interval_ms=reading.interval_ms, policy_version=self.policy.version,
             facts_revision=revision_of(self._facts), pods_revision=revision_of(pods), use=reading.use,
-            pod_use=list(reading.pod_use), limits=reading.limits, since_raise_ms=self._since_raise_ms,
-            evict=EvictState(since_mem_ms=self._since_mem_ms, dying=list(self._dying)), **carried,
+            pod_use=list(reading.pod_use), limits=reading.limits, since_raise_ms=self._since_ms["raise"],
+            evict=EvictState(
+                since_mem_ms=self._since_ms["mem"], since_cpu_ms=self._since_ms["cpu"], dying=list(self._dying),
+                be_cpu=self._history.window(self.policy.resource_threshold),
+            ), **carried,
         )  # fmt: skip
-        return Record(
-            topic=SAMPLE_COLUMNS.name, partition=0, offset=0, timestamp_ms=sample.observed_ms,
-            key=self.name.encode(), value=encoded(sample, pods),
-        )  # fmt: skip
+        return record_of(sample, pods)
 
-    def decide(self, policy: Policy) -> None:
+    def decide(self) -> None:
         """Decide the newest sample as worker and agent do, and do it at once."""
-        decision = decide_node(self._newest, self._facts, list(self._pods.values()), policy)
-        if decision.limits.answer == "set" and decision.limits.limits is not None:
-            before = self.machine.best_effort.quota_us
-            self._kernel.hold(decision.limits.limits)
-            after = self.machine.best_effort.quota_us
-            if before is not None and (after is None or after > before):
-                self._since_raise_ms = 0
+        decision = decide_node(self.newest, self._facts, list(self._pods.values()), self.policy)
+        limits, held = decision.limits.limits, self.newest.limits
+        if decision.limits.answer == "set" and limits is not None:
+            self.plant.hold(limits)
+            if held is not None and looser(limits, held):
+                self._since_ms["raise"] = 0
         for victim in decision.evict:
             uid = victim.pod.uid
             if uid in self._job_of and uid not in self._dying:
-                self._dying[uid] = self._now_s + GRACE_S
+                self._dying.append(uid)
+                self.plant.terminate(uid)
                 self.evicted += 1
-                self._since_mem_ms = 0
+                self._since_ms["mem" if "Mem" in victim.rule else "cpu"] = 0
 
 
-def run(policy: Policy, seeds: Iterable[tuple[int, int]], steps: int) -> tuple[list[Node], list[Record]]:
+def record_of(sample: NodeSample, pods: Sequence[Pod]) -> Record:
+    """As an agent sends it."""
+    return Record(
+        topic=SAMPLE_COLUMNS.name, partition=0, offset=0, timestamp_ms=sample.observed_ms,
+        key=sample.node.encode(), value=encoded(sample, pods),
+    )  # fmt: skip
+
+
+def run(
+    policy: Policy, seeds: Iterable[tuple[int, int]], steps: int, behaviour: Behaviour = FITTED
+) -> tuple[list[Node], list[Record]]:
     """Let a policy act on the nodes of these seeds: (run, node). The nodes afterwards, and their samples."""
     nodes = [
-        Node(f"run-{of_run:03}-node-{number}", Loads.drawn((of_run, number), steps), policy.version)
+        Node(
+            f"run-{of_run:03}-node-{number}",
+            Loads.drawn((of_run, number), steps),
+            policy,
+            VirtualPlant(cpus=CPUS, mem_bytes=MEM_BYTES, grace_s=GRACE_S, behaviour=behaviour, seed=(of_run, number)),
+        )
         for of_run, number in seeds
     ]
     log: list[Record] = []
     for step in range(steps):
         for node in nodes:
             log.append(msgspec.structs.replace(node.step(step), offset=len(log)))
-            node.decide(policy)
+            node.decide()
     return nodes, log
 
 
@@ -244,13 +286,7 @@ def calibrate(recorded: Policy, other: Policy, runs: Sequence[int], *, nodes: in
     """
     seeds = [(of_run, number) for of_run in runs for number in range(nodes)]
     _, log = run(recorded, seeds, steps)
-    trials = Trials(
-        Policies([msgspec.structs.replace(policy_record(recorded), timestamp_ms=START_MS - 1)]), [other],
-        line_pct=LINE_PCT,
-    )  # fmt: skip
-    for record in log:
-        trials.take(record)
-    tried = trials.finish()
+    tried = foretold(recorded, other, log)
     acted, _ = run(other, [(of_run + 10_000 * later, number) for of_run, number in seeds], steps)
     found = []
     for at, of_run in enumerate(runs):
@@ -259,6 +295,15 @@ def calibrate(recorded: Policy, other: Policy, runs: Sequence[int], *, nodes: in
         core_h = sum(node.used_milli_ms for node in mine) / 3.6e9
         found.append(Foretold(choice=said, core_h=core_h, evictions=sum(node.evicted for node in mine)))
     return found
+
+
+def foretold(recorded: Policy, other: Policy, log: Iterable[Record]) -> Tried:
+    """What a log by one policy comes to by another one."""
+    written = msgspec.structs.replace(policy_record(recorded), timestamp_ms=START_MS - 1)
+    trials = Trials(Policies([written]), [other], line_pct=LINE_PCT)
+    for record in log:
+        trials.take(record)
+    return trials.finish()
 
 
 def _only(tried: Tried, prefix: str) -> Tried:
