@@ -589,13 +589,14 @@ def test_over_an_idle_tier_whose_weight_it_cannot_write_a_kubelet_does_not_start
 
 def test_what_a_policy_sets_in_vain_or_too_early_is_named() -> None:
     strategy = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuEvictThresholdPercent": 60}
-    said = of_policy(colocation={"enable": True, "freeClassEnable": True}, threshold={"clusterStrategy": strategy})
+    colocation = {"enable": True, "metricMemoryCollectPolicy": "usageWithPageCache"}
+    said = of_policy(colocation=colocation, threshold={"clusterStrategy": strategy})
 
     assert said == [
         (
             "policy.not-built",
             "1 field",
-            'data["colocation-config"].freeClassEnable: checked, not yet in effect',
+            'data["colocation-config"].metricMemoryCollectPolicy: checked, not yet in effect',
         ),
         (
             "policy.without-effect",
