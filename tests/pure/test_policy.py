@@ -104,7 +104,7 @@ def test_what_is_no_config_map_is_refused(document: object) -> None:
 def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> None:
     parsed = parse(
         config_map(
-            {"freeClassEnable": True, "cpuReclaimThreshold": 60},
+            {"metricMemoryCollectPolicy": "usageWithPageCache", "cpuReclaimThreshold": 60},
             {"clusterStrategy": {}, "nodeStrategies": [], "clusterStrategies": {}},
             **{"system-config": "{}", "typo-config": ""},
         ),
@@ -115,7 +115,7 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
         'data["system-config"]: not yet in effect',
         'data["typo-config"]: unknown, ignored; did you mean agent-config?',
         'data["colocation-config"].cpuReclaimThreshold: unknown, ignored; did you mean cpuReclaimThresholdPercent?',
-        'data["colocation-config"].freeClassEnable: checked, not yet in effect',
+        'data["colocation-config"].metricMemoryCollectPolicy: checked, not yet in effect',
         'data["resource-threshold-config"].clusterStrategies: unknown, ignored; did you mean clusterStrategy?',
     ]
     assert [note.split(": ", 1)[1].split(":")[0] for note in parsed.unknown] == [
