@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
+from click.testing import CliRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from slacktide.deploy.cli.main import cli
 from slacktide.streams.audit.chain import Chain, Fault, Verified, verify
 
 BODIES = st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=8), max_size=3), max_size=8)
@@ -116,3 +119,15 @@ def test_any_tool_can_recompute_a_hash() -> None:
     text, _, digest = second.partition(b',"hash":"')
     assert hashlib.sha256(text).hexdigest().encode() == digest.removesuffix(b'"}\n')
     assert json.loads(second)["previous"] == json.loads(first)["hash"]
+
+
+def test_a_file_of_another_kind_is_one_error(tmp_path: Path) -> None:
+    """And not one for each of its lines."""
+    file = tmp_path / "day.jsonl"
+    file.write_text('{"node":"a"}\n' * 3)
+    result = CliRunner().invoke(cli, ["audit", "verify", str(file)])
+
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: {file}: none of its 3 lines is one of an audit export; give a file of slacktide audit export\n"
+    )

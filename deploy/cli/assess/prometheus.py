@@ -109,7 +109,9 @@ class Prometheus:
         except urllib.error.HTTPError as exc:
             raise self._refused(exc.code, exc.read(65_536)) from exc
         except (OSError, HTTPException) as exc:
-            raise PrometheusError(f"{self._server.url} cannot be reached: {_why(exc)}") from exc
+            raise PrometheusError(
+                f"{self._server.url} cannot be reached: {_why(exc)}; check the address and that Prometheus runs"
+            ) from exc
         return self._series(body)
 
     def _headers(self) -> dict[str, str]:

@@ -109,6 +109,10 @@ def verify(file: Path, *, expected: str | None) -> None:
 
     with reading(file) as lines:
         found = verified(lines)
+    if 1 < found.lines <= len(found.faults):
+        raise click.ClickException(
+            f"{file}: none of its {found.lines} lines is one of an audit export; give a file of slacktide audit export"
+        )
     for fault in found.faults:
         click.echo(f"{file}: line {fault.line} {fault.what}")
     if found.faults:
