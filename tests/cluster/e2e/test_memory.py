@@ -112,6 +112,8 @@ def test_of_three_classes_the_free_pod_goes_first_and_the_mid_pod_keeps_what_it_
     assert "kubepods/besteffort" in str(group)
     assert int((group / "memory.limit_in_bytes").read_text()) == small_mib * 2 * MIB
     node.kubectl("delete", "namespace", here, "--wait=false")
+    # While a mid pod is there, each best-effort pod has a quota of its own, and one that ends takes its part along.
+    node.wait(lambda: not node.pods(here), "the pods are gone")
 
 
 def assert_told(node: RealNode, slacktide: Installed, namespace: str, name: str, threshold_pct: int) -> None:
