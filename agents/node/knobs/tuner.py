@@ -162,9 +162,9 @@ class Tuner:
         if key.knob == "cpu_shares" and idle not in self._lacking and idles and idles.value and not self._is_dry(idles):
             return None
         one = self._wanted.get(key)
-        if one is not None and key in self._tuned.keys and self._is_dry(one):
+        if key in self._tuned.keys and (one is None or self._is_dry(one)):
             return released(key, self._known)
-        return one if one is not None or key not in self._tuned.keys else released(key, self._known)
+        return one
 
     def _compare(self, held: Held) -> None:
         """By what was just read, which is all that drifted before, and more."""
