@@ -6,6 +6,7 @@ import logging
 import ssl
 from pathlib import Path
 
+from slacktide.agents.files import Stamp, stamp_of
 from slacktide.schemas.errors import SlacktideError
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class Certificate:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._stamp = self._stamped()
+        self._stamps_read = self._stamps()
         self._now = self._read()
         self._trouble = ""
         self.context = self._read()
@@ -44,7 +45,7 @@ class Certificate:
 
     def _renew(self) -> None:
         try:
-            if (stamp := self._stamped()) == self._stamp:
+            if (stamps := self._stamps()) == self._stamps_read:
                 return
             self._now = self._read()
         except CertificateError as exc:
@@ -52,16 +53,11 @@ class Certificate:
                 log.warning("the last good certificate stays in use", extra={"why": str(exc)})
             self._trouble = str(exc)
         else:
-            self._stamp, self._trouble = stamp, ""
+            self._stamps_read, self._trouble = stamps, ""
             log.info("serving another certificate", extra={"folder": str(self._folder)})
 
-    def _stamped(self) -> tuple[tuple[int, int, int], ...]:
-        """What differs where a file is another one."""
-        try:
-            stats = [(self._folder / name).stat() for name in FILES]
-        except OSError as exc:
-            raise self._error(exc) from exc
-        return tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in stats)
+    def _stamps(self) -> tuple[Stamp | None, ...]:
+        return tuple(stamp_of(self._folder / name) for name in FILES)
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
