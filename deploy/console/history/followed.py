@@ -1,33 +1,14 @@
-"""Which topics the console follows."""
+"""Which topics the console follows: those that it may read."""
 
 from __future__ import annotations
 
-from slacktide.schemas.topics import (
-    ALLOCATABLE,
-    COMMAND,
-    CREDIT,
-    DEAD_LETTER,
-    DESCHEDULING,
-    INVENTORY,
-    JOB_STATUS,
-    METRIC,
-    MISSED_POD,
-    OUTCOME,
-    PLACEMENT,
-    POLICY,
-    QUEUE_SPEC,
-    QUEUE_STATE,
-    QUEUE_WORKLOAD,
-    SAMPLES,
-    SCORE,
-    SHADOW_ALLOCATABLE,
-    TICK,
-)
+from slacktide.schemas.access import SHOWN
+from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 
-STATE = (POLICY, INVENTORY, METRIC, ALLOCATABLE, SCORE, SHADOW_ALLOCATABLE)
-"""Compacted topics: read from their beginning after each start."""
-FACTS = (*SAMPLES, COMMAND, OUTCOME, PLACEMENT, MISSED_POD, DESCHEDULING, DEAD_LETTER, TICK)
-"""Topics read from where the last stored minute ended."""
 OBJECTS = (JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT)
-"""Compacted, too: Jobs, the queue, and the credit of nodes. A cluster may lack them."""
+"""Jobs, the queue, and the credit of nodes, compacted. A cluster may lack them."""
+STATE = tuple(topic for topic in SHOWN if topic.cleanup == "compact" and topic not in OBJECTS)
+"""All other compacted topics: read from their beginning after each start."""
+FACTS = tuple(topic for topic in SHOWN if topic.cleanup == "delete")
+"""Topics read from where the last stored minute ended."""
 TOPICS = (*STATE, *FACTS, *OBJECTS)
