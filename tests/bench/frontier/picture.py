@@ -26,8 +26,8 @@ STYLE = (
 
 
 def picture(phases: Sequence[Phase]) -> str:
-    """The SVG."""
-    pairs = sorted({(phase.service, phase.batch) for phase in phases})
+    """The SVG. A pair with one block has no interval, and no panel."""
+    pairs = sorted({(phase.service, phase.batch) for phase in phases if phase.block > 1})
     rows = -(-len(pairs) // ACROSS)
     panels = "".join(
         f'<g transform="translate({number % ACROSS * WIDTH},{number // ACROSS * HEIGHT})">'
