@@ -29,7 +29,7 @@ NOTHING = Apart(0, 0)
 
 def exclusive_cpus(pods: Sequence[Pod]) -> frozenset[int]:
     """All CPUs that pods have alone."""
-    return frozenset(cpu for pod in known(pods).exclusive.values() for cpu in pod.exclusive_cpus)
+    return frozenset(cpu for pod in known(pods).exclusive.values() for cpu in pod.kind.exclusive_cpus)
 
 
 def apart(sample: NodeSample, pods: Sequence[Pod]) -> Apart:
@@ -44,7 +44,7 @@ def apart(sample: NodeSample, pods: Sequence[Pod]) -> Apart:
     for use in sample.pod_use:
         owner = owners.get(use.uid)
         if owner is not None:
-            shared_milli = max(0, owner.cpu_milli - 1000 * len(owner.exclusive_cpus))
+            shared_milli = max(0, owner.kind.cpu_milli - 1000 * len(owner.kind.exclusive_cpus))
             used_milli += max(0, (use.cpu_milli or 0) - shared_milli)
     return Apart(1000 * len(exclusive_cpus(pods)), used_milli)
 

@@ -1,7 +1,8 @@
 """A pod list that many samples name: what follows from the list alone is found once, not for each sample.
 
 A worker keeps one for each of its nodes, by the ten thousand. So names are in memory once, requests in arrays, and the
-pods themselves as they were written, for rules look at whole pods only where something is to be done about them.
+pods themselves as they were written, for rules look at whole pods only where something is to be done about them. What
+is written behind a pod's names is the same for all pods of a workload: it is in memory once for all nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import compress
 from sys import intern
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +39,8 @@ REQUEST_FIELDS = (
 _LISTS = msgspec.json.Decoder(Pods)
 _LISTED = msgspec.json.Decoder(Annotated[list[msgspec.Raw], Meta(max_length=PODS_MAX)])
 _POD = msgspec.json.Decoder(Pod)
+_kinds: Final[WeakValueDictionary[bytes, PodKind]] = WeakValueDictionary()
+"""Of all pods in memory that were read, by how they are written."""
 
 
 class PodName(NamedTuple):
@@ -62,10 +66,13 @@ class HighPods(msgspec.Struct, frozen=True, gc=False):
         return zip(self.uids, self.cpu_milli, self.mem_bytes, self.lse, strict=True)
 
 
-class KnownPod(msgspec.Struct, frozen=True, gc=False):
-    """What follows from one pod alone."""
+class PodKind(msgspec.Struct, frozen=True, weakref=True):
+    """What follows from all of a pod but its names."""
 
-    name: PodName
+    priority_class: str
+    """The effective one."""
+    qos: str
+    """Likewise."""
     best_effort: bool
     """And suppressed."""
     live: bool
@@ -78,9 +85,22 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
     mem_bytes: int
     asked: tuple[int, ...]
     """In order of ``REQUEST_FIELDS``; empty: nothing of what is sold by class."""
-    raw: bytes = b""
-    """As it was read; b"": it was not."""
+    written: bytes = b""
+    """The pod as it was read, without its names where these come first; b"": it was not read."""
     exclusive_cpus: tuple[int, ...] = ()
+
+
+class KnownPod(msgspec.Struct, frozen=True, gc=False):
+    """What follows from one pod alone."""
+
+    name: PodName
+    kind: PodKind
+
+    @property
+    def raw(self) -> bytes:
+        """As it was read."""
+        written = self.kind.written
+        return written if written.startswith(b"{") else _names(self.name) + written
 
 
 class KnownPods(Sequence[Pod]):
@@ -106,14 +126,14 @@ class KnownPods(Sequence[Pod]):
         self._pods = pods
         self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
         """By uid; the last one of a uid counts."""
-        self.best_effort = self._uids(known, [pod.best_effort for pod in known])
+        self.best_effort = self._uids(known, [pod.kind.best_effort for pod in known])
         """Uids of best-effort pods that suppression may hold."""
-        self.live = self._uids(known, [pod.live for pod in known])
+        self.live = self._uids(known, [pod.kind.live for pod in known])
         """Of pods that hold what they asked for."""
-        self.there = self._uids(known, [pod.there for pod in known])
+        self.there = self._uids(known, [pod.kind.there for pod in known])
         """Of pods that have not ended."""
-        live = [pod for pod in known if pod.live]
-        asked = [pod.asked for pod in live if pod.asked]
+        live = [pod for pod in known if pod.kind.live]
+        asked = [pod.kind.asked for pod in live if pod.kind.asked]
         sums = map(sum, zip(*asked, strict=True)) if asked else [0] * len(REQUEST_FIELDS)
         self.asked = dict(zip(REQUEST_FIELDS, sums, strict=True))
         """What live pods asked for together of what is sold by class, by field of ``Resources``."""
@@ -125,16 +145,16 @@ class KnownPods(Sequence[Pod]):
         """The same of free resources."""
         high = [pod for pod in live if pod.name.priority_class not in LOW_CLASSES]
         prod = [pod for pod in high if pod.name.priority_class != "koord-mid"]
-        self.prod_request = use_of(sum([pod.cpu_milli for pod in prod]), sum([pod.mem_bytes for pod in prod]))
+        self.prod_request = use_of(sum([pod.kind.cpu_milli for pod in prod]), sum([pod.kind.mem_bytes for pod in prod]))
         """What live production pods asked for together."""
         self.high = HighPods(
             tuple([self.names[pod.name.uid].uid for pod in high]),
-            _amounts([pod.cpu_milli for pod in high]),
-            _amounts([pod.mem_bytes for pod in high]),
-            tuple([pod.lse for pod in high]),
+            _amounts([pod.kind.cpu_milli for pod in high]),
+            _amounts([pod.kind.mem_bytes for pod in high]),
+            tuple([pod.kind.lse for pod in high]),
         )
         """Live pods of neither batch nor free class, in order of the list."""
-        self.exclusive = {pod.name.uid: pod for pod in known if pod.there and pod.exclusive_cpus}
+        self.exclusive = {pod.name.uid: pod for pod in known if pod.kind.there and pod.kind.exclusive_cpus}
         """Pods that have CPUs alone, by uid."""
 
     @classmethod
@@ -223,11 +243,24 @@ def _refusal(raw: bytes) -> str:
 
 
 def _known(pod: Pod, raw: bytes = b"") -> KnownPod:
+    uid, namespace, name = pod.uid, intern(pod.namespace), pod.name
+    written = raw.removeprefix(_names(PodName(uid, namespace, name, "", "")))
+    kind = (_kinds.get(written) if written else None) or _kind(pod, written)
+    return KnownPod(PodName(uid, namespace, name, kind.priority_class, kind.qos), kind)
+
+
+def _names(pod: PodName) -> bytes:
+    """Give the beginning of a pod, as agents write it."""
+    return f'{{"uid":"{pod.uid}","namespace":"{pod.namespace}","name":"{pod.name}"'.encode()
+
+
+def _kind(pod: Pod, written: bytes) -> PodKind:
     qos = effective_qos(pod.qos_label, pod.kube_qos)
     requests = pod.requests
     asked = tuple([getattr(requests, field) or 0 for field in REQUEST_FIELDS])
-    return KnownPod(
-        name=PodName(pod.uid, intern(pod.namespace), pod.name, effective_priority_class(pod), intern(qos)),
+    kind = PodKind(
+        priority_class=effective_priority_class(pod),
+        qos=intern(qos),
         best_effort=is_best_effort(pod) and not is_unsuppressed(pod),
         live=pod.phase in LIVE_PHASES,
         there=pod.phase not in ENDED_PHASES,
@@ -235,9 +268,12 @@ def _known(pod: Pod, raw: bytes = b"") -> KnownPod:
         cpu_milli=requests.cpu_milli or 0,
         mem_bytes=requests.mem_bytes or 0,
         asked=asked if any(asked) else (),
-        raw=raw,
+        written=written,
         exclusive_cpus=tuple(cpu_list(pod.exclusive_cpus) or ()),
     )
+    if written:
+        _kinds[written] = kind
+    return kind
 
 
 def _amounts(amounts: list[int]) -> Sequence[int]:

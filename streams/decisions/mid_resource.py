@@ -91,7 +91,7 @@ def _idle_exclusive_milli(load: NodeLoad) -> int:
     """What pods with CPUs alone leave idle: it counts as used."""
     owners = known(load.pods).exclusive
     used = {metric.uid: metric.use.cpu_milli for metric in load.metrics if metric.uid in owners} if owners else {}
-    return sum(max(0, owner.cpu_milli - used.get(uid, 0)) for uid, owner in owners.items())
+    return sum(max(0, owner.kind.cpu_milli - used.get(uid, 0)) for uid, owner in owners.items())
 
 
 def _static(figures: _Figures, of: str, unit: str) -> Because:

@@ -30,6 +30,21 @@ def test_a_packed_list_holds_what_was_read() -> None:
     assert (len(packed), packed[1]) == (3, pods[1])
 
 
+def test_a_packed_list_is_written_as_it_was_read() -> None:
+    other_order = b'{"name":"x","uid":"u-x","namespace":"shop"}'
+    spaced = b'{"uid":"u-y","namespace":"shop","name":"y" , "phase":"Running" }'
+    escaped = rb'{"uid":"u-z","namespace":"shop","name":"z"}'
+    one = _written(_pods("a"))[1:-1]
+    assert KnownPods.packed(b"[ " + b" ,\n".join([one, other_order, spaced, escaped]) + b" ]").raw == (
+        b"[" + b",".join([one, other_order, spaced, escaped]) + b"]"
+    )
+
+
+def test_what_pods_of_a_workload_have_in_common_is_in_memory_once() -> None:
+    one, other = KnownPods.packed(_written(_pods("a", "b"))), KnownPods.packed(_written(_pods("c")))
+    assert len({id(pod.kind) for pod in (*one.written(), *other.written())}) == 1
+
+
 def test_what_follows_from_a_list_is_the_same_packed_or_not() -> None:
     pods = [*_pods("a", "b"), Pod(uid="u-c", namespace="batch", name="c", qos_label="BE")]
     packed, listed = KnownPods.packed(_written(pods)), known(pods)
