@@ -4,10 +4,11 @@ Faust's own path costs about 100 us a record. Here a part of all that one fetch 
 is one message to Faust, and offsets are committed by what the log has acknowledged, not by what an
 agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly:
 
-* ``Consumer.getmany``: yields one message per turn, a part of a fetch; Faust's read offsets and gaps do not apply to
+* ``Consumer._drain_messages``: one message per turn, a part of a fetch; Faust's read offsets and gaps do not apply to
   it. What comes while the group is being shared out is dropped, as it may be another's, and fetched again from what is
   committed. It waits while enough is ahead: stock Faust pauses the partition of what comes to a full buffer until that
-  is empty, which under a steady load is never.
+  is empty, which under a steady load is never. Stock Faust also makes five tasks for each message.
+* ``AIOKafkaConsumerThread.getmany``: stock Faust makes three tasks for each call of its thread, and cancels them.
 * ``Consumer.on_partitions_assigned``: nothing is fetched ahead any more.
 * ``Consumer._wait_next_records``: stock Faust sleeps a second while no partition is active, as after a join.
 * ``Consumer.force_commit``: the answered offsets. Faust acks an event also when its agent fails.
@@ -31,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
 import faust
@@ -220,6 +221,16 @@ class _Thread(driver.AIOKafkaConsumerThread):
             value_deserializer=at_once,
         )
 
+    async def getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
+        consumer = self._ensure_consumer()
+        fetch = self._fetch_records(
+            consumer,
+            cast("set[TP]", active_partitions),
+            timeout=timeout,
+            max_records=consumer._max_poll_records,  # noqa: SLF001
+        )
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetch, self.thread_loop))
+
     async def notes(self, places: Collection[TP]) -> dict[TopicPartition, tuple[int, str]]:
         found: dict[TopicPartition, tuple[int, str]] = await self.call_thread(
             notes, self._ensure_consumer(), [TopicPartition(place.topic, place.partition) for place in places]
@@ -272,29 +283,41 @@ class _Consumer(driver.Consumer):
         if self.flow_active and not self._get_active_partitions():
             await self.sleep(IDLE_S)
             return {}, set()
-        return await super()._wait_next_records(min(timeout, POLL_S))
+        return await super()._wait_next_records(timeout)
 
-    async def getmany(self, timeout: float) -> AsyncIterator[Any]:
+    async def _drain_messages(self, fetcher: Any) -> None:
+        ended: tuple[type[BaseException], ...] = (asyncio.CancelledError, *self.consumer_stopped_errors)
+        try:
+            while not (self.should_stop or fetcher.should_stop):
+                await asyncio.sleep(0)
+                if (message := await self._next_message()) is not None:
+                    await self.callback(message)
+        except ended:
+            if not self.app.should_stop:
+                raise
+
+    async def _next_message(self) -> ConsumerMessage | None:
+        """One turn; None: nothing has come, or it is dropped."""
         if not await self._has_room():
-            return
+            return None
         generation, records = self.app.consumer_generation_id, None
         if not self._turns:
-            records, _ = await self._wait_next_records(timeout)
+            records, _ = await self._wait_next_records(POLL_S)
             if not records or self.should_stop:
-                return
+                return None
         if not self.flow_active or self.app.consumer_generation_id != generation:
             self._turns.clear()
             if self.assignment():
                 await self.perform_seek()  # these records are dropped: fetch them again
-            return
+            return None
         if records:
             self._turns.add({Place(*place): batch for place, batch in records.items()})
         turn = self._turns.next()
+        place = next(iter(turn), None)
+        if place is None:
+            return None
         self._ahead.append(turn)
-        for place, taken in turn.items():
-            self._read_offset[TP(*place)] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
-            yield TP(*place), self._message(TP(*place), taken, turn)
-            return
+        return self._message(TP(*place), turn[place], turn)
 
     def make_room(self, turn: Mapping[Place, Taken]) -> None:
         """It was answered."""

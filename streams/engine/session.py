@@ -64,8 +64,8 @@ FRESH_S = 5.0
 BEAT_S = 0.25
 JOIN_SESSIONS = 5
 """A group is shared out within a session timeout or two. After so many the worker connects anew."""
-FIGURES_S = 0.3
-"""What was answered is in the windows, and published, so much later at most."""
+FIGURES_S = 1.0
+"""What was answered is in the windows, and published, so often, and with each tick, which comes half of that later."""
 REHEARSAL_S = 10.0
 """For a copy of this process to answer what is suspected. Heartbeats to the group go on meanwhile."""
 FINISH_S = 2.0
@@ -367,7 +367,8 @@ class Session:
         return dict(self._next)
 
     async def _publish(self) -> None:
-        """Figures may wait for others: what a wave costs beside its samples is spent a few times a second."""
+        """Figures may wait for others: what a wave costs beside its samples is spent twice a second."""
+        await asyncio.sleep(FIGURES_S / 2)
         while True:
             await asyncio.sleep(FIGURES_S)
             if self._worker.unpublished:

@@ -17,6 +17,7 @@ from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, record_of, trouble
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
+from slacktide.streams.kafka.pace import Pace
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         self._what = " and ".join(topics)
         self._assigned = assigned
         self._revoked = revoked
+        self._pace = Pace(fetch_wait_ms)
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             **client(bootstrap),
             group_id=group,
@@ -120,6 +122,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
 
         """
         fetched, ends = await self._fetch(POLL_RECORDS_MAX)
+        self._pace.polled(self._consumer, found=bool(fetched))
         return {place: [record_of(read) for read in batch] for place, batch in fetched.items()}, ends
 
     async def _fetch(self, most: int | None) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:

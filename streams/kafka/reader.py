@@ -15,14 +15,10 @@ from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S
 from slacktide.streams.kafka.connecting import client, reason_of
+from slacktide.streams.kafka.pace import Pace
 
 REQUEST_MS = 5_000
 """Within this a reader notices that a topic is gone, or there again: the client's own 5 min would be too long."""
-
-
-IDLE_POLLS = 5
-IDLE_WAIT_MS = 1_000
-"""Kafka holds a fetch so long where nothing has come for a while, and answers it as soon as there is a record."""
 
 
 class Reader:
@@ -54,7 +50,7 @@ class Reader:
         self._open: AIOKafkaConsumer[bytes, bytes] | None = None
         self._fetched_ms: tuple[int | None, ...] = ()
         """When each partition's last fetch was answered, as it was at the last look."""
-        self._empty_polls = 0
+        self._pace = Pace(fetch_wait_ms)
 
     async def connect(self) -> None:
         """Connect anew.
@@ -88,7 +84,7 @@ class Reader:
         except BaseException:
             await close(consumer)
             raise
-        self._open, self._fetched_ms, self._empty_polls = consumer, (), 0
+        self._open, self._fetched_ms, self._pace = consumer, (), Pace(self._fetch_wait_ms)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -151,10 +147,7 @@ class Reader:
     async def _follow(self, most: int | None = None) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
         """``_poll`` of all partitions, for readers that follow what seldom changes: when idle they ask less often."""
         fetched = await self._poll(most=most)
-        self._empty_polls = 0 if fetched else self._empty_polls + 1
-        idle = self._empty_polls >= IDLE_POLLS
-        # The client takes it for each of its fetches.
-        self._consumer._fetcher._fetch_max_wait_ms = IDLE_WAIT_MS if idle else self._fetch_wait_ms  # noqa: SLF001
+        self._pace.polled(self._consumer, found=bool(fetched))
         return fetched
 
     async def _at_end(self, place: TopicPartition) -> bool:

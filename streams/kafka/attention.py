@@ -1,0 +1,127 @@
+"""Nodes whose limit moves: the next sample of each is worth a fetch of its own. PURE.
+
+Where limits do not move, nobody waits for an answer, for it changes nothing. Agents sample on time, so that a sample
+tells when the next one comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from slacktide.schemas.sample_columns_codec import BEGIN, NOW
+from slacktide.streams.kafka.walk import FetchedBatches
+
+MOVES_S: Final = 3.0
+"""A limit that changed within so long moves: it rises by steps, one a second."""
+EARLY_S: Final = 0.005
+"""A fetch is held at the broker until the sample comes."""
+LATE_S: Final = 0.025
+PER_S: Final = 20
+"""Fetches for such samples: what they cost is bounded, whatever agents do."""
+NODES_MAX: Final = 2_000
+_DRIFT_S: Final = 0.0001
+"""A fetch: by which the difference between the broker's clock and this one is taken to change."""
+_SHORTER: Final = 0.998
+"""A sample: by which the time between samples on time is taken to shrink. A sample ahead of its time tells none."""
+_POLICY: Final = b',"policy_version":'
+_LIMITS: Final = b'"limits":'
+
+
+class Named(NamedTuple):
+    """What a sample tells of when its node's next one is due."""
+
+    node: bytes
+    """With its boot."""
+    limits: bytes
+    appended_s: float
+    """By the broker's clock."""
+    interval_s: float
+    """Since the sample before."""
+
+
+class _Node(NamedTuple):
+    limits: bytes
+    every_s: float
+    """Between samples on time."""
+    moved_s: float
+    due_s: float
+    """When its next sample is here."""
+
+    def moves(self, now_s: float) -> bool:
+        return now_s < self.moved_s + MOVES_S
+
+
+class Attention:
+    """When a fetch is due for a node whose limit moves."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[bytes, _Node] = {}
+        self._behind_s = math.inf
+        """This clock against the broker's, by the sample that was here soonest."""
+        self._left, self._counted_s = float(PER_S), -math.inf
+
+    def came(self, samples: Iterable[Named], now_s: float) -> None:
+        """Take in what a fetch brought."""
+        its = list(samples)
+        self._behind_s = min([self._behind_s + _DRIFT_S, *(now_s - one.appended_s for one in its)])
+        for one in its:
+            self._nodes[one.node] = self._next(one, self._nodes.get(one.node), now_s)
+        if len(self._nodes) > NODES_MAX:
+            self.forget()
+
+    def _next(self, one: Named, before: _Node | None, now_s: float) -> _Node:
+        came_s = one.appended_s + self._behind_s
+        if before is None:
+            return _Node(one.limits, one.interval_s, -math.inf, came_s + one.interval_s)
+        every_s = max(one.interval_s, before.every_s * _SHORTER)
+        ahead = came_s + LATE_S < before.due_s <= came_s + every_s
+        return _Node(
+            one.limits,
+            every_s,
+            now_s if one.limits != before.limits else before.moved_s,
+            before.due_s if ahead else came_s + every_s,
+        )
+
+    def forget(self) -> None:
+        """Other nodes come from now on."""
+        self._nodes.clear()
+
+    def moving(self, now_s: float) -> bool:
+        """Whether any limit moves."""
+        return any(node.moves(now_s) for node in self._nodes.values())
+
+    def wait_s(self, now_s: float) -> float:
+        """Return for how long no fetch is due; 0: one is due now."""
+        due_s = (node.due_s for node in self._nodes.values() if node.moves(now_s) and now_s <= node.due_s + LATE_S)
+        return max(0.0, min(due_s, default=math.inf) - EARLY_S - now_s)
+
+    def take(self, now_s: float) -> bool:
+        """Whether one more fetch may be spent; it is counted."""
+        self._left = min(float(PER_S), self._left + (now_s - self._counted_s) * PER_S)
+        self._counted_s = now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def named(fetched: FetchedBatches) -> Iterator[Named]:
+    """Read what the samples in columns of one fetch and partition tell; others tell nothing."""
+    for number, batch in enumerate(fetched.plain):
+        for at in range(*fetched.span(number)):
+            one = _named(fetched.raw[fetched.starts[at] : fetched.ends[at]], batch.time_ms / 1_000)
+            if one is not None:
+                yield one
+
+
+def _named(record: bytes, appended_s: float) -> Named | None:
+    head, found, numbers = record[record.find(BEGIN) + 1 :].partition(NOW)
+    node, _, behind = head.partition(_POLICY)
+    try:
+        interval_ms = int(numbers.split(b",", 3)[2])
+    except (IndexError, ValueError):
+        return None
+    limits = behind.partition(_LIMITS)[2].partition(b"}")[0]
+    return Named(node, limits, appended_s, interval_ms / 1_000) if found and interval_ms > 0 else None
