@@ -23,12 +23,13 @@ def isolated(
     try:
         return list(work(items))
     except Exception:  # noqa: BLE001 - whatever it is, it must not cost the other items
-        return [result for item in items for result in _alone(work, item, failed)]
+        return [result for item in items for result in alone(work, item, failed)]
 
 
-def _alone(
+def alone(
     work: Callable[[Sequence[T]], Sequence[R]], item: T, failed: Callable[[T, Exception], Sequence[R]]
 ) -> Sequence[R]:
+    """Do work on one item; what stands for its results where that raises."""
     try:
         return work([item])
     except Exception as exc:  # noqa: BLE001 - as above

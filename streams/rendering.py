@@ -5,8 +5,12 @@ What many records share is put together once. What goes before depends on a reco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
+
+import msgspec
 
 from slacktide.schemas.headers import Header, Headers
 from slacktide.streams.records import Out
@@ -100,6 +104,111 @@ class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
     def written_headers(self) -> Headers:
         """Read them back."""
         return headers_in(self.tail)
+
+
+class _Answer(msgspec.Struct, gc=False):
+    """What is counted of an answer."""
+
+    answer: str
+    observed_ms: int
+    decided_ms: int
+
+
+_answer = msgspec.json.Decoder(_Answer).decode
+
+
+class RenderedAnswers(Sequence[Out]):
+    """Answers to samples, in order. Those that are rendered become objects when somebody looks at them.
+
+    Args:
+        topic: of the rendered ones.
+        partitions: of each sample.
+        keys: of each sample.
+        results: of each sample its rendered answer, or all that it came to.
+        counts: of the rendered answers, by kind.
+        ages_ms: of the rendered answers, see ``Out.age_ms``.
+
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        keys: Sequence[bytes | None],
+        results: Sequence[bytes | Sequence[Out]],
+        counts: Mapping[str, int],
+        ages_ms: Sequence[int],
+    ) -> None:
+        self.counts, self.ages_ms = Counter(counts), list(ages_ms)
+        self.by_place: dict[tuple[str, int], list[bytes]] = {}
+        """Rendered records by topic and partition, each partition's in order."""
+        self.placeless: list[Out] = []
+        """Those whose partition is not known."""
+        self.nodes: set[bytes | None] = set()
+        """Keys of the nodes that were answered, but for those that do not prove themselves."""
+        self._topic, self._partitions, self._results = topic, partitions, results
+        self._outs: list[Out] | None = None
+        self._group(keys)
+
+    def _group(self, keys: Sequence[bytes | None]) -> None:
+        topic, its, before = self._topic, list[bytes](), -1
+        for partition, key, one in zip(self._partitions, keys, self._results, strict=True):
+            if one.__class__ is bytes:
+                if partition != before:
+                    its, before = self.by_place.setdefault((topic, partition), []), partition
+                its.append(one)
+                self.nodes.add(key)
+                continue
+            for out in one:
+                self._add(out)  # type: ignore[arg-type]  # bytes are above
+
+    def _add(self, out: Out) -> None:
+        if out.answer:
+            self.counts[out.answer] += 1
+            if not out.unproven:
+                self.nodes.add(out.key)
+        if out.age_ms is not None:
+            self.ages_ms.append(out.age_ms)
+        if out.partition is None:
+            self.placeless.append(out)
+        else:
+            self.by_place.setdefault((out.topic, out.partition), []).append(record_of(out))
+
+    def _all(self) -> list[Out]:
+        if self._outs is None:
+            self._outs = [
+                out
+                for partition, one in zip(self._partitions, self._results, strict=True)
+                for out in ([_read_back(self._topic, partition, one)] if isinstance(one, bytes) else one)
+            ]
+        return self._outs
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __iter__(self) -> Iterator[Out]:
+        return iter(self._all())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._all()[place]
+
+
+def _read_back(topic: str, partition: int, record: bytes) -> RenderedOut:
+    """Give a rendered answer."""
+    size, at = varint_at(record, 0)
+    key = record[at : at + size]
+    size, at = varint_at(record, at + size)
+    value = record[at : at + size]
+    its = _answer(value)
+    return RenderedOut(
+        topic=topic,
+        partition=partition,
+        key=key,
+        value=value,
+        tail=record[at + size :],
+        answer=its.answer,
+        age_ms=max(0, its.decided_ms - its.observed_ms),
+    )
 
 
 def record_of(out: Out) -> bytes:

@@ -7,7 +7,6 @@ all records is read in one step. A batch with a record that is damaged is read a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -17,10 +16,8 @@ from numpy.typing import NDArray
 
 from slacktide.streams.kafka.fetched import FETCH_BYTES_MAX
 from slacktide.streams.kafka.frames import HEADERS_MAX
-from slacktide.streams.kafka.unread import Headers, UnreadHeaders
 from slacktide.streams.kafka.walk import FetchedBatches, walked
-from slacktide.streams.records import Record
-from slacktide.streams.rendering import headers_in
+from slacktide.streams.taken import Taken
 
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -30,62 +27,6 @@ _VARINT_BITS = 63
 """A longer one is for the careful reader."""
 _SMALL = 0x80
 _ZIGZAG = np.array([number >> 1 ^ -(number & 1) for number in range(_SMALL)], np.int64)
-
-
-@dataclass(slots=True)
-class Taken:
-    """Records of one partition, in order; a list for each field."""
-
-    offsets: list[int] = field(default_factory=list)
-    times_ms: list[int] = field(default_factory=list)
-    """When each was appended, or when its producer says it was made: the topic's choice."""
-    keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    """An ``UnreadableBatch`` among them stands for a batch, and has its last offset."""
-    headers: list[bytes | Headers] = field(default_factory=list)
-    """As they lie on the wire; of a batch that was read with care, parsed."""
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def part(self, begin: int, end: int) -> Taken:
-        """The records from ``begin`` up to ``end``, by place."""
-        return Taken(
-            self.offsets[begin:end],
-            self.times_ms[begin:end],
-            self.keys[begin:end],
-            self.values[begin:end],
-            self.headers[begin:end],
-        )
-
-    def headers_of(self, place: int) -> Headers:
-        """One record's headers; none where a name is no UTF-8."""
-        headers = self.headers[place]
-        return headers_in(headers) if isinstance(headers, bytes) else headers
-
-    def records(self, topic: str, partition: int) -> list[Record]:
-        """The records as objects. Their headers are parsed when somebody looks at them."""
-        rows = zip(self.offsets, self.times_ms, self.keys, self.values, self.headers, strict=True)
-        return [
-            Record(
-                topic=topic,
-                partition=partition,
-                offset=offset,
-                timestamp_ms=time_ms,
-                key=key,
-                value=value,
-                headers=UnreadHeaders(headers) if isinstance(headers, bytes) else headers,
-            )
-            for offset, time_ms, key, value, headers in rows
-        ]
-
-    def extend(self, other: Taken) -> None:
-        """Append records."""
-        self.offsets += other.offsets
-        self.times_ms += other.times_ms
-        self.keys += other.keys
-        self.values += other.values
-        self.headers += other.headers
 
 
 def taken_apart(raw: bytes, position: int) -> tuple[Taken, int]:

@@ -11,6 +11,7 @@ import numpy as np
 from slacktide.schemas.bounds import AMOUNT_MAX, TIME_MS_MAX
 from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE
 from slacktide.streams.columns.head import ROW, Head
+from slacktide.streams.columns.numbers import END, NoNumbersError
 from slacktide.streams.columns.rings import Floats, Ints
 from slacktide.streams.columns.screen import Bools, Samples
 from slacktide.streams.columns.windows import Wave
@@ -38,18 +39,23 @@ def columns(flat: Ints, counts: Ints) -> Columns:
     """Part the numbers of nodes and pods.
 
     Args:
-        flat: all lists, one after the other.
+        flat: all lists, as ``numbers`` gives them.
         counts: of each sample's pods.
+
+    Raises:
+        NoNumbersError: a list has more or less numbers.
 
     """
     width = NODE_NUMBERS + 2 * counts
+    ends = np.cumsum(width + 1) - 1
+    if len(flat) != ends[-1] + 1 or (flat[ends] != END).any():
+        raise NoNumbersError("a list has not as many numbers as there are pods")
     if (counts == counts[0]).all():
-        table = flat.reshape(len(counts), width[0])
-        return Columns(table[:, :NODE_NUMBERS], table[:, NODE_NUMBERS:].reshape(-1, 2), counts)
-    begins = np.cumsum(width) - width
-    places = begins[:, None] + np.arange(NODE_NUMBERS)
+        table = flat.reshape(len(counts), -1)
+        return Columns(table[:, :NODE_NUMBERS], table[:, NODE_NUMBERS:-1].reshape(-1, 2), counts)
+    places = (ends - width)[:, None] + np.arange(NODE_NUMBERS)
     of_pods = np.ones(len(flat), np.bool_)
-    of_pods[places.ravel()] = False
+    of_pods[places.ravel()] = of_pods[ends] = False
     return Columns(flat[places], flat[of_pods].reshape(-1, 2), counts)
 
 
@@ -79,6 +85,12 @@ def sound(its: Columns) -> Bools:
     of_pods = absent | ((its.pods >= 0) & (its.pods <= AMOUNT_MAX)).all(1)
     good &= sums((~of_pods).astype(np.int64), its.counts) == 0
     return good
+
+
+def ages_ms(its: Columns, now_ms: int, without: Sequence[int]) -> list[int]:
+    """Tell how old the samples are, but for some of them, by two clocks."""
+    found: list[int] = np.maximum(0, now_ms - np.delete(its.node[:, 1], without)).tolist()
+    return found
 
 
 def is_sound(numbers: Sequence[int]) -> bool:
@@ -193,14 +205,16 @@ def waves(rows: Ints, most: int) -> list[Ints]:
     return found
 
 
-def wave(heads: Sequence[Head[N]], node: Ints, pods: Floats, counts: Ints) -> Wave:
+def wave(heads: Sequence[Head[N]], rows: Ints, node: Ints, pods: Floats, counts: Ints, of_pods: Floats) -> Wave:
     """Give samples as windows take them.
 
     Args:
         heads: of each.
+        rows: of each one's window.
         node: int64 [n, 6].
         pods: float64 [N, 2]: of all their pods; NaN: the pod has no control group.
         counts: of each sample's pods.
+        of_pods: float64 [n, 2]: what these come to.
 
     """
     absent = np.isnan(pods[:, 0])
@@ -211,14 +225,17 @@ def wave(heads: Sequence[Head[N]], node: Ints, pods: Floats, counts: Ints) -> Wa
             there = ~absent[ends[at] - counts[at] : ends[at]]
             uids[at] = list(compress(heads[at].uids, there.tolist()))
             heads[at].settled = False
-        pods = pods[~absent]
+        pods, counts = pods[~absent], np.array([len(its) for its in uids])
     return Wave(
         nodes=[head.window for head in heads],
+        rows=rows,
         ends_ms=node[:, 1],
         intervals_ms=node[:, 2],
         node=node[:, 3:5].astype(np.float64),
         uids=uids,
         pods=pods,
+        counts=counts,
+        of_pods=of_pods,
         listed=[head.pods for head in heads],
         groups=lambda at: heads[at].group,
         unsettled=[at for at, head in enumerate(heads) if not head.settled],

@@ -195,13 +195,14 @@ def _due(block: Block[N], places: Sequence[int], found: Worth, markets: Sequence
     quotas = np.array([block.quotas_us[place] for place in places], np.int64)
     fits = block.numbers[places, FIT]
     used = block.columns.node[places, 4]
+    windows_ms = nodes[0].window.marks.window_ms[block.rows[places]].tolist()
     return Due(
-        named=[block.named(place) for place in places],
+        named=[one.sample for one in nodes],
         markets=markets,
-        windows_ms=[one.window.window_ms for one in nodes],
+        windows_ms=windows_ms,
         inventory_revisions=[one.inventory_revision for one in nodes],
         late=[one.late for one in nodes],
-        covered_ms=[min(one.window.window_ms, round(its[0])) for one, its in zip(nodes, counts, strict=True)],
+        covered_ms=[min(most_ms, round(its[0])) for most_ms, its in zip(windows_ms, counts, strict=True)],
         samples=[round(its[1]) for its in counts],
         own=figures[own].reshape(-1, OWN, 2)[:, :2],
         pods=figures[~own],

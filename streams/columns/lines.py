@@ -16,7 +16,7 @@ from slacktide.schemas.sample import Limits
 from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
 from slacktide.streams.columns.screen import BOUNDS, KEEP, MINIMUM, case_of, names
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
-from slacktide.streams.rendering import rendered_headers
+from slacktide.streams.rendering import rendered_headers, rendered_key
 
 _SEQ: Final = 0
 """The sequence number is always the first mark."""
@@ -32,6 +32,8 @@ class Boot:
     answer_id: bytes
     """Of its answers' ids what does not change."""
     hold_id: bytes
+    key: bytes
+    """Of its records, rendered."""
     tails: dict[str, bytes] = field(default_factory=dict)
     """Templates of headers, by topic."""
 
@@ -43,6 +45,7 @@ def boot_of(node: str, boot_id: str, policy_version: str) -> Boot:
         boot_id=text(boot_id),
         answer_id=_id_of(node, boot_id, "answer", node, policy_version),
         hold_id=_id_of(node, boot_id, RULE, TARGET, policy_version),
+        key=rendered_key(node.encode()),
     )
 
 

@@ -14,7 +14,6 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.score import NOTHING
 from slacktide.streams.columns.rings import Ints
-from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.batch_resource import Capacity, cpu_policy
 from slacktide.streams.decisions.free_resource import BATCH
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, KnownPods, PodName
@@ -27,9 +26,10 @@ USAGE, REQUEST, LARGER = range(3)
 _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}
 PROD: Final = "koord-prod"
 _PERCENT_MAX: Final = 1_000
-_NOTHING: Final = (0, 0, False)
 _NEXT_POD: Final = b',{"uid":"'
 """Where a pod's template begins behind another. No text of JSON has quotes that are not escaped."""
+_CUT: Final = b"\n" + _NEXT_POD
+"""The same, to be cut there: JSON has no such character."""
 _EXACT: Final = 1 << 53
 """A strategy that comes to more than any machine has is the scalar rules'."""
 
@@ -49,22 +49,17 @@ class Market:
     """See ``STRATEGY``."""
     sells_free: bool
     """Whether free resources are published."""
-    high: Bools
-    """Which of the pods come before batch pods. All five are in order of ``names``."""
-    lse: Bools
-    prod: Bools
-    batch: Bools
-    request: Ints
-    """int64 [pods, 2]: CPU in millicores and memory in bytes."""
+    each: Ints
+    """int64 [pods, 6], in order of ``names``: see ``POD``."""
     pods_line: bytes
     """The pods of a NodeMetric, as a template of their figures; b"": there are none."""
     lines: dict[object, Sequence[bytes]] = field(default_factory=dict)
     """Templates of records; of a NodeMetric in two parts, between which its pods stand."""
 
-    def pod_lines(self) -> Mapping[PodName, bytes]:
-        """Give the template of each pod."""
-        first, *others = self.pods_line.split(_NEXT_POD)
-        return dict(zip(self.names, [first, *(_NEXT_POD[1:] + one for one in others)], strict=False))
+    def pod_lines(self) -> Mapping[int, bytes]:
+        """Give the template of each pod by its name's ``id``, as it stands behind another."""
+        lines = (b"," + self.pods_line).replace(_NEXT_POD, _CUT).split(_CUT[:1])[1:]
+        return dict(zip(map(id, self.names), lines, strict=True))
 
     def holds(
         self, names: Sequence[PodName], pods: KnownPods, facts: NodeFacts, policy: Policy, forecast: MidForecast
@@ -74,6 +69,9 @@ class Market:
         return same and self.forecast is forecast
 
 
+POD: Final = "high", "lse", "prod", "batch", "request_milli", "request_bytes"
+"""The columns of ``Market.each``. The first four are 1 or 0; ``high``: it comes before batch pods. What it asked for
+counts if it is ``high`` and live."""
 STRATEGY: Final = (
     "capacity_milli",
     "capacity_bytes",
@@ -121,14 +119,17 @@ def market_of(
         before: what the node had, whose templates are used again.
 
     """
-    colocation, known = colocation_on(policy, facts), {name.uid for name in names}
+    colocation = colocation_on(policy, facts)
     strategy = _strategy(pods, facts, colocation, forecast)
-    requests = {uid: row for uid, *row in pods.high.rows()}
-    of_high = [requests.get(name.uid, _NOTHING) for name in names]
-    had = {} if before is None else before.pod_lines()
-    dangling = [name.priority_class not in LOW_CLASSES and name.uid not in pods.live for name in names]
-    high = [name.uid in requests or lone for name, lone in zip(names, dangling, strict=True)]
-    milli, mem_bytes, lse = zip(*of_high, strict=True) if of_high else ((), (), ())
+    requests = {uid: (1, lse, milli, mem_bytes) for uid, milli, mem_bytes, lse in pods.high.rows()}
+    each: list[int] = []
+    for uid, _, _, of_class, _ in names:
+        low = of_class in LOW_CLASSES
+        high, lse, milli, mem_bytes = requests.get(uid) or (not low and uid not in pods.live, 0, 0, 0)
+        each += high, lse, of_class == PROD and uid in pods.there, of_class == BATCH, milli, mem_bytes
+    had = {} if before is None or not before.pods_line else before.pod_lines()
+    its = [had.get(id(name)) or b"," + pod_line(name) for name in names]
+    known = {name.uid for name in names}
     listed = pods.there <= known and pods.live <= known and not pods.exclusive
     return Market(
         names=names,
@@ -138,13 +139,9 @@ def market_of(
         forecast=forecast,
         plain=_plain(colocation, pods) and listed and max(map(abs, strategy)) < _EXACT,
         strategy=strategy,
-        high=np.array(high, np.bool_),
-        lse=np.array(lse, np.bool_),
         sells_free=colocation.free_class_enable,
-        batch=np.array([name.priority_class == BATCH for name in names], np.bool_),
-        prod=np.array([name.priority_class == PROD and name.uid in pods.there for name in names], np.bool_),
-        request=np.array([milli, mem_bytes], np.int64).T,
-        pods_line=b",".join([had.get(name) or pod_line(name) for name in names]),
+        each=np.array(each, np.int64).reshape(-1, len(POD)),
+        pods_line=b"".join(its)[1:],
     )
 
 

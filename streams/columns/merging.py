@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from slacktide.streams.columns.block import Block, of_samples, wave, waves
+from slacktide.streams.columns.block import Block, of_samples, sums, wave, waves
 from slacktide.streams.columns.head import SPREAD_MS
 from slacktide.streams.columns.segments import MINUTE_MS
 from slacktide.streams.columns.windows import Windows
@@ -28,6 +28,7 @@ class Merging(Generic[N]):
         self.block = block
         self._windows = windows
         self._rows, self._pods = block.rows, block.figures()
+        self._of_pods = sums(np.maximum(block.columns.pods, 0), block.columns.counts).astype(np.float64)
 
     def waves(self, most: int) -> list[list[int]]:
         """Part the samples so that no node is twice in a wave, and each node's keep their order."""
@@ -50,7 +51,7 @@ class Merging(Generic[N]):
         taken, block = np.array(places, np.int64), self.block
         counts, heads = block.columns.counts, [block.heads[at] for at in places]
         figures = self._pods if len(taken) == len(counts) else self._pods[of_samples(taken, counts)]
-        its = wave(heads, block.columns.node[taken], figures, counts[taken])
+        its = wave(heads, self._rows[taken], block.columns.node[taken], figures, counts[taken], self._of_pods[taken])
         self._windows.merge_wave(its)
         for at in its.unsettled or ():
             head = heads[at]

@@ -22,7 +22,7 @@ from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, U
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.streams.columns.node_window import NodeWindow, Published
-from slacktide.streams.columns.rings import Floats, Ints, Spreads, or_zero
+from slacktide.streams.columns.rings import Floats, Ints, Spreads
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.free_resource import free_resource
@@ -207,10 +207,13 @@ def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[n
         most: float64 [n, 2]: of each node, so much of its capacity as is worth publishing.
 
     """
-    moves = np.abs(or_zero(now) - or_zero(before))
-    of_node = moves[begins]
-    of_rest = np.add.reduceat(moves, begins) - of_node
-    found: NDArray[np.bool_] = (np.maximum(of_node, of_rest) > most).any(1)
+    found: NDArray[np.bool_] = np.zeros(len(begins), np.bool_)
+    for figure in range(2):  # column by column: NumPy takes rows of two one by one
+        # No average is negative: what is not known counts as 0.
+        moves = np.abs(np.fmax(now[:, figure], 0.0) - np.fmax(before[:, figure], 0.0))
+        of_node = moves[begins]
+        of_rest = np.add.reduceat(moves, begins) - of_node
+        found |= np.maximum(of_node, of_rest) > most[:, figure]
     return found
 
 

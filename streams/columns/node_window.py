@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.columns.rings import Floats, Ints, grown
+from slacktide.streams.columns.rings import Ints, grown
 from slacktide.streams.columns.series import Series, slot_ms
 from slacktide.streams.decisions.known_pods import PodName, known
 
@@ -18,7 +18,6 @@ OWN = 3
 """Series of a node: its use, its system's, and how much is covered by how many samples."""
 NEVER = -1
 _NO_ROWS = np.zeros(0, np.int64)
-_NO_FIGURES = np.zeros(0)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -120,10 +119,8 @@ class NodeWindow(_Marked):
     """In the series: of node, system and coverage."""
     uids: list[str] = field(default_factory=list)
     """Of the newest sample, in its order."""
-    cpu_milli: Floats = field(default_factory=lambda: _NO_FIGURES)
-    """What these used in it; NaN: not known."""
     use_rows: Ints = field(default_factory=lambda: _NO_ROWS)
-    """Their series."""
+    """Their series, which have what they used in it."""
     kept: tuple[str, ...] = ()
     """Uids of all pods whose series are kept, in order."""
     all_rows: Ints = field(default_factory=lambda: _NO_ROWS)
@@ -165,11 +162,14 @@ class NodeWindow(_Marked):
         A pod that only one of them names is kept: the two are read at different times. Until the other follows it
         counts by what is known of it, so that a pod come or gone makes no dip in what is sold.
         """
-        named = known(pods or ()).names
-        before = {name.uid: name for name in self.names}
-        self._keep(named.keys() | set(uids), series)
-        self.names = [named.get(uid) or _renamed(before.get(uid), uid, best_effort=uid in group) for uid in self.kept]
-        same, rows = {uid: uid for uid in self.kept}, self.rows  # each uid is in memory once
+        named, before = known(pods or ()).names, self.names
+        rows = self._keep(named.keys() | set(uids), series)
+        if named.keys() >= rows.keys():
+            self.names = [named[uid] for uid in self.kept]
+        else:
+            had = {name.uid: name for name in before}
+            self.names = [named.get(uid) or _renamed(had.get(uid), uid, best_effort=uid in group) for uid in self.kept]
+        same = dict(zip(self.kept, self.kept, strict=True))  # each uid is in memory once
         self.uids, self.listed = [same[uid] for uid in uids], pods
         self.use_rows = np.array([rows[uid] for uid in uids], np.int64)
 
@@ -179,17 +179,19 @@ class NodeWindow(_Marked):
         before = {name.uid: name for name in self.names}
         self.names = [_renamed(before.get(uid), uid, best_effort=False) for uid in self.kept]
 
-    def _keep(self, uids: AbstractSet[str], series: Series) -> None:
+    def _keep(self, uids: AbstractSet[str], series: Series) -> dict[str, int]:
+        """Keep series of these; which they are."""
         rows = self.rows
         if rows.keys() == uids and len(self.all_rows) == OWN + len(rows):
-            return
-        gone, come = [rows[uid] for uid in rows.keys() - uids], [uid for uid in uids if uid not in rows]
+            return rows
+        gone, come = rows.keys() - uids, uids - rows.keys()
         if gone:
-            series.give_back(gone)
+            series.give_back([rows.pop(uid) for uid in gone])
         rows |= dict(zip(come, series.take(len(come)), strict=True))
         self.kept = tuple(sorted(uids))
         self.all_rows = np.array([*self.own, *[rows[uid] for uid in self.kept]], np.int64)
         self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
+        return rows
 
 
 def _renamed(before: PodName | None, uid: str, *, best_effort: bool) -> PodName:

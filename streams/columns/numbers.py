@@ -6,13 +6,16 @@ One parse of all lists of a fetch hands the numbers over as an array: no Python 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import simdjson
 
 from slacktide.streams.columns.rings import Ints
 
+END: Final = -(2**63)
+"""Stands behind each list: a list of another length than it should have shows by it."""
+_BETWEEN: Final = b",%d," % END
 _parser = simdjson.Parser()
 
 
@@ -21,7 +24,7 @@ class NoNumbersError(ValueError):
 
 
 def numbers(texts: Sequence[bytes]) -> Ints:
-    """Read what stands between the brackets of some lists, one after the other.
+    """Read what stands between the brackets of some lists, one after the other, ``END`` behind each.
 
     Args:
         texts: each not empty.
@@ -31,7 +34,7 @@ def numbers(texts: Sequence[bytes]) -> Ints:
 
     """
     try:
-        parsed: Any = _parser.parse(b"[%b]" % b",".join(texts))
+        parsed: Any = _parser.parse(b"[%b,%d]" % (_BETWEEN.join(texts), END))
         return np.frombuffer(bytes(parsed.as_buffer(of_type="i")), np.int64)
     except (ValueError, TypeError, RuntimeError) as exc:  # the last one where a number has more than 64 bits
         raise NoNumbersError(str(exc)) from exc

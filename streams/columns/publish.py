@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, compress
+from itertools import chain, compress
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable, Prediction
@@ -15,16 +15,17 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic
-from slacktide.streams.columns.block import Named
 from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
 from slacktide.streams.columns.market import Market
-from slacktide.streams.columns.node_figures import AMOUNT_MAX
+from slacktide.streams.columns.node_figures import AMOUNT_MAX, Named
 from slacktide.streams.columns.rings import LENGTHS_S, Ints
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.columns.sold import BATCH_TERMS, FREE_TERMS, MID_TERMS, sold
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.mid_forecast import MidForecast
+
+_pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(list[list[int]]).decode
 
 
 class Due(NamedTuple):
@@ -55,17 +56,12 @@ class Packed(NamedTuple):
 
     lines: tuple[bytes, ...]
     """Of the metric before its pods, of these, and behind them; of the allocatable; of the score."""
-    numbers: Sequence[int]
-    """How many each of them takes, then all of these."""
+    numbers: bytes
+    """What each of them takes, packed."""
 
     def figures(self) -> Figures:
         """Put the records together."""
-        count = len(self.lines)
-        ends = list(accumulate(self.numbers[:count], initial=count))
-        front, pods, back, allocatable, score = (
-            line % tuple(self.numbers[begin:end]) for line, begin, end in zip(self.lines, ends, ends[1:], strict=False)
-        )
-        return Figures(front + pods + back, allocatable, score, self)
+        return _figures(tuple(zip(self.lines, _unpack(self.numbers), strict=True)))
 
 
 class Figures(NamedTuple):
@@ -140,7 +136,7 @@ def _shown(amounts: Sequence[Sequence[int]], shown: Sequence[bool]) -> Iterator[
 def _figures(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Figures:
     """Put templates together with what each of them takes, and keep both."""
     lines, numbers = zip(*parts, strict=True)
-    packed = Packed(lines, array("q", [*map(len, numbers), *chain.from_iterable(numbers)]))
+    packed = Packed(lines, _pack(numbers))
     front, pods, back, allocatable, score = (line % tuple(its) for line, its in parts)
     return Figures(front + pods + back, allocatable, score, packed)
 

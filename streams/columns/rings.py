@@ -157,6 +157,11 @@ class Rings:
 
     def span(self, row: int, second: int, seconds: int) -> tuple[Ints, Floats]:
         """Coverage and figures of so many seconds in a row; those that are not there are not covered."""
+        begin = second % SECONDS
+        if self._newest[row] - SECONDS < second <= self._newest[row] - seconds + 1 and begin + seconds <= SECONDS:
+            its: Ints = self._covered[row, begin : begin + seconds].astype(np.int64)
+            whole: Floats = self._values[row, :, begin : begin + seconds]
+            return its, whole.copy() if its.all() else np.where(its > 0, whole, np.nan)
         numbers = np.arange(second, second + seconds)
         there = (numbers <= self._newest[row]) & (numbers > self._newest[row] - SECONDS) & (numbers >= 0)
         covered: Ints = np.where(there, self._covered[row, numbers % SECONDS], 0)
@@ -197,36 +202,40 @@ class Rings:
         unknown = np.isnan(values)
         gaps = bool(unknown.any())  # mostly there is none, and half of the work not to be done
         weighted = (np.where(unknown, np.float32(0), values) if gaps else values) * covered[:, None, :]
+        ranked = _ranked_with_gaps(values, unknown) if gaps else _ranked(values.view(np.int32))
+        sums, covered_ms = np.zeros((len(rows), FIGURES)), np.zeros(len(rows), np.int64)
+        known_ms = np.zeros((len(rows), FIGURES), np.int64)
         found: list[tuple[Ints, Floats]] = []
         for number, length_s in enumerate(LENGTHS_S):
             if number and reach <= LENGTHS_S[number - 1]:
                 found.append(found[-1])
                 continue
-            within = slice(0, length_s)
-            sums = weighted[..., within].sum(-1, dtype=np.float64)
-            covered_ms = covered[:, within].sum(-1, dtype=np.int64)
-            known_ms, missing = np.broadcast_to(covered_ms[:, None], sums.shape), np.zeros(sums.shape, np.int64)
+            # What is older than the length before. All are whole numbers, so that parts give the same sum.
+            within = slice(-length_s, -LENGTHS_S[number - 1] if number else None)
+            sums = sums + weighted[..., within].sum(-1, dtype=np.float64)
+            covered_ms = covered_ms + covered[:, within].sum(-1, dtype=np.int64)
             if gaps:
-                known_ms = np.where(unknown[..., within], 0, covered[:, None, within]).sum(-1, dtype=np.int64)
-                missing = unknown[..., within].sum(-1)
+                known_ms = known_ms + np.where(unknown[..., within], 0, covered[:, None, within]).sum(
+                    -1, dtype=np.int64
+                )
+            else:
+                known_ms = np.broadcast_to(covered_ms[:, None], sums.shape)
             averages = np.divide(sums, known_ms, out=np.full_like(sums, np.nan), where=known_ms > 0)
-            ranked = _percentiles(values[..., within], missing, gaps=gaps)
-            found.append((covered_ms, np.concatenate([averages[..., None], ranked], -1)))
+            found.append((covered_ms, np.concatenate([averages[..., None], ranked[number]], -1)))
         return found
 
     def _latest(self, rows: Ints, reach: int) -> tuple[Floats, Floats]:
-        """Values and coverage of the last so many seconds, newest block first."""
+        """Values and coverage of the last so many seconds, the newest last."""
         values = np.empty((len(rows), FIGURES, reach), np.float32)
         covered = np.zeros((len(rows), reach), np.float32)
-        for at, row in enumerate(rows.tolist()):
-            slot = int(self._newest[row]) % SECONDS + 1
-            head = min(slot, reach)
-            values[at, :, :head] = self._values[row, :, slot - head : slot][:, ::-1]
-            covered[at, :head] = self._covered[row, slot - head : slot][::-1]
+        for at, (row, newest) in enumerate(zip(rows.tolist(), self._newest[rows].tolist(), strict=True)):
+            end = newest % SECONDS + 1
+            head = min(end, reach)
+            values[at, :, reach - head :] = self._values[row, :, end - head : end]
+            covered[at, reach - head :] = self._covered[row, end - head : end]
             if reach > head:
-                tail = SECONDS - (reach - head)
-                values[at, :, head:] = self._values[row, :, tail:][:, ::-1]
-                covered[at, head:] = self._covered[row, tail:][::-1]
+                values[at, :, : reach - head] = self._values[row, :, head - reach :]
+                covered[at, : reach - head] = self._covered[row, head - reach :]
         nowhere = covered == 0
         if nowhere.any():
             values[np.broadcast_to(nowhere[:, None, :], values.shape)] = np.nan
@@ -289,32 +298,76 @@ def _average(sums: Floats, weights: Floats) -> Floats:
     return np.rint(np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0))
 
 
-def _percentiles(values: Floats, missing: Ints, *, gaps: bool) -> Floats:
-    """Nearest rank over the last axis, of what is known; so many are NaN, which sorts last."""
-    ordered = values.copy()
-    # Of what is not negative the bits have the same order, and whole numbers sort faster.
-    bits = ordered.view(np.int32)
-    if not gaps and values.shape[-1] == SECONDS:
-        bits[..., SECONDS // 2 - 1], bits[..., -SECONDS // 4 :] = _upper(bits)
-    else:
-        (ordered if gaps else bits).sort(axis=-1)
-    if not gaps:
-        return ordered[..., [(values.shape[-1] * percent + 99) // 100 - 1 for percent in PERCENTS]]
-    counts = values.shape[-1] - missing
-    ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
-    ranked: Floats = np.take_along_axis(ordered, ranks, -1)
-    return ranked
+def _ranked_with_gaps(values: Floats, unknown: NDArray[np.bool_]) -> list[Floats]:
+    """Of each length the nearest ranks of what is known of the last so many seconds."""
+    found: list[Floats] = []
+    for length_s in LENGTHS_S:
+        ordered = np.sort(values[..., -length_s:], -1)  # what is not known comes last
+        counts = ordered.shape[-1] - unknown[..., -length_s:].sum(-1)
+        ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
+        found.append(np.take_along_axis(ordered, ranks, -1))
+    return found
 
 
-def _upper(values: Ints) -> tuple[Ints, Ints]:
-    """The lower median and the sorted last quarter. NumPy sorts up to 512 numbers in a fifth of the time, each."""
-    quarters = values.reshape(*values.shape[:-1], 2, 2, -1)
-    quarters.sort(axis=-1)
-    # Of two sorted runs the one against the other backwards: the smaller of each pair are the lower half.
-    first, second = quarters[..., 0, :], quarters[..., 1, ::-1]
-    halves = np.stack([np.minimum(first, second), np.maximum(first, second)], -2)
-    halves.sort(axis=-1)
-    middle = np.minimum(halves[..., 0, :, :], halves[..., 1, ::-1, ::-1]).max((-2, -1))
-    last = np.maximum(halves[..., 0, 1, :], halves[..., 1, 1, ::-1])
-    last.sort(axis=-1)
-    return middle, last
+def _ranked(values: Ints) -> list[Floats]:
+    """Do the same where all is known.
+
+    NumPy sorts up to 512 numbers in a fifth of the time, each. So longer runs are merged as far as the ranks need it.
+
+    Args:
+        values: the bits of what is not negative, which have the same order as it, and sort faster.
+
+    """
+    whole = [length_s for length_s in LENGTHS_S if values.shape[-1] >= length_s]
+    newest = np.sort(values[..., -LENGTHS_S[0] :], -1)
+    found = [newest[..., _ranks(newest.shape[-1])]]
+    for length_s in LENGTHS_S[1:]:
+        its = values[..., -length_s:]
+        if length_s not in whole:
+            ordered = np.sort(its, -1)
+            found.append(ordered[..., _ranks(ordered.shape[-1])])
+        elif length_s == SECONDS:
+            found.append(_ranked_quarters(its))
+        else:
+            found.append(_ranked_halves(newest, its[..., : -LENGTHS_S[0]]))
+    return [ranks.view(np.float32) for ranks in found]
+
+
+def _ranked_halves(first: Ints, second: Ints) -> Ints:
+    """Ranks of two runs of one length; the first one is sorted."""
+    half = first.shape[-1]
+    falling = second.copy()
+    _sort_falling(falling)
+    upper = np.sort(np.maximum(first, falling), -1)
+    middle = np.minimum(first, falling).max(-1, keepdims=True)
+    return np.concatenate([middle, upper[..., [rank - half for rank in _ranks(2 * half)[1:]]]], -1)
+
+
+def _ranked_quarters(values: Ints) -> Ints:
+    """Ranks of four runs of one length."""
+    *shape, count = values.shape
+    first = np.moveaxis(values.reshape(*shape, 4, -1), -2, 0).copy()
+    first[:2].sort(-1)
+    _sort_falling(first[2:])
+    # Of two sorted runs, one against the other backwards, the smaller of each pair are the lower half.
+    second = np.empty((2, 2, *first.shape[1:]), first.dtype)
+    np.minimum(first[:2], first[2:], out=second[:, 0])
+    np.maximum(first[:2], first[2:], out=second[:, 1])
+    second[0].sort(-1)
+    _sort_falling(second[1])
+    (lower, upper), (falling_lower, falling_upper) = second
+    middle = np.maximum(np.minimum(lower, falling_upper), np.minimum(upper, falling_lower)).max(-1, keepdims=True)
+    last = np.sort(np.maximum(upper, falling_upper), -1)
+    before = count - last.shape[-1]
+    return np.concatenate([middle, last[..., [rank - before for rank in _ranks(count)[1:]]]], -1)
+
+
+def _sort_falling(values: Ints) -> None:
+    """Sort in place, the largest first: NumPy reads no array backwards at full speed."""
+    np.invert(values, out=values)
+    values.sort(-1)
+    np.invert(values, out=values)
+
+
+def _ranks(count: int) -> list[int]:
+    return [(count * percent + 99) // 100 - 1 for percent in PERCENTS]

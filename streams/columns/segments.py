@@ -145,6 +145,8 @@ def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, 
 
 def _whole_or_none(figures: Floats) -> list[list[int | None]]:
     unknown = np.isnan(figures)
+    if not unknown.any():
+        return figures.astype(np.int64).tolist()  # type: ignore[no-any-return]
     found: list[list[int | None]] = np.where(unknown, 0, figures).astype(np.int64).tolist()
     for row, second in zip(*(places.tolist() for places in np.nonzero(unknown)), strict=True):
         found[row][second] = None

@@ -40,6 +40,7 @@ class Series:
         self._hold(np.zeros((rows, SLOTS_MAX, CELLS), np.float32), np.zeros((rows, CELLS)))
         self._published = np.zeros((rows, 2))
         """Averages as they were published last."""
+        self._used_milli = np.zeros(rows)
         self._free = list(range(rows - 1, -1, -1))
 
     def _hold(self, cells: NDArray[np.float32], totals: NDArray[np.float64]) -> None:
@@ -52,7 +53,7 @@ class Series:
         while len(self._free) < count:
             rows = len(self._cells)
             self._hold(grown(self._cells, 2 * rows), grown(self._totals, 2 * rows))
-            self._published = grown(self._published, 2 * rows)
+            self._published, self._used_milli = grown(self._published, 2 * rows), grown(self._used_milli, 2 * rows)
             self._free += range(2 * rows - 1, rows - 1, -1)
         return [self._free.pop() for _ in range(count)]
 
@@ -65,6 +66,14 @@ class Series:
         """Know nothing any more."""
         self._cells[rows] = 0
         self._totals[rows] = 0
+
+    def use(self, rows: Ints, cpu_milli: Floats) -> None:
+        """Keep what these used in the newest sample; NaN: not known."""
+        self._used_milli[rows] = cpu_milli
+
+    def used(self, rows: Ints) -> Floats:
+        """What was kept so; it means nothing of a row given out since."""
+        return self._used_milli.take(rows)
 
     def open(self, rows: Ints, slots: Ints) -> None:
         """Begin these slots anew, one for each row."""
@@ -103,7 +112,7 @@ class Series:
     def averages(self, rows: Ints) -> Floats:
         """CPU and memory of each row over the time for which they are known; NaN: not known at all."""
         totals = self._totals.take(rows, 0)
-        found = np.empty((len(rows), 2))
+        found = np.empty((2, len(rows))).T
         for figure in range(2):  # column by column: NumPy takes rows of two one by one
             weights = np.rint(totals[:, 2 + figure])
             weights[weights <= 0] = np.nan

@@ -61,32 +61,30 @@ def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold
     """
     strategy = np.array([market.strategy for market in markets], np.int64)
     capacity, margin, reserved, policy = (strategy[:, column : column + 2] for column in (0, 2, 4, 6))
-    taken, used = _taken(markets, policy, pods, counts)
+    high, lse, prod, batch, *request = np.concatenate([market.each for market in markets]).T
+    taken, used = _taken(policy, pods, counts, high[:, None], lse, np.stack(request, 1))
     system = own[:, 1]
     larger = np.maximum(system, reserved)
     kept = np.where(policy == REQUEST, reserved, larger)
     left = capacity - margin - kept - taken
-    batch = np.stack([capacity, margin, system, reserved, kept, taken, left, np.maximum(left, 0)], 2)
+    of_batch = np.stack([capacity, margin, system, reserved, kept, taken, left, np.maximum(left, 0)], 2)
     mid = _mid(strategy, capacity - own[:, 0], larger)
-    batch_used = sums(np.where(np.concatenate([market.batch for market in markets])[:, None], pods, 0), counts)
+    batch_used = sums(pods * batch[:, None], counts)
     idle = capacity - margin - larger - used
     terms = capacity, margin, system, reserved, larger, used, idle, batch_used, np.maximum(idle - batch_used, 0)
     free = np.stack(terms, 2)
     sells_free = np.array([[market.sells_free] for market in markets])
-    figures = np.concatenate([batch[:, :, -1], mid[:, :, -1], np.where(sells_free, free[:, :, -1], 0)], 1)
+    figures = np.concatenate([of_batch[:, :, -1], mid[:, :, -1], np.where(sells_free, free[:, :, -1], 0)], 1)
     asked = strategy[:, [13, 14, 15, 16, 19, 20]]
-    prod = np.concatenate([market.prod for market in markets])
-    prod_use = sums(np.where(prod[:, None], pods, 0), counts)
-    return Sold(np.maximum(figures, asked), figures, batch, mid, free, asked, prod_use)
+    prod_use = sums(pods * prod[:, None], counts)
+    return Sold(np.maximum(figures, asked), figures, of_batch, mid, free, asked, prod_use)
 
 
-def _taken(markets: Sequence[Market], policy: Ints, pods: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def _taken(policy: Ints, pods: Ints, counts: Ints, high: Ints, lse: Ints, request: Ints) -> tuple[Ints, Ints]:
     """Give what pods that come before batch pods take by each node's ``policy``, and by use; int64 [n, 2]."""
-    request = np.concatenate([market.request for market in markets])
-    used = np.where(np.concatenate([market.high for market in markets])[:, None], pods, 0)
-    lse = np.concatenate([market.lse for market in markets])
+    used = pods * high
     by_use = used.copy()
-    by_use[lse, 0] = request[lse, 0]
+    by_use[:, 0] = np.where(lse, request[:, 0], used[:, 0])
     taken = sums(by_use, counts)
     if (policy == USAGE).all():
         return taken, taken

@@ -73,7 +73,7 @@ class Turn(Generic[N]):
         """Read the numbers of all samples.
 
         Raises:
-            NoNumbersError: of one they are none.
+            NoNumbersError: of one they are none, or not as many as its list has.
 
         """
         self.numbers = joined_numbers(self.heads)
@@ -81,7 +81,7 @@ class Turn(Generic[N]):
 
     def readable(self) -> list[bool]:
         """Tell of which samples the numbers can be read."""
-        return [_readable(text) for text in self.texts]
+        return [_readable(text, head.commas) for text, head in zip(self.texts, self.heads, strict=True)]
 
     def screened(self, its: Columns) -> Screened:
         """Decide the samples; ``its``: what ``read`` gave."""
@@ -103,9 +103,9 @@ def alone(text: bytes) -> int | None:
     return flat[0] if is_sound(flat) else None
 
 
-def _readable(text: bytes) -> bool:
+def _readable(text: bytes, commas: int) -> bool:
     try:
         numbers([text])
     except NoNumbersError:
         return False
-    return True
+    return text.count(b",") == commas

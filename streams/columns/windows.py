@@ -44,6 +44,8 @@ class Wave:
     """Samples of many nodes, each once and in time, in columns: in order of the nodes, or of their pods."""
 
     nodes: Sequence[NodeWindow]
+    rows: Ints
+    """Of the nodes."""
     ends_ms: Ints
     intervals_ms: Ints
     node: Floats
@@ -52,6 +54,10 @@ class Wave:
     """Of the pods whose use each sample has."""
     pods: Floats
     """float64 [N, 2]: the same figures of all of these, one node after the other."""
+    counts: Ints
+    """How many of these each sample has."""
+    of_pods: Floats
+    """float64 [n, 2]: what they come to, as far as they are known."""
     listed: Sequence[Sequence[Pod] | None]
     """The pod list that each sample names; None: it is not known."""
     groups: Callable[[int], AbstractSet[str]]
@@ -249,20 +255,20 @@ class _Merge:
     def __init__(self, windows: Windows, wave: Wave) -> None:
         self._windows, self._series = windows, windows.series
         self._wave, self._nodes = wave, wave.nodes
-        self._rows = np.array([window.row for window in wave.nodes])
-        self._pods = wave.pods
-        self._counts = np.array([len(uids) for uids in wave.uids])
-        self._of = np.repeat(np.arange(len(wave.nodes)), self._counts)
+        self._rows, self._pods = wave.rows, wave.pods
+        self._of = np.repeat(np.arange(len(wave.nodes)), wave.counts)
         self._figures = np.empty((len(wave.nodes), 4))
         self._figures[:, :2] = wave.node
+        np.maximum(0, wave.node - wave.of_pods, out=self._figures[:, 2:])
         self._left_milli: list[tuple[int, float, bool]] = []
 
     def merge(self) -> None:
         wave, rows, marks = self._wave, self._rows, self._windows.marks
         begins_ms = np.maximum(np.maximum(wave.ends_ms - wave.intervals_ms, marks.watermark_ms[rows]), 0)
-        ends = np.cumsum(self._counts).tolist()
+        ends = np.cumsum(wave.counts).tolist()
         self._follow(range(len(ends)) if wave.unsettled is None else wave.unsettled, ends)
-        self._keep_figures(ends)
+        self._use_rows = np.concatenate([window.use_rows for window in self._nodes])
+        self._series.use(self._use_rows, self._pods[:, 0])
         self._system(rows)
         self._windows.rings.add(rows, np.maximum(begins_ms, wave.ends_ms - RING_MS), wave.ends_ms, self._figures)
         self._windows.open_slots(self._nodes, rows, wave.ends_ms)
@@ -282,14 +288,9 @@ class _Merge:
             elif listed is not window.listed:
                 window.follow(wave.groups(at), uids, listed, self._series)
 
-    def _keep_figures(self, ends: Sequence[int]) -> None:
-        of_pods = self._pods[:, 0]
-        for window, begin, end in zip(self._nodes, [0, *ends], ends, strict=False):
-            window.cpu_milli = of_pods[begin:end]
-
     def _note_change(self, at: int, window: NodeWindow, uids: Sequence[str], cpu_milli: Floats) -> None:
         now, before = set(uids), set(window.uids)
-        used = zip(window.uids, or_zero(window.cpu_milli).tolist(), strict=True)
+        used = zip(window.uids, or_zero(self._series.used(window.use_rows)).tolist(), strict=True)
         left = sum(milli for uid, milli in used if uid not in now)
         unmeasured = np.isnan(cpu_milli).tolist()
         unknown = any(lacks and uid not in before for uid, lacks in zip(uids, unmeasured, strict=True))
@@ -302,10 +303,6 @@ class _Merge:
         A pod that has left was there for a part of the time, up to what it used before; one that has come with its
         CPU use not known yet leaves the system's where it was. Else either would pass for the system's for a moment.
         """
-        nodes = len(self._nodes)
-        of_pods = [np.bincount(self._of, or_zero(self._pods[:, of]), minlength=nodes) for of in range(2)]
-        self._figures[:, 2] = np.maximum(0, self._figures[:, 0] - of_pods[0])
-        self._figures[:, 3] = np.maximum(0, self._figures[:, 1] - of_pods[1])
         for at, left_milli, unknown in self._left_milli:
             milli, before_milli = float(self._figures[at, 2]), float(self._windows.system_milli[rows[at]])
             if before_milli < milli:  # neither is NaN then
@@ -328,16 +325,14 @@ class _Merge:
 
     def _add_pieces(self, nodes: Ints, slots: Ints, weights_ms: Ints, lasts: NDArray[np.bool_]) -> None:
         """Add a piece of each of these nodes' samples to a slot of each."""
-        pods, of = self._pods, self._of
+        pods, of, use_rows = self._pods, self._of, self._use_rows
         if len(nodes) < len(self._nodes):
             place = np.full(len(self._nodes), -1)
             place[nodes] = np.arange(len(nodes))
             there = place[of] >= 0
-            pods, of = pods[there], place[of[there]]
-        whole = len(nodes) == len(self._nodes)
-        these = self._nodes if whole else [self._nodes[at] for at in nodes.tolist()]
+            pods, of, use_rows = pods[there], place[of[there]], use_rows[there]
         own, count = self._windows.marks.own[self._rows[nodes]], len(nodes)
-        rows = np.concatenate([own[:, 0], own[:, 1], own[:, 2], *(window.use_rows for window in these)])
+        rows = np.concatenate([own[:, 0], own[:, 1], own[:, 2], use_rows])
         figures = self._figures[nodes]
         amounts = np.zeros((3 * count + len(pods), CELLS))
         _amounts(figures[:, :2], weights_ms, amounts[:count])
@@ -357,13 +352,20 @@ def _wave_of(arrivals: Sequence[Arrival]) -> Wave:
     def groups(at: int) -> AbstractSet[str]:
         return {use.uid for use in samples[at].pod_use if use.best_effort_group}
 
+    pods, uids = np.array([cpu, mem], np.float64).T, [[use.uid for use in sample.pod_use] for sample in samples]
+    counts = np.array([len(its) for its in uids])
+    of = np.repeat(np.arange(len(samples)), counts)
+    of_pods = [np.bincount(of, or_zero(pods[:, figure]), minlength=len(samples)) for figure in range(2)]
     return Wave(
         nodes=[arrival.window for arrival in arrivals],
+        rows=np.array([arrival.window.row for arrival in arrivals]),
         ends_ms=np.array([sample.observed_ms for sample in samples]),
         intervals_ms=np.array([sample.interval_ms for sample in samples]),
         node=np.array([[sample.use.cpu_milli, sample.use.mem_bytes] for sample in samples], np.float64),
-        uids=[[use.uid for use in sample.pod_use] for sample in samples],
-        pods=np.array([cpu, mem], np.float64).T,
+        uids=uids,
+        pods=pods,
+        counts=counts,
+        of_pods=np.stack(of_pods, 1),
         listed=[arrival.pods for arrival in arrivals],
         groups=groups,
     )

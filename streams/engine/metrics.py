@@ -14,6 +14,7 @@ from slacktide.schemas.topics import DEAD_LETTER
 from slacktide.streams.engine.ages import Ages
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.rendering import RenderedAnswers
 
 SAMPLES = Counter("slacktide_stream_samples", "Samples read, invalid ones included.")
 ANSWERS = Counter("slacktide_stream_answers", "Answers that Kafka acknowledged.", ["answer"])
@@ -95,10 +96,16 @@ class Counted:
 
 def count_written(written: Sequence[Out]) -> None:
     """Count what the log has acknowledged."""
-    for answer, count in Counts([out.answer for out in written if out.answer]).items():
+    letters = written
+    if isinstance(written, RenderedAnswers):
+        counts, ages_ms, letters = written.counts, written.ages_ms, written.placeless
+    else:
+        counts = Counts([out.answer for out in written if out.answer])
+        ages_ms = [out.age_ms for out in written if out.age_ms is not None]
+    for answer, count in counts.items():
         ANSWERS.labels(answer).inc(count)
-    SAMPLE_AGE_SECONDS.observe_all([out.age_ms for out in written if out.age_ms is not None])
-    DEAD_LETTERS.inc(sum(out.topic == DEAD_LETTER.name for out in written))
+    SAMPLE_AGE_SECONDS.observe_all(ages_ms)
+    DEAD_LETTERS.inc(sum(out.topic == DEAD_LETTER.name for out in letters))
 
 
 def lag(place: Place, records: int, seconds: float) -> None:

@@ -10,7 +10,8 @@ from slacktide.schemas.topics import SAMPLES
 from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
 from slacktide.streams.engine.turns import Turns
 from slacktide.streams.kafka import WholeGroup
-from slacktide.streams.records import Place, Record
+from slacktide.streams.records import Place
+from slacktide.streams.taken import Records
 from slacktide.streams.worker import Worker
 
 COMMIT_EVERY_S = 1.0
@@ -81,7 +82,7 @@ class _Member:
         async with self._busy:
             await self._give_back()
 
-    def _records(self) -> dict[Place, list[Record]]:
+    def _records(self) -> dict[Place, Records]:
         """Of the next turn."""
         return {place: taken.records(*place) for place, taken in self._turns.next().items()}
 

@@ -19,6 +19,7 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
 * ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
 * ``AIOKafkaConsumerThread``, a task: the client stops all work for its group until somebody takes its error, such as a
   right that is missing. Stock Faust never does, and the worker would wait for ever.
+* ``Consumer._new_consumer_thread``: stock Faust gives its thread asyncio's own loop, also where the process has uvloop.
 * ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
 * ``Schema.compile``: a fetch stays as it is.
 * ``App._create_directories``: stock Faust makes a folder for tables. Here are none, and a killed worker leaves nothing.
@@ -49,7 +50,6 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
-from slacktide.streams.columns.batches import Taken
 from slacktide.streams.engine.quarantine import Marked
 from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
 from slacktide.streams.engine.turns import Turns
@@ -65,6 +65,7 @@ from slacktide.streams.kafka import (
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place
+from slacktide.streams.taken import Taken
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -277,7 +278,9 @@ class _Consumer(driver.Consumer):
         self._ended = False
 
     def _new_consumer_thread(self) -> _Thread:
-        return _Thread(self, loop=self.loop, beacon=self.beacon)
+        thread = _Thread(self, loop=self.loop, beacon=self.beacon, thread_loop=type(self.loop)())
+        thread._close_thread_loop_on_stop = True  # noqa: SLF001 - as of a loop that it makes itself
+        return thread
 
     async def _wait_next_records(self, timeout: float) -> Any:
         if self.flow_active and not self._get_active_partitions():

@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +24,6 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import (
-    COMMAND,
     INVENTORY,
     POLICY,
     SAMPLE,
@@ -41,9 +39,11 @@ from slacktide.streams.engine.sending import sent
 from slacktide.streams.engine.shadowing import ShadowDoor
 from slacktide.streams.engine.takeover import Rebuilding
 from slacktide.streams.engine.ticking import Ticking
-from slacktide.streams.isolated import isolated
+from slacktide.streams.isolated import alone
 from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of
 from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.rendering import RenderedAnswers
+from slacktide.streams.taken import Records
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,9 @@ FINISH_S = 2.0
 FIGURES_AT_ONCE = 128
 """Samples that do not wait for others any longer. Of two thousand together a worker at 1,000 nodes needs a hundred
 megabytes more, and a backlog is answered no faster."""
+UNSENT_MAX = 1_000
+"""Records of figures that do not wait for others any longer: of 300 nodes, 3 MB. A batch of each partition and topic
+costs as much as its records, if these are few."""
 _OWNER = f"{os.getpid()}-{os.urandom(6).hex()}"
 """This process, in notes on committed offsets."""
 
@@ -129,6 +132,8 @@ class Session:
         """Of the topic of samples, when it was looked at."""
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsent: list[Out] = []
+        """Figures that wait for others."""
         self._next: dict[Place, int] = {}
         self.quarantine = Quarantine(_OWNER, _log_crash)
         """The shell gives it the group's offsets."""
@@ -291,7 +296,9 @@ class Session:
         # All at once: what a sample costs beside its own figures is shared by those that come together.
         await self._answer_together(together)
         if self._worker.unpublished >= FIGURES_AT_ONCE:
-            await self._figures()
+            self._unsent += self._worker.figures(self._now_ms())
+            if len(self._unsent) >= UNSENT_MAX:
+                await self._figures()
         done = {place: records[-1].offset + 1 for place, records in some.items()}
         metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
         metrics.LATE_SAMPLES.set(self._worker.late_samples)
@@ -305,16 +312,20 @@ class Session:
         return done
 
     async def _answer_together(self, batches: Mapping[Place, Sequence[Record]]) -> None:
-        outs = self._answers(list(chain.from_iterable(batches.values())))
+        outs = self._answers(Records.joined(batches.values()))
         # A sample that anybody may have sent does not show that its node lives.
-        nodes = {out.key for out in outs if out.topic == COMMAND.name and not out.unproven}
+        nodes = (
+            outs.nodes
+            if isinstance(outs, RenderedAnswers)
+            else {out.key for out in outs if out.answer and not out.unproven}
+        )
         for place, records in batches.items():
             if records:
                 self._ticking.answered(place, records, nodes)
                 self.quarantine.answered(records[-1])
                 self._next[place] = records[-1].offset + 1
         self._check_awake()
-        await self._write(outs)
+        await self._written(outs)
 
     async def _alone(self, batches: Mapping[Place, Sequence[Record]]) -> dict[Place, int]:
         """Return of each place how many of its first records are to be answered one by one.
@@ -351,7 +362,7 @@ class Session:
         if suspects:
             await self.quarantine.settle({suspects[-1].place: suspects[-1].offset + 1})
 
-    def _answers(self, records: Sequence[Record]) -> list[Out]:
+    def _answers(self, records: Sequence[Record]) -> Sequence[Out]:
         """Answer them; one that raises for a second time, alone, becomes a dead letter."""
         now_ms = self._now_ms()
 
@@ -359,7 +370,13 @@ class Session:
             log.error("a record cannot be answered: %r", error, extra=_place(record))
             return [self._worker.crashed(record, now_ms, failure("answer", error))]
 
-        return isolated(lambda some: self._worker.answers(some, now_ms), records, failed)
+        def work(some: Sequence[Record]) -> Sequence[Out]:
+            return self._worker.answers(some, now_ms)
+
+        try:
+            return work(records)
+        except Exception:  # noqa: BLE001 - it must not cost the other records
+            return [out for record in records for out in alone(work, record, failed)]
 
     @property
     def positions(self) -> dict[Place, int]:
@@ -371,7 +388,7 @@ class Session:
         await asyncio.sleep(FIGURES_S / 2)
         while True:
             await asyncio.sleep(FIGURES_S)
-            if self._worker.unpublished:
+            if self._worker.unpublished or self._unsent:
                 await self._figures()
             elif self._shadow is not None:
                 self._shadow.go_on()
@@ -409,6 +426,11 @@ class Session:
             self._rebuilding.take_over(place, first, before)
 
     async def _write(self, outs: Sequence[Out]) -> None:
+        """Write records behind the figures that wait, which they may follow."""
+        unsent, self._unsent = self._unsent, []
+        await self._written([*unsent, *outs] if unsent else outs)
+
+    async def _written(self, outs: Sequence[Out]) -> None:
         refusals = await self._sent(outs)
         if not refusals:
             metrics.count_written(outs)
@@ -452,6 +474,7 @@ class Session:
             if place.partition not in partitions:
                 self._worker.forget(place.partition)
             metrics.gone(place)
+        self._unsent = [out for out in self._unsent if out.partition is None or out.partition in partitions]
         self._held = places
         self._foretelling.hold(partitions)
         self._ticking.hold(places, max(0, generation))

@@ -16,6 +16,7 @@ from slacktide.streams.engine import metrics
 from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
 from slacktide.streams.records import Out, Place, Record, Writer, text_of
+from slacktide.streams.taken import Records
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.stale import recalled
 
@@ -132,9 +133,10 @@ class Ticking:
         """
         if place not in self._positions:
             return
-        newest = {record.key: record.offset for record in records if record.key in nodes}
+        its = Records.of(records)
+        newest = {key: offset for key, offset in zip(its.keys, its.offsets, strict=True) if key in nodes}
         self._wait_for(place, {text_of(key): offset for key, offset in newest.items() if key is not None})
-        self._positions[place] = records[-1].offset + 1
+        self._positions[place] = its.offsets[-1] + 1
 
     def _wait_for(self, place: Place, offsets: Mapping[str, int]) -> None:
         known = {node: offset for node, offset in offsets.items() if self._worker.knows(place.partition, node)}

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.columns.batches import Taken, taken
+from slacktide.streams.columns.batches import taken
 from slacktide.streams.records import Place
+from slacktide.streams.taken import Taken
 
 TURN_RECORDS_MAX = 1_000
 """Some 30 ms of work. A sample in rows counts as ``ROW_RECORDS`` others."""

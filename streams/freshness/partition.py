@@ -31,8 +31,10 @@ class _Ends:
 
     def asked_ms(self, offset: int) -> int | None:
         """When the first end beyond a record was asked for; None: no such end is known."""
-        at = bisect_right(self._ends, offset)
-        return None if at == len(self._ends) else self._fetched_ms[at]
+        ends = self._ends
+        if not ends or offset >= ends[-1]:
+            return None
+        return self._fetched_ms[0 if offset < ends[0] else bisect_right(ends, offset)]
 
 
 class Partition:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import chain
 from typing import Final, Protocol
 
 import msgspec
@@ -21,19 +20,21 @@ from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, head_of
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
-from slacktide.streams.columns.block import Block, Columns, Named, sound
+from slacktide.streams.columns.block import Block, Columns, ages_ms, sound
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, renumber, split_limits
 from slacktide.streams.columns.lines import Boot, Line, Names, boot_of, line_of, tail_line
 from slacktide.streams.columns.marked import FIRST, MarksError, text
-from slacktide.streams.columns.node_figures import capacity_of
+from slacktide.streams.columns.node_figures import Named, capacity_of
 from slacktide.streams.columns.numbers import NoNumbersError
 from slacktide.streams.columns.publish import Figures
 from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, Screened, bound_of, fit, quota_of
 from slacktide.streams.columns.turn import Turn, alone
 from slacktide.streams.records import Out, Record
-from slacktide.streams.rendering import RenderedOut
+from slacktide.streams.rendering import RenderedAnswers, RenderedOut, varint
+from slacktide.streams.taken import Records
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.node_state import NamedSample, Node
+from slacktide.streams.worker.reading import Naming
 
 _FIGURES: Final = ((METRIC.name, "metric"), (ALLOCATABLE.name, "allocatable"), (SCORE.name, "score"))
 _LIMITS_CHARS_MAX: Final = 400
@@ -57,6 +58,22 @@ class Slow(Protocol):
 
     def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
         """Answer it by the scalar rule; its window gets it from elsewhere."""
+
+
+class Results(list[bytes | Sequence[Out]]):
+    """What samples come to, by their place: a rendered answer, or records."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__([()] * samples)
+        self.counts = {"keep": 0, "set": 0}
+        """Of rendered answers."""
+        self.ages_ms: list[int] = []
+
+    def counted(self, kept: int, ages_ms: Sequence[int]) -> None:
+        """Count rendered answers, so many of which keep what is."""
+        self.counts["keep"] += kept
+        self.counts["set"] += len(ages_ms) - kept
+        self.ages_ms += ages_ms
 
 
 class Fast:
@@ -87,7 +104,7 @@ class Fast:
         if each.facts is None or each.pods is None or not node.boots.only(each.sample.boot_id):
             return
         prefix = value[: head_of(value)]
-        of = decode_of(prefix)
+        of = each.sample.of if isinstance(each.sample, Naming) else decode_of(prefix)
         parts = split_limits(prefix, msgspec.json.encode(of.limits))
         listed = head_of_list(each.pods, of.be_group)
         if parts is None or listed is None:
@@ -144,7 +161,7 @@ class Fast:
 
     def answers(
         self, records: Sequence[Record], answerer: Answerer, answered: Callable[[Block[Node]], None]
-    ) -> list[Out]:
+    ) -> Sequence[Out]:
         """Answer each sample once, in order.
 
         Args:
@@ -153,7 +170,8 @@ class Fast:
             answered: takes what was answered together, in order of each node's samples.
 
         """
-        results: list[Sequence[Out]] = [()] * len(records)
+        records = Records.of(records)
+        results = Results(len(records))
         self._named.clear()
         todo: Sequence[int] = range(len(records))
         while todo:
@@ -161,31 +179,32 @@ class Fast:
             turn, todo = self._split(records, todo, results, answerer)
             if turn.places:
                 self._answer(turn, records, results, answerer, answered)
-        return list(chain.from_iterable(results))
+        partitions, keys = records.partitions, records.keys
+        return RenderedAnswers(COMMAND.name, partitions, keys, results, results.counts, results.ages_ms)
 
     def _split(  # noqa: C901 - a call for each sample would double what this costs
-        self, records: Sequence[Record], todo: Sequence[int], results: list[Sequence[Out]], answerer: Answerer
+        self, records: Records, todo: Sequence[int], results: Results, answerer: Answerer
     ) -> tuple[Turn[Node], list[int]]:
         """Part the samples whose head is known from those that are answered alone, at once, and that wait."""
         turn: Turn[Node] = Turn()
         later: list[int] = []
         number = self._turns
         heads, checked = self._heads, answerer.policy.node_proof != "off"
+        keys, values, topics, partitions = records.keys, records.values, records.topics, records.partitions
         add_place, add_head, add_text = turn.places.append, turn.heads.append, turn.texts.append
         add_quota, add_value, add_verdict = turn.quotas.append, turn.values.append, turn.verdicts.append
         verdict: Verdict = ""
         for at, place in enumerate(todo):
-            record = records[place]
-            value = record.value
+            value = values[place]
             if value is None:
                 continue
-            if record.topic != SAMPLE_COLUMNS.name:
-                results[place] = self._slow.alone(record, answerer)
+            if topics[place] != SAMPLE_COLUMNS.name:
+                results[place] = self._slow.alone(records[place], answerer)
                 continue
-            if checked and (verdict := self._verdict(record)) not in PROVEN:
-                results[place] = self._slow.alone(record, answerer)
+            if checked and (verdict := self._verdict(records[place])) not in PROVEN:
+                results[place] = self._slow.alone(records[place], answerer)
                 continue
-            head = heads.get(record.key)  # type: ignore[arg-type]
+            head = heads.get(keys[place])  # type: ignore[arg-type]
             if head is not None and head.later == number:
                 later.append(place)
                 continue
@@ -194,11 +213,11 @@ class Fast:
                 end = value.find(b"]", begin)
                 text = value[begin:end]
                 rare = b"n" in text or value.startswith(MORE, end + 2)
-                known = head if not rare and text.count(b",") == head.commas else None
+                known = None if rare else head
             else:
                 text = _clean(value)
-                known = self._met(turn, place, record, text, head, answerer.policy) if text else None
-            if known is not None and known.partition == record.partition:
+                known = self._met(turn, place, records[place], text, head, answerer.policy) if text else None
+            if known is not None and known.partition == partitions[place]:
                 if known.turn != number:
                     known.turn = number
                     turn.begun.setdefault(id(known.node), known.node.newest)
@@ -209,7 +228,7 @@ class Fast:
                 add_value(value)
                 add_verdict(verdict)
             elif head is None or head.turn != number:
-                results[place] = self._alone(place, record, answerer)
+                results[place] = self._alone(place, records[place], answerer)
             elif place in self._named:
                 return turn, [*later, *todo[at:]]
             else:
@@ -250,8 +269,8 @@ class Fast:
     def _answer(
         self,
         turn: Turn[Node],
-        records: Sequence[Record],
-        results: list[Sequence[Out]],
+        records: Records,
+        results: Results,
         answerer: Answerer,
         answered: Callable[[Block[Node]], None],
     ) -> None:
@@ -261,10 +280,10 @@ class Fast:
         turn, its = read
         if not answerer.mute:
             self._write(turn, its, turn.screened(its), records, results, answerer)
-        answered(turn.block(its, _newer(turn, its, records)))
+        answered(turn.block(its, _newer(turn, its, records.times_ms)))
 
     def _read(
-        self, turn: Turn[Node], records: Sequence[Record], results: list[Sequence[Out]], answerer: Answerer
+        self, turn: Turn[Node], records: Records, results: Results, answerer: Answerer
     ) -> tuple[Turn[Node], Columns] | None:
         """Read the numbers; a sample whose figures cannot be is answered alone, which changes nothing of its node."""
         try:
@@ -284,8 +303,8 @@ class Fast:
         self,
         turn: Turn[Node],
         keep: Sequence[bool],
-        records: Sequence[Record],
-        results: list[Sequence[Out]],
+        records: Records,
+        results: Results,
         answerer: Answerer,
     ) -> Turn[Node]:
         for place, kept in zip(turn.places, keep, strict=True):
@@ -298,43 +317,38 @@ class Fast:
         turn: Turn[Node],
         its: Columns,
         found: Screened,
-        records: Sequence[Record],
-        results: list[Sequence[Out]],
+        records: Records,
+        results: Results,
         answerer: Answerer,
     ) -> None:
         """Put the answers together: templates with numbers."""
         now_ms, terms, quotas, cases = answerer.now_ms, found.terms.tolist(), found.quota_us.tolist(), found.cases()
         seqs, observed = its.node[:, 0].tolist(), its.node[:, 1].tolist()
-        command, second, its_second = COMMAND.name, -1, b""
+        command, offsets, by_rule = COMMAND.name, records.offsets, list[int]()
+        kept, second, its_second = 0, -1, b""
         for at, (place, head, verdict, seq, observed_ms, case) in enumerate(
             zip(turn.places, turn.heads, turn.verdicts, seqs, observed, cases, strict=True)
         ):
-            record = records[place]
-            line = head.lines.get((case, verdict)) or self._line(head, case, verdict, record)
+            boot = head.boot
+            line = head.lines.get((case, verdict)) or self._line(head, case, verdict)
             if line is None:
-                results[place] = self._slow.by_rule(record, head, answerer, verdict)
+                results[place] = self._slow.by_rule(records[place], head, answerer, verdict)
+                by_rule.append(at)
                 continue
             if case == KEEP:
-                value = line.line % (seq, seq, observed_ms, now_ms, record.offset)
+                kept += 1
+                value = line.line % (seq, seq, observed_ms, now_ms, offsets[place])
             else:
                 shown = line.shown(terms[at])
-                value = line.line % (seq, seq, observed_ms, seq, quotas[at], *shown, now_ms, record.offset)
+                value = line.line % (seq, seq, observed_ms, seq, quotas[at], *shown, now_ms, offsets[place])
             if observed_ms // 1_000 != second:
                 second = observed_ms // 1_000
                 its_second = _second(second)
-            results[place] = (
-                RenderedOut(
-                    topic=command,
-                    partition=record.partition,
-                    key=record.key,
-                    value=value,
-                    tail=head.boot.tails[command] % (seq, its_second, observed_ms % 1_000, seq, seq & 0xFFFFFFFF),
-                    answer="set" if case else "keep",
-                    age_ms=max(0, now_ms - observed_ms),
-                ),
-            )
+            tail = boot.tails[command] % (seq, its_second, observed_ms % 1_000, seq, seq & 0xFFFFFFFF)
+            results[place] = b"".join((boot.key, varint(len(value)), value, tail))
+        results.counted(kept, ages_ms(its, now_ms, by_rule))
 
-    def _line(self, head: Head[Node], case: int, verdict: Verdict, record: Record) -> Line | None:
+    def _line(self, head: Head[Node], case: int, verdict: Verdict) -> Line | None:
         """Make a template of a node's answers; None: the rule decides, or the worker's name looks like a mark."""
         if bound_of(case) == SCALAR:
             return None
@@ -344,7 +358,7 @@ class Fast:
                 head.boot,
                 head.names,
                 worker=self._worker,
-                topic=record.topic,
+                topic=SAMPLE_COLUMNS.name,
                 partition=head.partition,
                 proof=verdict,
             )
@@ -397,19 +411,38 @@ def _other_limits(head: Head[Node], value: bytes) -> bool:
     return True
 
 
-def _newer(turn: Turn[Node], its: Columns, records: Sequence[Record]) -> list[bool]:
-    """Note of each node how far its samples have come; which of them are newer than all before."""
-    newer, running = [], turn.begun
+def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int]) -> list[bool]:
+    """Note of each node how far its samples have come; which of them are newer than all before.
+
+    Args:
+        turn: the samples. A node may have two heads in it, one after the other.
+        its: their numbers.
+        times_ms: of all records: when each was appended.
+
+    """
+    newer: list[bool] = []
+    add = newer.append
+    newest: dict[Head[Node], int] = {}
+    last: dict[int, Head[Node]] = {}
+    last_ms: dict[Head[Node], int] = {}
     for head, place, seq in zip(turn.heads, turn.places, its.node[:, 0].tolist(), strict=True):
-        node, boot_id = head.node, head.of.boot_id
-        boot, newest = running[id(node)]
-        later = seq > newest or boot != boot_id
-        newer.append(later)
-        if later:
-            running[id(node)] = boot_id, seq
-        node.boots.saw(records[place].timestamp_ms)
-    for head in dict.fromkeys(turn.heads):
-        head.node.newest = max(head.node.newest, running[id(head.node)])
+        its_newest = newest.get(head)
+        if its_newest is None:
+            before = last.get(id(head.node))
+            boot, reached = turn.begun[id(head.node)] if before is None else (before.of.boot_id, newest[before])
+            its_newest = newest[head] = reached if boot == head.of.boot_id else -1
+            last[id(head.node)] = head
+            last_ms[head] = times_ms[place]
+            head.node.boots.saw(times_ms[place])
+        last_ms[head] = max(last_ms[head], times_ms[place])
+        if seq > its_newest:
+            newest[head] = seq
+            add(True)
+        else:
+            add(False)
+    for head, seq in newest.items():
+        head.node.newest = max(head.node.newest, (head.of.boot_id, seq))
+        head.node.boots.saw(last_ms[head])
     return newer
 
 

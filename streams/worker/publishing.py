@@ -201,7 +201,7 @@ class Publishing:
                 )
                 outs += self._records_of(each, candidate, metrics[at], now_ms)
             else:
-                outs += self._fast.figures(head, block.named(place), one)
+                outs += self._fast.figures(head, candidate.sample, one)
                 self._last.put_written(head.partition, head.of.node, one, candidate.facts)
                 self._covering.published(head.partition, head.of.node)
         publishing(self._windows, found.of, self.in_force)

@@ -308,16 +308,16 @@ class Worker:
         """Samples that were answered but are in no window: repeated, or older than what came before."""
         return self._publishing.late_samples
 
-    def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+    def samples(self, records: Sequence[Record], now_ms: int) -> list[Out]:
         """Answer each sample once, then publish; a null is a deletion and asks nothing."""
-        return self.answers(records, now_ms) + self.figures(now_ms)
+        return [*self.answers(records, now_ms), *self.figures(now_ms)]
 
-    def answers(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+    def answers(self, records: Sequence[Record], now_ms: int) -> Sequence[Out]:
         """Answer each sample once. What they come to is for ``figures``: a node waits for its answer, not for that."""
         answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
         if self.shadow is not None:  # it decides by whole samples
             return [out for record in records if record.value is not None for out in self.alone(record, answerer)]
-        return self._fast.answers(list(records), answerer, self._unpublished.append)
+        return self._fast.answers(records, answerer, self._unpublished.append)
 
     @property
     def unpublished(self) -> int:

@@ -12,10 +12,11 @@ from slacktide.agents.clock import SystemClock
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.columns.batches import Taken, taken
+from slacktide.streams.columns.batches import taken
 from slacktide.streams.engine import on_faust
 from slacktide.streams.kafka import WholeGroup, read_topic, record_of
 from slacktide.streams.records import Place, Record
+from slacktide.streams.taken import Taken
 from testbed.batches import append, batch
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.samples import keyframe, sample

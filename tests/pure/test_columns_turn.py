@@ -21,8 +21,9 @@ def test_a_sample_alone_is_judged_as_among_others(node: list[int], rest: list[in
     text = ",".join([*map(str, [*node, *rest]), *([] if odd is None else [odd])]).encode()
     try:
         flat = numbers([text])
-        whole = len(flat) >= NODE_NUMBERS and len(flat) % 2 == 0
-        good = whole and sound(columns(flat, np.array([(len(flat) - NODE_NUMBERS) // 2]))).all()
+        count = len(flat) - 1
+        whole = count >= NODE_NUMBERS and count % 2 == 0
+        good = whole and sound(columns(flat, np.array([(count - NODE_NUMBERS) // 2]))).all()
     except NoNumbersError:
         good = False
     assert alone(text) == (3 if good and odd != " 5" else None)

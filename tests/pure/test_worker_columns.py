@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +23,7 @@ from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, FORECAST
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.joining import joined
 from slacktide.streams.records import Out, Record
+from slacktide.streams.rendering import RenderedAnswers, record_of
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker import worker as module
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
@@ -370,3 +371,30 @@ def test_what_lies_between_two_blocks_keeps_its_place() -> None:
     assert found[0].columns.node.tolist() == [*first.columns.node.tolist(), *second.columns.node.tolist()]
     assert found[1:] == ["alone", third]
     assert list(joined([first, second], 0)) == [first, second]
+
+
+def test_answers_that_are_rendered_together_are_those_that_are_written_one_by_one() -> None:
+    """Bytes by partition, what is counted, and who was answered; bad and odd samples among them."""
+    reader, fleet = worker(), Fleet(3, nodes=6)
+    kinds: set[str] = set()
+    for second in range(40):
+        records: list[Record] = []
+        for number, name in enumerate(fleet.names):
+            made, pods = fleet.sample(name, second)
+            one = placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, second * 9 + number, second)
+            records.append(msgspec.structs.replace(one, partition=number % 2))
+        records.append(msgspec.structs.replace(records[0], value=b"{"))
+        answers = reader.answers(records, START_MS + second * 1_000 + 350)
+        assert isinstance(answers, RenderedAnswers)
+
+        placed_outs = [out for out in answers if out.partition is not None]
+        by_place: dict[tuple[str, int | None], list[bytes]] = defaultdict(list)
+        for out in placed_outs:
+            by_place[out.topic, out.partition].append(record_of(out))
+        assert answers.by_place == by_place
+        assert answers.placeless == [out for out in answers if out.partition is None]
+        assert +answers.counts == Counter(out.answer for out in placed_outs)
+        assert sorted(answers.ages_ms) == sorted(out.age_ms for out in placed_outs if out.age_ms is not None)
+        assert answers.nodes == {out.key for out in placed_outs}
+        kinds |= {out.answer for out in placed_outs} | {out.topic for out in answers.placeless}
+    assert kinds == {"set", "keep", "skipped", DEAD_LETTER.name}
