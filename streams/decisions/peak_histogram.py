@@ -151,6 +151,7 @@ class PeakHistogram:
         parts = sum(shape.values())
         if parts:
             for bucket, weight in shape.items():
-                new.weights[new._place(bucket)] = weight * (checkpoint.total_weight / parts)
+                place = new._place(bucket)  # first: it may replace the array
+                new.weights[place] = weight * (checkpoint.total_weight / parts)
             new.low, new.high, new.total = min(shape), max(shape), checkpoint.total_weight
         return new

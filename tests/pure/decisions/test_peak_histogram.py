@@ -240,6 +240,15 @@ def test_a_checkpoint_spreads_the_whole_weight_over_what_was_kept() -> None:
     assert (new.low, new.high, new.empty) == (3, 7, False)
 
 
+def test_a_checkpoint_may_list_its_buckets_in_any_order() -> None:
+    """As Go writes them: by their text, 10 before 9."""
+    new = restored(PeakCheckpoint(reference_ms=AT_MS, total_weight=6.0, bucket_weights={10: 1, 100: 2, 9: 3}))
+
+    assert new is not None
+    assert [new.weight(bucket) for bucket in (9, 10, 100)] == [3.0, 1.0, 2.0]
+    assert (new.low, new.high, new.empty) == (9, 100, False)
+
+
 @pytest.mark.parametrize("shape", [{}, {3: 0}, {0: 0, 157: 0}])
 def test_a_checkpoint_without_weights_keeps_the_reference_alone(shape) -> None:
     new = restored(PeakCheckpoint(reference_ms=AT_MS, total_weight=6.0, bucket_weights=shape))
