@@ -31,12 +31,14 @@ def translated(pod: AdmittedPod, *, free_class_enable: bool = False) -> Translat
 
     CPU becomes millicores. An amount already under the class's name gives way. What a container then only limits, it
     also requests. Production pods are left alone, free ones too unless ``free_class_enable`` is set. Other than there,
-    the overhead of a runtime class stays: the API server refuses a pod whose overhead is not the class's own.
+    the overhead of a runtime class stays: the API server refuses a pod whose overhead is not the class's own. And a pod
+    that requests CPU or memory as a whole is left alone: there it cannot request others, and would request both.
     """
     tiers = _TIERS | _FREE if free_class_enable else _TIERS
     tier = tiers.get(priority_class_of(pod), "")
-    if not tier:
-        return Translated(pod=pod, because=(Because(of="resources", bound="native", terms={}),))
+    if not tier or _of_whole_pod(pod):
+        bound = "pod_level" if tier else "native"
+        return Translated(pod=pod, because=(Because(of="resources", bound=bound, terms={}),))
     because = [Because(of="resources", bound=tier, terms={})]
     of_runtime_class = bool((pod.kept.get("spec") or {}).get("runtimeClassName"))
     changed = replace(
@@ -71,7 +73,14 @@ def priority_class_of(pod: AdmittedPod) -> str:
 def _kube_qos(pod: AdmittedPod) -> str:
     """BestEffort, or Burstable: a Guaranteed pod is of no other priority class than that."""
     parts = [part for one in (*pod.containers, *pod.init_containers) for part in (one.requests, one.limits)]
-    return "Burstable" if any(part.get(name, 0) > 0 for part in parts for name in NATIVE) else "BestEffort"
+    asks = _of_whole_pod(pod) or any(part.get(name, 0) > 0 for part in parts for name in NATIVE)
+    return "Burstable" if asks else "BestEffort"
+
+
+def _of_whole_pod(pod: AdmittedPod) -> bool:
+    """Whether it requests or limits native resources above its containers, in ``spec.resources``."""
+    whole = (pod.kept.get("spec") or {}).get("resources") or {}
+    return any(name in (whole.get(kind) or {}) for kind in ("requests", "limits") for name in NATIVE)
 
 
 def _container(container: Container, tier: str, path: str, because: list[Because]) -> Container:

@@ -124,6 +124,22 @@ def test_a_sample_older_than_its_models_last_is_dropped_and_counted() -> None:
     assert record.pods[0].peaks.samples == 6
 
 
+def test_after_half_an_hour_a_clock_that_was_set_back_is_right_and_models_begin_anew() -> None:
+    """A clock that is wrong for a while, as at a boot, costs no model."""
+    trainer, due = trained(5), []
+    for minute in range(-100, -60):
+        trainer.saw(seen(minute), PODS)
+        due += [minute] if trainer.due(COLD) is not None else []
+        if minute == -70:
+            before = trainer.forecast().pods[0].peaks.samples
+    record = trainer.forecast()
+
+    assert (before, record.dropped) == (5 + 1, 31 * 5)
+    assert record.pods[0].peaks.samples == 8
+    assert record.pods[0].peaks.updated_ms == START_MS - 62 * MINUTE_MS
+    assert due[:2] == [-100, -90]
+
+
 def test_a_record_is_due_at_first_and_once_warm_and_every_ten_minutes() -> None:
     trainer, due = Trainer("node-1", BOOT), []
     for minute in range(75):

@@ -63,6 +63,8 @@ class Trainer:
     def __init__(self, node: str, boot_id: str, interval_ms: int = TRAIN_EVERY_MS) -> None:
         self.dropped = 0
         """Samples that were older than their model's last."""
+        self._behind = 0
+        """Rounds in a row that dropped some."""
         self._node, self._boot_id, self._interval_ms = node, boot_id, interval_ms
         self._models = PeakModels()
         self._containers: dict[str, str] = {}
@@ -123,8 +125,19 @@ class Trainer:
         self._begin_restarted_anew()
         known = [(pod, usage[pod.uid].peak() if pod.uid in usage else None) for pod in self._pods]
         self._anew = self._anew or not self._models.synced
-        self.dropped += self._models.train_known(known, whole.peak(), at_ms=self._seen_ms)
+        dropped = self._models.train_known(known, whole.peak(), at_ms=self._seen_ms)
+        self.dropped += dropped
+        self._behind = self._behind + 1 if dropped else 0
         self._models.expire(at_ms=self._seen_ms)
+        if self._behind * self._interval_ms > peak_models.EXPIRES_MS:
+            self._forget_ahead()
+
+    def _forget_ahead(self) -> None:
+        """A clock that was set back is right once models have had no sample for half an hour because of it."""
+        models = self._models.models
+        for uid in [uid for uid, model in models.items() if model.updated_ms > self._seen_ms]:
+            del models[uid]
+        self._behind, self._anew = 0, True
 
     def _begin_restarted_anew(self) -> None:
         """A pod that is gone has no model; one whose containers are others may be another program."""
