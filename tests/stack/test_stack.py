@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 NODE = "docker"
 PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
-DRIVER, ENTER, START, THREE, EXPLAIN, OUTCOMES, ASK, WITH_PICTURES, END = documented_commands()
+DRIVER, ENTER, START, THREE, EXPLAIN, OUTCOMES, ASK, TOKEN, WITH_PICTURES, END = documented_commands()
 WITHOUT_DATA = re.compile(
     "slacktide_(agent_(evictions|records_refused)_total|scheduler_node_refusals|descheduling_|bridge_)"
 )
@@ -102,6 +103,8 @@ def test_the_agents_image_holds_neither_faust_nor_numpy(stack: Stack) -> None:
     assert not [package for package in ("faust", "numpy", "aiohttp", "cryptography") if holds("agent", package)]
     assert holds("stream", "faust")
     assert holds("scheduler", "aiohttp")
+    assert holds("console", "aiohttp")
+    assert not holds("console", "faust")
 
 
 def test_nobody_but_the_agent_and_the_tree_is_root_and_no_part_can_write_to_its_image(stack: Stack) -> None:
@@ -118,7 +121,7 @@ def test_every_image_has_an_exact_tag(stack: Stack) -> None:
     named = re.findall(r"^ +image: (?:&\w+ )?([^*\s]+)$", (ROOT / "deploy/compose/compose.yaml")
                        .read_text(), flags=re.MULTILINE)  # fmt: skip
 
-    assert len(named) == 7
+    assert len(named) == 8
     assert all(re.search(r":v?\d+\.\d+\.\d+", each) for each in [*named, base()])
 
 
@@ -140,12 +143,27 @@ def test_whoever_asks_as_a_kube_scheduler_does_is_answered(stack: Stack) -> None
     assert {one["Host"] for one in post(stack, "prioritize", question)} == {NODE, "unknown"}
 
 
+def test_the_console_shows_the_node_to_whoever_has_its_token(stack: Stack) -> None:
+    url = f"http://127.0.0.1:{stack.ports['CONSOLE_PORT']}"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url, timeout=10)
+    headers = {"Authorization": f"Bearer {stack.typed(TOKEN).strip()}"}
+
+    def nodes() -> list[str]:
+        asking = urllib.request.Request(f"{url}/api/cluster", headers=headers)
+        with urllib.request.urlopen(asking, timeout=10) as answer:
+            found: list[str] = json.load(answer)["columns"]["node"]
+            return found
+
+    assert eventually(lambda: nodes() == [NODE], PATIENCE_S, every_s=1.0), nodes()
+
+
 def test_prometheus_scrapes_all_parts_and_has_the_rules(stack: Stack) -> None:
     def up() -> set[str]:
         active: Any = asked(stack, "targets?state=active")
         return {one["labels"]["job"] for one in active["activeTargets"] if one["health"] == "up"}
 
-    assert eventually(lambda: up() == {"agent", "stream", "scheduler"}, PATIENCE_S, every_s=1.0), up()
+    assert eventually(lambda: up() == {"agent", "stream", "scheduler", "console"}, PATIENCE_S, every_s=1.0), up()
     rules: Any = asked(stack, "rules")
     assert len(rules["groups"][0]["rules"]) >= 9
 
@@ -190,7 +208,7 @@ def test_what_the_readme_says_to_look_at_is_there(stack: Stack) -> None:
 
 def test_every_service_restarts_in_turn(stack: Stack) -> None:
     lasting = [name for name, each in stack.services().items() if each.get("restart") == "unless-stopped"]
-    assert len(lasting) == 9
+    assert len(lasting) == 10
     for service in lasting:
         stack("restart", service)
         stack.await_well()

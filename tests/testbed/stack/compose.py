@@ -20,7 +20,7 @@ from .images import MADE, load
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy/compose"
 PROJECT = "slacktide"
-PORTS = {"KAFKA_PORT": "9092", "SCHEDULER_PORT": "8444", "PROMETHEUS_PORT": "9090"}
+PORTS = {"KAFKA_PORT": "9092", "SCHEDULER_PORT": "8444", "CONSOLE_PORT": "9470", "PROMETHEUS_PORT": "9090"}
 """That the stack has on this machine, as .env and docs/docker.md have them."""
 CAP_SYS_RESOURCE = 24
 PATIENCE_S = 180.0

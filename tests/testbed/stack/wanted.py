@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("stream", "cluster")
+EXTRAS = ("stream", "cluster", "console")
 
 project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 for requirement in [
