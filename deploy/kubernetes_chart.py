@@ -212,6 +212,8 @@ def _mark_workload(each: Json) -> None:
         if container["name"] != "topics":
             values = "scheduler.kubeScheduler" if name == "kubeScheduler" else part
             container["resources"] = f"VALUE(toJson .Values.{values}.resources)"
+        if part == "console":
+            container["args"] = [STORE_GIB if one.startswith("--store-gib=") else one for one in container["args"]]
         if "volumeMounts" in container:
             container["volumeMounts"] = [_OnOneLine(one) for one in container["volumeMounts"]]
     if "tolerations" in spec:
@@ -219,6 +221,7 @@ def _mark_workload(each: Json) -> None:
     spec["volumes"] = [_OnOneLine(one) for one in spec["volumes"]]
 
 
+STORE_GIB = 'VALUE(printf "--store-gib=%d" (int .Values.console.storage.gib) | quote)'
 KEEP = re.compile(r"^ *annotations:\n *helm\.sh/resource-policy: VALUE\(slacktide\.keep\)$", re.MULTILINE)
 ACCESS_MODES = re.compile(r"^( *)accessModes:$", re.MULTILINE)
 ACCOUNT = re.compile(r"^( *)serviceAccountName: .*$", re.MULTILINE)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 
 PORT = 9470
 TOKEN = envvar("--console-token")
-TOKEN_LENGTH_MIN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,15 @@ class ConsoleSettings(process.LogSettings):
         default=lambda: state_folder() / "console",
         shown="/var/lib/slacktide/console for root, else ~/.local/state/slacktide/console",
     )
+    store_gib: int = setting(
+        "Largest size of the history in GiB. The oldest data is dropped first. 1,000 nodes need 16 for a week.",
+        click.IntRange(1),
+        default=4,
+    )
     token_file: Path | None = setting(
-        f"File with the token that a request must bring. Not given: ${TOKEN}, else none.", file(), default=None
+        f"File with the token that a request must bring. Reread when it changes. Not given: ${TOKEN}, else none.",
+        file(),
+        default=None,
     )
     cert_folder: Path | None = setting(
         "Folder with tls.crt and tls.key, such as cert-manager's. Reread when they change. Without it, no TLS.",
@@ -82,22 +89,24 @@ def command(settings: ConsoleSettings) -> None:
     listen = Listen(host=host.strip("[]"), port=int(port), token=token, cert_folder=settings.cert_folder)
 
     async def work(stop: asyncio.Event) -> None:
-        await run(settings.bootstrap, settings.store, listen, stop, Health())
+        await run(settings.bootstrap, settings.store, listen, stop, Health(), size_bytes_max=settings.store_gib << 30)
 
     process.until_stopped(work)
 
 
-def _token(path: Path | None) -> str:
-    """The token; "": none.
+def _token(path: Path | None) -> Callable[[], str] | None:
+    """Gives the token in force; None: there is none.
 
     Raises:
         click.UsageError: the file cannot be read, or the token is too short to be one.
 
     """
+    from slacktide.deploy.console.token import TokenError, TokenFile, usable  # noqa: PLC0415
+
     try:
-        token = os.environ.get(TOKEN, "") if path is None else path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise click.UsageError(f"--token-file {path}: {exc}") from exc
-    if (token or path is not None) and len(token) < TOKEN_LENGTH_MIN:
-        raise click.UsageError(f"the token has {len(token)} characters; {TOKEN_LENGTH_MIN} is the least")
-    return token
+        if path is not None:
+            return TokenFile(path)
+        token = os.environ.get(TOKEN, "")
+        return (lambda: token) if token and usable(token) else None
+    except TokenError as exc:
+        raise click.UsageError(str(exc)) from exc

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 FILE, LOCK = "history.sqlite", "lock"
 
 
-async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Event, health: Health) -> None:
+async def run(
+    bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Event, health: Health, *, size_bytes_max: int
+) -> None:
     """Follow and serve until told to stop; what is recorded is stored before the end.
 
     Args:
@@ -33,6 +35,7 @@ async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Ev
         listen: the address, and the token that requests must bring.
         stop: ends it.
         health: what /live says.
+        size_bytes_max: of the history.
 
     Raises:
         ServerError: the address could not be had.
@@ -40,11 +43,11 @@ async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Ev
         CertificateError: the certificate cannot be used.
 
     """
-    with _lock(folder), closing(Store(folder / FILE)) as store:
+    with _lock(folder), closing(Store(folder / FILE, size_bytes_max=size_bytes_max)) as store:
         records = LogRecords(bootstrap)
         try:
             follower = Follower(bootstrap, store, SystemClock())
-            history = History(store.path, lambda: follower.recorder, records)
+            history = History(store.path, lambda: follower.recorder, records, size_bytes_max=store.size_bytes_max)
             async with serving(history, listen, health, lambda: follower.trouble) as url:
                 log.info("serving the console", extra={"url": url})
                 tasks = [asyncio.create_task(follower.run()), asyncio.create_task(stop.wait())]

@@ -51,8 +51,8 @@ class Listen:
     host: str
     port: int
     """0: any."""
-    token: str = ""
-    """What a request must bring; "": nothing, for the host is loopback."""
+    token: Callable[[], str] | None = None
+    """Gives what a request must bring; None: nothing, for the host is loopback."""
     cert_folder: Path | None = None
     """With the certificate and its key; None: no TLS."""
 
@@ -103,7 +103,7 @@ async def serving(
 class _Pages:
     """Answers requests."""
 
-    def __init__(self, shown: Live, health: Health, token: str) -> None:
+    def __init__(self, shown: Live, health: Health, token: Callable[[], str] | None) -> None:
         self.shown = shown
         self._health = health
         self._token = token
@@ -117,7 +117,8 @@ class _Pages:
         @web.middleware
         async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             headers = request.headers
-            refused = refusal(self._token, headers.get("Host", ""), headers.get("Authorization", ""))
+            token = "" if self._token is None else self._token()
+            refused = refusal(token, headers.get("Host", ""), headers.get("Authorization", ""))
             if refused is None or request.path == LIVE:
                 try:
                     return await handler(request)

@@ -169,13 +169,14 @@ def test_the_preflight_knows_what_the_charts_parts_request() -> None:
 
 
 def test_a_consoles_volume_may_be_of_a_class_and_prometheus_reads_its_metrics_with_the_token() -> None:
-    console = {"enabled": True, "tls": True, "storage": {"size": "9Gi", "class": "fast"}}
+    console = {"enabled": True, "tls": True, "storage": {"size": "9Gi", "gib": 7, "class": "fast"}}
     made = by_key(rendered({"kafka": KAFKA, "console": console, "monitoring": {"podMonitor": True}}))
     claim = made["PersistentVolumeClaim", SYSTEM, "slacktide-console"]["spec"]
     [endpoint] = made["PodMonitor", SYSTEM, "slacktide-console"]["spec"]["podMetricsEndpoints"]
     [container] = containers(made["Deployment", SYSTEM, "slacktide-console"])
 
     assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "9Gi")
+    assert "--store-gib=7" in container["args"]
     assert endpoint["port"] in {one["name"] for one in container["ports"]}
     assert endpoint["authorization"] == {"credentials": {"name": "slacktide-console", "key": "token"}}
     assert endpoint["scheme"] == "https"

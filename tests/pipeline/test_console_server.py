@@ -26,6 +26,7 @@ from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving
 from slacktide.deploy.console.tls import Certificate, CertificateError
+from slacktide.deploy.console.token import TokenFile
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.kafka import Sender
@@ -65,7 +66,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
 async def served(
     history: History, token: str = "", health: Health | None = None
 ) -> AsyncIterator[tuple[str, ClientSession]]:
-    listen = Listen(host="127.0.0.1", port=0, token=token)
+    listen = Listen(host="127.0.0.1", port=0, token=(lambda: token) if token else None)
     async with (
         serving(history, listen, health or Health()) as url,
         ClientSession(url, connector=TCPConnector(limit=0), timeout=ClientTimeout(total=10)) as session,
@@ -85,6 +86,27 @@ async def test_without_the_token_every_path_but_live_answers_401(history: Histor
             assert answer.status == 200
         async with session.get("/api/cluster", headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
             assert answer.status == 200
+
+
+async def test_a_token_whose_file_changes_is_in_force_without_a_restart(history: History, tmp_path: Path) -> None:
+    """One that is too short, or a file that is gone, changes nothing."""
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    listen = Listen(host="127.0.0.1", port=0, token=TokenFile(path))
+
+    async def status(session: ClientSession, token: str) -> int:
+        async with session.get("/api/cluster", headers={"Authorization": f"Bearer {token}"}) as answer:
+            return answer.status
+
+    async with serving(history, listen, Health()) as url, ClientSession(url) as session:
+        path.write_text(f"{TOKEN}-another\n")
+        assert [await status(session, one) for one in (TOKEN, f"{TOKEN}-another")] == [401, 200]
+        path.write_text("short")
+        assert [await status(session, one) for one in (TOKEN, "short", f"{TOKEN}-another")] == [401, 401, 200]
+        path.unlink()
+        assert await status(session, f"{TOKEN}-another") == 200
+        path.write_text(TOKEN)
+        assert await status(session, TOKEN) == 200
 
 
 async def test_its_metrics_show_the_history_and_who_looks(history: History) -> None:
@@ -124,7 +146,7 @@ async def test_with_a_certificate_it_serves_tls_and_renews_it_without_a_restart(
     folder = tmp_path / "tls"
     first, second = (put_certificate(tmp_path / name, folder, name) for name in ("a", "b"))
     first()
-    listen = Listen(host="127.0.0.1", port=0, token=TOKEN, cert_folder=folder)
+    listen = Listen(host="127.0.0.1", port=0, token=lambda: TOKEN, cert_folder=folder)
     async with serving(history, listen, Health()) as url:
         assert url.startswith("https://")
         assert await served_name(url, tmp_path / "a") == "a"

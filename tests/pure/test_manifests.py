@@ -30,7 +30,6 @@ from slacktide.deploy.cli.scheduler import METRICS_PORT
 from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.settings import envvar
 from slacktide.deploy.cli.webhook import command as webhook_command
-from slacktide.deploy.console.history.store import SIZE_BYTES_MAX
 from slacktide.schemas.enrolment import AUDIENCE
 from slacktide.schemas.proof import CURRENT, PREVIOUS
 from slacktide.schemas.units import whole
@@ -294,7 +293,7 @@ def test_the_console_is_one_replica_with_a_token_and_room_for_its_history() -> N
     assert given["store"].startswith(mounts["history"])
     assert volumes["history"]["persistentVolumeClaim"]["claimName"] == made["PersistentVolumeClaim"]["metadata"]["name"]
     storage = made["PersistentVolumeClaim"]["spec"]["resources"]["requests"]["storage"]
-    assert whole(storage) > 1.2 * SIZE_BYTES_MAX
+    assert whole(storage) > 1.2 * (int(given["store-gib"]) << 30)
     assert spec["automountServiceAccountToken"] is made["ServiceAccount"]["automountServiceAccountToken"] is False
     assert spec["enableServiceLinks"] is False
     assert spec["securityContext"]["runAsNonRoot"]

@@ -1,0 +1,63 @@
+"""The token that requests must bring. Its file may change while the console serves, as a mounted Secret does."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from slacktide.agents.files import stamp_of
+from slacktide.schemas.errors import SlacktideError
+
+log = logging.getLogger(__name__)
+
+TOKEN_LENGTH_MIN = 16
+
+
+class TokenError(SlacktideError):
+    """It cannot be used; the message has the reason."""
+
+
+def usable(token: str) -> str:
+    """The token as it was given.
+
+    Raises:
+        TokenError: it is too short.
+
+    """
+    if len(token) < TOKEN_LENGTH_MIN:
+        raise TokenError(f"the token has {len(token)} characters; {TOKEN_LENGTH_MIN} is the least")
+    return token
+
+
+class TokenFile:
+    """What a file holds, read again when it changes.
+
+    Args:
+        path: the token on one line, in UTF-8.
+
+    Raises:
+        TokenError: it cannot be used. Later the last good token stays in use.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp = stamp_of(path)
+        self._token = self._read()
+
+    def __call__(self) -> str:
+        """The token in force."""
+        if (stamp := stamp_of(self._path)) != self._stamp:
+            self._stamp = stamp
+            try:
+                self._token = self._read()
+                log.info("another token is in force", extra={"file": str(self._path)})
+            except TokenError as exc:
+                log.warning("the last good token stays in use", extra={"why": str(exc)})
+        return self._token
+
+    def _read(self) -> str:
+        try:
+            return usable(self._path.read_text().strip())
+        except (OSError, UnicodeDecodeError) as exc:
+            raise TokenError(f"--token-file {self._path}: {exc}") from exc
