@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from slacktide.deploy.cli.records import json_line, letter_row
@@ -14,21 +15,22 @@ from slacktide.deploy.console.arithmetic import end_of_second, explained
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
 from slacktide.deploy.console.jobs import detailed, job_of, listed
+from slacktide.deploy.console.pods import page_of
 from slacktide.deploy.console.policy_groups import policy_groups
-from slacktide.deploy.console.standing import credit_text, standing
+from slacktide.deploy.console.standing import standing
+from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import JOB_STATUS
+from slacktide.streams.explain.figures import figures
 from slacktide.streams.records import Record
 
 POINTS = 600
 """Of a chart: about as many as it has pixels to show."""
 SPAN_MS, SPAN_MS_MAX = 15 * 60_000, 8 * 24 * 3_600_000
-LIFE_MS = 24 * 3_600_000
-"""How far back a pod's life is explanation."""
 LETTERS_MS = 24 * 3_600_000
 _TRACEPARENT_PARTS = 4
 COMPARED_MAX = 100
-"""Nodes whose figures are compared with the shadow's."""
+"""Nodes whose figures are shown beside the shadow's."""
 CHARTED = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
     "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "limit_cpu_milli", "limit_cpu_milli.min",
@@ -186,29 +188,18 @@ def trace_of(record: Record) -> str:
 
 
 def _explain(history: History, question: Question) -> dict[str, Any]:
-    lines = explained(history, question.at_ms, question.given, question.records)
+    span = {"span": str(_span_ms(question))} if "span" in question.given else {}
+    lines = explained(history, question.at_ms, {**question.given, **span}, question.records)
     if lines is None:
         raise NotKeptError("the history keeps no arithmetic of that moment")
     return {"lines": lines}
 
 
 def _pod(history: History, question: Question) -> dict[str, Any]:
-    at_ms, pod = question.at_ms, question.given.get("pod", "")
-    if not pod:
-        return {"pods": history.pods(at_ms)}
-    events = history.pod_events(pod, at_ms - LIFE_MS, at_ms)
-    namespace = pod.partition("/")[0]
-    others = sorted(
-        {f"{one.namespace}/{one.name}" for one in history.pod_events(namespace, at_ms - LIFE_MS, at_ms)} - {pod}
+    pod = question.given.get("pod", "")
+    return (
+        page_of(history, pod, question.at_ms, question.records) if pod else {"pods": history.pods.names(question.at_ms)}
     )
-    return {
-        "events": [
-            {name: getattr(one, name) for name in ("at_ms", "kind", "node", "text", "uid")}
-            | {"place": str(one.place), "credit": credit_text(history, one)}
-            for one in events
-        ],
-        "others": others[:COMPARED_MAX],
-    }
 
 
 def _records(history: History, question: Question) -> dict[str, Any]:
@@ -250,28 +241,30 @@ def _policy(history: History, question: Question) -> dict[str, Any]:
     found = history.policy_at(question.at_ms)
     if found is None:
         return {"version": ""}
-    compared = [_against_shadow(history, question.at_ms, name) for name in history.nodes()[:COMPARED_MAX]]
+    names = history.nodes()
+    compared = (one for name in names if (one := _against_shadow(history, question.at_ms, name)) is not None)
     return {
         "version": found.policy.version,
         "place": str(found.place),
         "published_ms": found.policy.published_ms,
         "refused": found.refused,
         "groups": policy_groups(found.policy),
-        "shadow": [one for one in compared if one is not None],
+        "shadow": list(islice(compared, COMPARED_MAX)),
+        "nodes_count": len(names),
     }
 
 
 def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] | None:
-    """What is sold there, and what would be by the shadow's policy; None: no shadow said."""
-    shadow = history.shadow_at(node, end_of_second(at_ms))
-    live = None if shadow is None else history.decision_at(node, end_of_second(at_ms))
+    """What is sold there, and what would be by the shadow's policy; None: no shadow decides."""
+    shadow = history.sold_at(node, end_of_second(at_ms), shadow=True)
+    live = None if shadow is None else history.sold_at(node, end_of_second(at_ms))
     if shadow is None or live is None:
         return None
-    return {"node": node, "version": shadow.explanation.policy_version, "live": _sold(live), "shadow": _sold(shadow)}
+    return {"node": node, "version": shadow.policy_version, "live": _sold(live), "shadow": _sold(shadow)}
 
 
-def _sold(decision: Decision) -> Mapping[str, int | None]:
-    return {one.of: one.published for one in decision.explanation.figures}
+def _sold(one: NodeAllocatable) -> Mapping[str, int | None]:
+    return {figure.of: figure.published for figure in figures(one)}
 
 
 def _jobs(history: History, question: Question) -> dict[str, Any]:

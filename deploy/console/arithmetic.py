@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.deploy.cli.text import instant
+from slacktide.deploy.console.amounts import shown
+from slacktide.deploy.console.counted import COUNTED, queue_lines, span_lines, topic_lines
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.view import NodeRow, PodEvent
+from slacktide.deploy.console.history.view import NONE, Decision, NodeRow
 from slacktide.deploy.console.jobs import job_lines, job_of
-from slacktide.deploy.console.standing import STANDING, credit_text, standing_lines
-from slacktide.streams.explain.node import NodeExplanation
-from slacktide.streams.explain.selling import amount
+from slacktide.deploy.console.pods import pod_lines
+from slacktide.deploy.console.standing import STANDING, standing_lines
+from slacktide.streams.explain.evidence import place_of
 from slacktide.streams.records import Record
 
-LIFE_MS = 24 * 3_600_000
 _SOURCES = {
-    "sold_cpu_milli": "allocatable", "sold_mem_bytes": "allocatable", "requested_cpu_milli": "allocatable",
-    "requested_mem_bytes": "allocatable", "limit_cpu_milli": "outcome", "decided_ms": "outcome",
-    "slack_won_cpu_milli": "sample",
+    "sold_cpu_milli": "allocatable", "sold_mem_bytes": "allocatable", "requested_cpu_milli": "score",
+    "requested_mem_bytes": "score", "decided_ms": "outcome", **COUNTED,
 }  # fmt: skip
 """Which record a figure is of, where it is not the sample."""
 
@@ -36,50 +37,82 @@ def explained(
     Args:
         history: where the records are kept.
         at_ms: the moment that is shown.
-        given: ``node``, ``pod`` or ``job``, or none for a sum over all nodes; ``figure``: the number's name.
+        given: ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes; ``figure``: the
+            number's name; with a node also ``span`` for what is counted, or ``shadow`` for what its policy would sell.
         others: records of the node that the history does not keep.
 
     """
+    of = next((one for one in _OWNERS if given.get(one)), "")
+    return list(_OWNERS[of](history, at_ms, given, others)) or None
+
+
+def _node_lines(history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record]) -> Iterator[str]:
+    node, figure = given["node"], given.get("figure", "")
+    if given.get("span"):
+        with suppress(KeyError):  # no such node
+            yield from span_lines(history, node, figure, at_ms, int(given["span"]))
+        return
+    moment = end_of_second(at_ms)
+    shadow = bool(given.get("shadow"))
+    decision = history.shadow_at(node, moment) if shadow else history.decision_at(node, moment, others)
+    if decision is None:
+        return
+    row = None if shadow else history.row_at(node, at_ms)
+    if row is not None:
+        yield from (*_of_row(history, row, figure), *_kept(row, figure, decision), "")
+    yield from node_text(decision.explanation).split("\n")
+
+
+def _pod_lines(history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record]) -> Iterator[str]:
+    return pod_lines(history, given["pod"], at_ms, given.get("figure", ""), others)
+
+
+def _job_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
+    job = job_of(history, given["job"], at_ms)
+    return iter(()) if job is None else job_lines(job, given.get("figure", ""))
+
+
+def _topic_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
+    return topic_lines(history, given["topic"], at_ms)
+
+
+def _queue_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
+    return queue_lines(history, given["queue"], at_ms)
+
+
+def _cluster_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
     figure = given.get("figure", "")
-    if pod := given.get("pod"):
-        return [
-            line for one in history.pod_events(pod, at_ms - LIFE_MS, at_ms) for line in _event(history, one)
-        ] or None
-    if name := given.get("job"):
-        job = job_of(history, name, at_ms)
-        return None if job is None else list(job_lines(job, figure))
-    if node := given.get("node"):
-        decision = history.decision_at(node, end_of_second(at_ms), others)
-        row = history.row_at(node, at_ms)
-        if decision is None:
-            return None
-        shown = [] if row is None else [*_of_row(row, figure), *_kept(row, figure, decision.explanation), ""]
-        return [*shown, *node_text(decision.explanation).split("\n")]
     if figure in STANDING:
-        return list(standing_lines(history, at_ms, figure))
-    return list(_sum(history.cluster_at(at_ms), figure)) or None
+        return standing_lines(history, at_ms, figure)
+    return _sum(history.cluster_at(at_ms), figure)
 
 
-def _event(history: History, one: PodEvent) -> Iterator[str]:
-    yield f"{instant(one.at_ms)}  {one.kind} {one.namespace}/{one.name} on {one.node or 'no node'}"
-    yield f"    {one.text}"
-    if credit := credit_text(history, one):
-        yield f"    {credit}"
-    yield f"    of: {one.place}"
+_OWNERS = {
+    "pod": _pod_lines,
+    "job": _job_lines,
+    "topic": _topic_lines,
+    "queue": _queue_lines,
+    "node": _node_lines,
+    "": _cluster_lines,
+}
+"""By what is given, whose number is explained."""
 
 
-def _of_row(row: NodeRow, figure: str) -> Iterator[str]:
+def _of_row(history: History, row: NodeRow, figure: str) -> Iterator[str]:
     """The figure as the page shows it, and the record that it is of."""
     value = getattr(row, figure, None)
+    if figure not in NodeRow.__slots__:
+        column = history.node_series(row.node, row.at_ms, row.at_ms + 1_000, 1).columns.get(figure)
+        value = None if not column or column[-1] == NONE else column[-1]
     place = _place(row, figure)
     if isinstance(value, int) and place:
-        yield f"{figure} {_amount(value, figure)} at {instant(row.at_ms)}, of {place}"
+        yield f"{figure} {shown(value, figure)} at {instant(row.at_ms)}, of {place}"
 
 
-def _kept(row: NodeRow, figure: str, explanation: NodeExplanation) -> Iterator[str]:
+def _kept(row: NodeRow, figure: str, decision: Decision) -> Iterator[str]:
     """Where a record is neither kept nor in Kafka any more, what is explained is older, and its time is shown."""
-    if _place(row, figure) not in {str(step.place) for step in explanation.steps}:
-        then = instant(explanation.asked_ms)
+    if _place(row, figure) not in {str(place_of(one)) for one in decision.records}:
+        then = instant(decision.explanation.asked_ms)
         yield f"neither the history nor Kafka has that record any more; what follows is of {then}"
 
 
@@ -97,9 +130,5 @@ def _sum(rows: Sequence[NodeRow], figure: str) -> Iterator[str]:
     lacks = f"; {without} without it" if without else ""
     yield f"{figure}: the sum of {len(known)} nodes at {instant(known[0][1].at_ms)}{lacks}"
     for value, row in sorted(known, key=lambda one: (-one[0], one[1].node)):
-        yield f"  + {row.node:<24} {_amount(value, figure):>14}  {_place(row, figure)}"
-    yield f"  = {figure} {_amount(sum(value for value, _ in known), figure)}"
-
-
-def _amount(value: int, figure: str) -> str:
-    return amount(value, figure) if figure.endswith(("_milli", "_bytes")) else f"{value:,}"
+        yield f"  + {row.node:<24} {shown(value, figure):>14}  {_place(row, figure)}"
+    yield f"  = {figure} {shown(sum(value for value, _ in known), figure)}"

@@ -22,8 +22,8 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-OF_NODE = frozenset({"node", "explain"})
-"""Questions whose answers explain a node by its records."""
+OF_NODE = frozenset({"node", "pod", "explain"})
+"""Questions whose answers explain a node, or a pod on it, by the node's records."""
 ANSWERS_MAX = 256
 """Answers that are kept between two ticks."""
 GZIP_BYTES_MIN = 1_400
@@ -116,7 +116,7 @@ class Live:
     async def _answer(self, path: str, given: Mapping[str, str], at_ms: int) -> Packed:
         history, turn = self._history, asyncio.get_running_loop().run_in_executor
         records: Sequence[Record] = ()
-        if path in OF_NODE and (node := given.get("node")):
+        if path in OF_NODE and (node := await turn(self._thread, _node, history, given, at_ms)):
             elsewhere = await turn(self._thread, history.elsewhere, node, end_of_second(at_ms))
             records = await history.log.read(node, end_of_second(at_ms), elsewhere)
         question = Question(at_ms=at_ms, given=given, records=records)
@@ -126,6 +126,11 @@ class Live:
 def _moment(text: str, newest_ms: int) -> int:
     """The moment that is asked for, at most the newest; none: live."""
     return min(int(text), newest_ms) if text.isascii() and text.isdigit() and len(text) < 16 else newest_ms
+
+
+def _node(history: History, given: Mapping[str, str], at_ms: int) -> str:
+    """The node that is meant, or the one that has the pod; "": none."""
+    return given.get("node") or (history.pods.node_of(given["pod"], at_ms) if given.get("pod") else "")
 
 
 def _answered(history: History, path: str, question: Question) -> Packed:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import psutil
+from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from bench.rig import Rig
 from bench.rows import Row, judged, told
@@ -42,6 +43,7 @@ KINDS = 300
 MOMENTS = 60
 MOMENT_MS, MEMORY_MB = 300, 300
 FOLLOWED_S, SETTLED_S = 150, 20
+VIEWERS = 50
 PODS = 30
 _PODS = [
     Pod(uid=f"0a1b2c3d-0000-4000-8000-{at:012d}", namespace="jobs" if at % 3 else "shop", name=f"pod-{at}",
@@ -168,23 +170,25 @@ def _get(url: str) -> Any:
 
 
 def _followed(rig: Rig, nodes: int) -> Iterator[Row]:
-    """Samples and outcomes of all nodes, one a second, over a broker: the whole process, with a viewer."""
+    """Samples and outcomes of all nodes, one a second, over a broker: the whole process, with its viewers."""
     rig.say(f"console: following {nodes} nodes for {FOLLOWED_S} s")
     (rig.folder / "followed").mkdir()
     with running(EmbeddedBroker) as broker:
         broker.apply_topics()
         with console(rig.folder / "followed", broker.bootstrap) as url:
             process = _process()
-            sizes, core_pct = asyncio.run(_put(broker.cluster, process, url, nodes))
-    yield told("console: one core while following at 1 Hz, all of the process, a viewer", f"{core_pct:.0f}%", n=nodes,
-               core_pct=core_pct)  # fmt: skip
+            sizes, core_pct, took_ms = asyncio.run(_put(broker.cluster, process, url, nodes))
+    yield told(f"console: one core while following at 1 Hz, all of the process, {VIEWERS} viewers", f"{core_pct:.0f}%",
+               n=nodes, core_pct=core_pct)  # fmt: skip
+    text = f"p50 {statistics.median(took_ms):.0f} ms, p95 {statistics.quantiles(took_ms, n=20)[-1]:.0f} ms"
+    yield told(f"console: the live cluster for each of {VIEWERS} viewers, all asking at once", text, n=len(took_ms))
     size_mb = max(sizes) / 1e6
     yield judged("console: memory of the process while it follows", f"<= {MEMORY_MB} MB", f"{size_mb:.0f} MB", n=nodes,
                  met=size_mb <= MEMORY_MB)  # fmt: skip
 
 
-async def _put(cluster: Cluster, process: psutil.Process, url: str, nodes: int) -> tuple[list[int], float]:
-    """A second of records each second, and a question; the console's sizes, and its share of a core."""
+async def _put(cluster: Cluster, process: psutil.Process, url: str, nodes: int) -> tuple[list[int], float, list[float]]:
+    """A second of records each second, and viewers; the console's sizes, its share of a core, how long answers took."""
     chain, mine = Chain(pods=_PODS), list[Record]()
     for seq in range(1, 30):
         chain.take(seq, pod_use=_USE)
@@ -195,19 +199,37 @@ async def _put(cluster: Cluster, process: psutil.Process, url: str, nodes: int) 
     sender, sizes = Sender(cluster, client_id="bench", acks="1", timeout_s=30), list[int]()
     await sender.connect(sorted({SAMPLE.name, OUTCOME.name, *(one.topic for one in mine)}))
     await _send(sender, mine)
-    spent_s, settled_s, began_s = 0.0, 0.0, time.monotonic()
+    spent_s, settled_s, began_s, took_ms = 0.0, 0.0, time.monotonic(), list[float]()
+    viewers = []
+    session = ClientSession(url, connector=TCPConnector(limit=0), auto_decompress=False)
     for second in range(FOLLOWED_S):
         await _send(sender, list(_second(nodes, 30 + second)))
         if second == SETTLED_S:
-            spent_s, settled_s = sum(process.cpu_times()[:2]), time.monotonic()
-        if second >= SETTLED_S:
             answer = await asyncio.to_thread(_get, f"{url}/api/cluster")
             assert len(answer["columns"]["node"]) == nodes
+            viewers = [asyncio.create_task(_view(session, took_ms)) for _ in range(VIEWERS)]
+            spent_s, settled_s = sum(process.cpu_times()[:2]), time.monotonic()
         sizes.append(process.memory_info().rss)
         await asyncio.sleep(max(0.0, began_s + second + 1 - time.monotonic()))
     spent_s = sum(process.cpu_times()[:2]) - spent_s
     await sender.close()
-    return sizes, 100 * spent_s / (time.monotonic() - settled_s)
+    assert not [one for one in viewers if one.done()]
+    for one in viewers:
+        one.cancel()
+    await asyncio.gather(*viewers, return_exceptions=True)
+    await session.close()
+    return sizes, 100 * spent_s / (time.monotonic() - settled_s), took_ms
+
+
+async def _view(session: ClientSession, took_ms: list[float]) -> None:
+    """Follow ticks, and ask for all nodes at each, as the page of the cluster does."""
+    async with session.get("/api/ticks", timeout=ClientTimeout(total=None)) as ticks:
+        async for line in ticks.content:
+            if line.startswith(b"data"):
+                began_s = time.monotonic()
+                async with session.get("/api/cluster") as answer:
+                    assert len(await answer.read()) > 0
+                took_ms.append(1e3 * (time.monotonic() - began_s))
 
 
 async def _send(sender: Sender, records: Sequence[Record]) -> None:

@@ -110,6 +110,35 @@ def test_a_number_opens_its_arithmetic_with_the_places_of_its_records(browser: B
             page.keyboard.press("Escape")
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [("cluster", "live"), ("node", "live"), ("pod", "live"), ("jobs", "live"), ("cluster", "recorded"),
+     ("node", "recorded"), ("pod", "recorded"), ("records", "recorded")],
+)  # fmt: skip
+def test_every_number_of_a_page_opens_its_arithmetic(
+    browser: Browser, name: str, source: str, request: pytest.FixtureRequest
+) -> None:
+    """With the number in it; tables are opened, and of a page the first thirty are asked."""
+    shown: Shown = request.getfixturevalue(source)
+    with page_of(browser, f"{shown.url}/{PAGES[name]}") as page:
+        opened(page, name)
+        page.locator("#slider").press("ArrowLeft")
+        page.wait_for_url("**at=*")
+        page.wait_for_selector(f"main[data-at='{page.url.rpartition('at=')[2].partition('&')[0]}']")
+        for summary in page.locator("main details:not([open]) > summary").all():
+            summary.click()
+        numbers = page.locator("main .number[data-key]")
+        asked = [(one, text) for one in numbers.all()[:30] if re.search(r"\d", text := one.inner_text())]
+        assert asked
+        for one, text in asked:
+            one.click()
+            pre = page.locator("dialog pre")
+            expect(pre).not_to_have_text("Loading …")
+            amount = re.match(r"[\d,.]+", text)
+            assert amount is None or amount[0] in pre.inner_text(), f"{text} is not in:\n{pre.inner_text()}"
+            page.keyboard.press("Escape")
+
+
 def test_a_sum_opens_its_parts(browser: Browser, live: Shown) -> None:
     with page_of(browser, live.url) as page:
         opened(page, "cluster")

@@ -160,7 +160,7 @@ def test_each_second_of_the_log_is_there_once(whole: Path) -> None:
     assert list(series.columns["seq"])[1:] == list(range(1, 300))
     assert set(series.columns["be_cpu_milli"][1:]) == {500}
     assert sum(series.columns["evictions"]) == 1
-    [event] = history.pod_events("jobs/etl-x2lqp", START_MS, START_MS + 400_000)
+    [event] = history.pods.events("jobs/etl-x2lqp", START_MS, START_MS + 400_000)
     assert (event.kind, event.node, event.uid) == ("evicted", NODE, "uid-etl-x2lqp")
     assert "83" in event.text
 

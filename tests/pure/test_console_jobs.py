@@ -93,6 +93,18 @@ def test_the_queue_stands_as_its_command_has_it() -> None:
     assert found["workloads"][0]["place"].startswith(f"{QUEUE_STATE.name} 0:")
 
 
+def test_a_figure_of_a_queue_opens_who_holds_and_who_waits() -> None:
+    recorder = Recorder(START_MS // 1_000)
+    for record in log():
+        recorder.take(record)
+    asked = Question(at_ms=START_MS, given={"queue": "gpu", "figure": "used"})
+    lines = answer(History(Path("/nowhere"), lambda: recorder), "explain", asked)["lines"]
+    assert lines[0].startswith("ClusterQueue gpu at ")
+    assert any(line.endswith(": nominal 2 cpu, used 2 cpu, borrowed 0 cpu") for line in lines), lines
+    assert any(line.startswith("  + jobs/w0 ") and f"{QUEUE_STATE.name} 0:" in line for line in lines)
+    assert "pending 2, admitted 1, evicting 1" in lines
+
+
 def test_without_records_the_page_is_empty() -> None:
     empty = page(())
     assert not any(empty[name] for name in ("jobs", "queues", "workloads", "notes"))

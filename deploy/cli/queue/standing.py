@@ -91,7 +91,7 @@ def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tup
             one.cohort or "-",
             each.flavor,
             each.resource,
-            *(_amount(each.resource, amount) for amount in (each.nominal, each.used, each.borrowed)),
+            *(amount_text(each.resource, amount) for amount in (each.nominal, each.used, each.borrowed)),
             *(one.pending_count, one.admitted_count, one.evicting_count),
         )
         for one in queues
@@ -104,10 +104,13 @@ def _sum(one: QueueRow, field: str) -> str:
     total: dict[str, int] = {}
     for each in one.quotas:
         total[each.resource] = total.get(each.resource, 0) + getattr(each, field)
-    return ", ".join(f"{_amount(resource, amount)} {resource}" for resource, amount in total.items() if amount) or "-"
+    return (
+        ", ".join(f"{amount_text(resource, amount)} {resource}" for resource, amount in total.items() if amount) or "-"
+    )
 
 
-def _amount(resource: str, amount: int) -> str:
+def amount_text(resource: str, amount: int) -> str:
+    """With its unit: CPU in cores, memory in powers of 1,024."""
     if amount >= UNLIMITED:
         return "unlimited"
     return cpu_text(amount) if resource == "cpu" else mem_text(amount) if resource == "memory" else str(amount)

@@ -17,6 +17,7 @@ from slacktide.schemas.topics import (
     METRIC,
     OUTCOME,
     SAMPLES,
+    SCORE,
     SHADOW_ALLOCATABLE,
 )
 from slacktide.streams.explain.node import explain_node
@@ -31,6 +32,7 @@ _EXPLAINING = (
     ALLOCATABLE.name,
     COMMAND.name,
     OUTCOME.name,
+    SCORE.name,
 )
 _SHADOWED = (*(one for one in _EXPLAINING if one != ALLOCATABLE.name), SHADOW_ALLOCATABLE.name)
 
@@ -58,6 +60,11 @@ class Decisions:
             return []
         return self._kept(node, at_ms, _SHADOWED if shadow else _EXPLAINING)
 
+    def allocatable(self, node: str, at_ms: int, *, shadow: bool = False) -> Record | None:
+        """The newest kept record of what is sold there, or of what the shadow policy would sell."""
+        topic = SHADOW_ALLOCATABLE if shadow else ALLOCATABLE
+        return next(iter(self._kept(node, at_ms, (topic.name,))), None)
+
     def _kept(self, node: str, at_ms: int, topics: Sequence[str]) -> list[Record]:
         found: dict[str, list[Record]] = {}
         live = self._recorder()
@@ -72,9 +79,10 @@ class Decisions:
             while last and set(topics) - found.keys():
                 [(key, blob)] = last
                 block = unpack_kept(blob)
-                _sort(found, (one for one in block.records if one.timestamp_ms <= at_ms), topics)
+                mine = [one for one in block.records if one.timestamp_ms <= at_ms]
+                _sort(found, mine, topics)
                 before = block.before
-                if found:
+                if mine:
                     break
                 last = self._reading.all(asked, number << 32, key - 1)
             self._fill(found, number, before, at_ms, topics)

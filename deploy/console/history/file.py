@@ -13,7 +13,7 @@ from slacktide.schemas.errors import SlacktideError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 """Of the file. One of another format is set aside."""
 NODE_BITS = 20
 PAGE_BYTES = 32_768

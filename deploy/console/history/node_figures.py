@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from slacktide.deploy.console.history.points import COUNTS, Block, empty
 from slacktide.deploy.console.history.view import NONE, STATES, UNLIMITED, State
@@ -207,6 +207,7 @@ class NodeFigures:
             NONE if sample is None else _SAMPLE_TOPICS.index(sample.place.topic),
             _offset(sample), _offset(self.metric), _offset(sold),
             self.latest[COMMAND.name].offset if COMMAND.name in self.latest else NONE, _offset(self.outcome),
+            _offset(self.score),
         ]  # fmt: skip
         self.forget_second()
         return row
@@ -302,5 +303,5 @@ def _or_none(value: int | None) -> int:
     return NONE if value is None else value
 
 
-def _offset(one: Logged[NodeSample] | Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeOutcome] | None) -> int:
+def _offset(one: Logged[Any] | None) -> int:
     return NONE if one is None else one.place.offset

@@ -14,7 +14,7 @@ from slacktide.deploy.console.history.minute import Entry
 from slacktide.deploy.console.history.moments import Moments
 from slacktide.deploy.console.history.node_figures import SEVERITIES
 from slacktide.deploy.console.history.objects import Objects
-from slacktide.deploy.console.history.pod_events import events_of, is_named
+from slacktide.deploy.console.history.pods import Pods
 from slacktide.deploy.console.history.points import POINTS, STEPS_S
 from slacktide.deploy.console.history.reading import Reading, placed, record_of, some
 from slacktide.deploy.console.history.recorder import Recorder
@@ -27,12 +27,12 @@ from slacktide.deploy.console.history.view import (
     Gap,
     Lag,
     NodeRow,
-    PodEvent,
     PolicyAt,
     Problem,
     Series,
     TopicRate,
 )
+from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.tick import WorkerTick
@@ -42,7 +42,6 @@ from slacktide.streams.records import Place, Record
 
 LOOKED_BACK_MS = 30_000
 DEAD_LETTER_MS = 60_000
-POD_MS = 24 * 3_600_000
 LAG_MIN = 1_000
 """Records: below it a worker keeps up."""
 MANY = 1 << 62
@@ -82,6 +81,7 @@ class History:
         self._traces = Traces(self._reading, recorder)
         self.objects = Objects(self._reading, recorder)
         """Jobs, the queue and credits."""
+        self.pods = Pods(self._reading, recorder)
 
     # What there is.
 
@@ -171,15 +171,20 @@ class History:
         return [found[key] for key in sorted(found)]
 
     def topics_at(self, at_ms: int) -> Sequence[TopicRate]:
-        """How much came of each topic in the minute before."""
-        minute = min(at_ms // 60_000, self._reading.stored_s() // 60) - 1
-        live = self._recorder()
-        if live is not None and self._reading.stored_s() <= at_ms // 1_000:
-            rates: Iterable[tuple[str, int]] = sorted(live.rates.items())
-        else:
-            rates = self._reading.all("SELECT topic, records FROM rate WHERE minute = ? ORDER BY topic", minute)
+        """How much came of each topic in the whole minute before; where there is none yet, in the first one so far."""
+        minute, live = min(at_ms // 60_000, self._reading.stored_s() // 60) - 1, self._recorder()
+        rates: Iterable[tuple[str, int]] = self._reading.all(
+            "SELECT topic, records FROM rate WHERE minute = ? ORDER BY topic", minute
+        )
+        if not rates and live is not None and not self._reading.stored_s():
+            rates = sorted(live.rates.items())
         ends = dict(self._reading.all("SELECT topic, sum(next) FROM cursor GROUP BY topic"))
         return [TopicRate(topic=topic, records=count, newest_offset=ends.get(topic, 0)) for topic, count in rates]
+
+    def cursors(self, topic: str) -> Sequence[tuple[int, int]]:
+        """Each partition of a topic with the offset that follows the newest stored record."""
+        asked = "SELECT partition, next FROM cursor WHERE topic = ? ORDER BY partition"
+        return [(number, following) for number, following in self._reading.all(asked, topic)]
 
     def dead_letters(self, from_ms: int, to_ms: int, most: int = 200) -> Sequence[Record]:
         """Dead letters of a span, the newest first."""
@@ -259,6 +264,11 @@ class History:
         """What the shadow policy would sell there; None: no shadow ran."""
         return self._decided(node, at_ms, self._decisions.kept(node, at_ms, shadow=True), ())
 
+    def sold_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
+        """What is sold there by the newest kept record, or what the shadow policy would sell; None: none is kept."""
+        record = self._decisions.allocatable(node, at_ms, shadow=shadow)
+        return None if record is None else decode(record.value, NodeAllocatable)
+
     def _decided(self, node: str, at_ms: int, kept: Sequence[Record], others: Sequence[Record]) -> Decision | None:
         def age_ms(asked_ms: int) -> int | None:
             row = self.row_at(node, asked_ms)
@@ -266,24 +276,7 @@ class History:
 
         return decided(node, at_ms, kept, others, self._entries(POLICY.name, 0, at_ms), age_ms)
 
-    # Pods and records.
-
-    def pod_events(self, pod: str, from_ms: int, to_ms: int) -> Sequence[PodEvent]:
-        """What happened to a pod, oldest first. ``pod``: NAMESPACE/NAME, NAMESPACE, or a uid."""
-        asked = (
-            "SELECT DISTINCT record FROM entry JOIN pod ON pod.entry = entry.id "
-            "WHERE (pod.name = ? OR pod.name GLOB ?) AND pod.at_ms >= ? AND pod.at_ms < ? ORDER BY pod.at_ms"
-        )
-        known = [record_of(blob) for (blob,) in self._reading.all(asked, pod, f"{_globbed(pod)}/*", from_ms, to_ms)]
-        live = [one.record for one in self._live_entries() if any(is_named(name, pod) for name in one.names)]
-        known += [one for one in live if from_ms <= one.timestamp_ms < to_ms]
-        return [event for record in known for event in events_of(record, pod)]
-
-    def pods(self, at_ms: int, most: int = 1_000) -> Sequence[str]:
-        """NAMESPACE/NAME of pods of which something is kept near a moment (a day before it)."""
-        asked = "SELECT DISTINCT name FROM pod WHERE at_ms > ? AND at_ms <= ? AND name LIKE '%/%' ORDER BY name LIMIT ?"
-        live = {name for one in self._live_entries() for name in one.names if "/" in name}
-        return sorted({*(name for (name,) in self._reading.all(asked, at_ms - POD_MS, at_ms, most)), *live})[:most]
+    # Records.
 
     def records(self, of: str) -> Sequence[Record]:
         """Records of one trace (the trace id of a traceparent), or one record by ``TOPIC PARTITION:OFFSET``."""
@@ -319,7 +312,3 @@ def _is_eviction(record: Record) -> bool:
 def _coarser(step_s: int) -> int:
     """The next resolution; 0: there is none."""
     return next((one for one in STEPS_S if one > step_s), 0)
-
-
-def _globbed(text: str) -> str:
-    return "".join(f"[{one}]" if one in "*?[" else one for one in text)

@@ -8,7 +8,7 @@ from typing import Any
 from slacktide.deploy.console.history.node_figures import ORIGINS, SEVERITIES
 from slacktide.deploy.console.history.points import AT, STEPS_S
 from slacktide.deploy.console.history.view import NONE, STATES, NodeRow, Problem
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLES
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLES, SCORE
 
 _FIELDS = (
     "age_ms", "capacity_cpu_milli", "capacity_mem_bytes", "used_cpu_milli", "used_mem_bytes", "ls_cpu_milli",
@@ -21,6 +21,7 @@ _OFFSETS = {
     "allocatable": ALLOCATABLE.name,
     "command": COMMAND.name,
     "outcome": OUTCOME.name,
+    "score": SCORE.name,
 }
 _AT = {step_s: tuple((field, AT[step_s][field]) for field in _FIELDS) for step_s in STEPS_S}
 _OFFSETS_AT = {

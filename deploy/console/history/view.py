@@ -78,8 +78,8 @@ class NodeRow:
     """Pods evicted within the second or span."""
     policy_version: str
     places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
-    """``sample``, ``allocatable``, ``metric``, ``command`` and ``outcome``: topic, partition and offset of the record
-    that the figures are of."""
+    """``sample``, ``allocatable``, ``metric``, ``command``, ``outcome`` and ``score``: topic, partition and offset of
+    the record that the figures are of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,8 @@ class Series:
     io_full (PSI, hundredths of a percent), ls_stall_permille, be_throttled_permille, slack_won_cpu_milli, age_ms,
     decided_ms. Counts within the point: cuts, raises, bursts, evictions, skipped, guarded (outcomes by the guard).
     Last of the point: capacity_cpu_milli, capacity_mem_bytes, ceiling_cpu_milli, and offsets: sample_offset,
-    metric_offset, allocatable_offset, command_offset, outcome_offset. Worst of the point: state (index of STATES).
+    metric_offset, allocatable_offset, command_offset, outcome_offset, score_offset. Worst of the point: state (index of
+    STATES).
     """
 
 

@@ -11,12 +11,13 @@ const dialog = document.getElementById("dialog");
 
 /**
  * @param {number|null} value
- * @param {string} unit milli, bytes, percent, ms, count
- * @param {{node?: string, pod?: string, job?: string, figure: string}} of what is explained; figure: lines that name it are marked
+ * @param {string} unit milli, bytes, permille, centi (hundredths of a percent), ms, count
+ * @param {{node?: string, pod?: string, job?: string, topic?: string, queue?: string, figure: string, mark?: string, span?: number, shadow?: number, at_ms?: number}} of
+ *   what is explained: the lines that name the mark, else the figure, are marked. at_ms: of another moment than the page
  */
 export function number(value, unit, of) {
-  const text = amount(value, unit);
-  const key = `${of.node ?? of.pod ?? of.job ?? ""}/${of.figure}`;
+  const text = plain(amount(value, unit));
+  const key = `${owner(of) ?? ""}/${of.figure}/${of.at_ms ?? of.shadow ?? ""}`.replace(/\/$/, "");
   return el("button.number", { type: "button", title: t("number.open"), "data-key": key, onclick: () => open(text, of) }, text);
 }
 
@@ -30,10 +31,11 @@ dialog.addEventListener("click", (event) => { if (event.target === dialog) dialo
 
 async function open(value, of) {
   const text = el("pre", { tabIndex: 0 }, t("loading"));
-  const whose = of.node ?? of.pod ?? of.job ?? t("cluster");
+  const whose = owner(of) ?? t("cluster");
   box(`${plain(whose)} · ${known(of.figure)} = ${value}`, el("p.soft.small", {}, t("explain.note")), text);
   try {
-    const { lines } = await ask("explain", { node: of.node, pod: of.pod, job: of.job, figure: of.figure, at: shown.at_ms });
+    const { mark, at_ms, ...asked } = of;
+    const { lines } = await ask("explain", { ...asked, at: at_ms ?? shown.at_ms });
     const marks = lines.map((line) => (of.mark ?? of.figure).split("|").some((part) => line.includes(part)));
     text.replaceChildren(...lines.flatMap((line, index) => [marks[index] ? el("mark", {}, plain(line)) : plain(line), "\n"]));
     text.querySelector("mark")?.scrollIntoView({ block: "center" });
@@ -42,4 +44,5 @@ async function open(value, of) {
   }
 }
 
+const owner = (of) => of.node ?? of.pod ?? of.job ?? of.queue ?? of.topic;
 const known = (figure) => { const word = t(`of.${figure}`); return word.startsWith("of.") ? figure : word; };

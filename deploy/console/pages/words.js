@@ -22,9 +22,12 @@ const grouped = (value, digits = 0) => value.toLocaleString("en", { minimumFract
 /** An amount with its unit, as `explain` writes it; "–" where it is not known. */
 export function amount(value, unit) {
   if (value === null || value === undefined) return "–";
+  if (unit === "text") return value;
   if (unit === "milli") return `${grouped(value)}m`;
   if (unit === "bytes") return `${grouped(value / 2 ** 20)} MiB`;
   if (unit === "ms") return span(value);
+  if (unit === "permille") return `${grouped(value)}‰`;
+  if (unit === "centi") return `${grouped(value / 100, 2)}%`;
   return grouped(value, Number.isInteger(value) ? 0 : 1);
 }
 

@@ -46,8 +46,8 @@ export function open() {
       fill(one, figures(answer.row), answer.findings.length ? card(t("findings"), null, el("ul.list", {}, ...answer.findings.map(finding))) : null);
       series = even(answer.progress);
       line.show(series.t_ms, series.by);
-      fill(points, table(t("job.progress"), [t("moment"), ...PROGRESS.map((part) => t(`of.${part.name}`))], answer.progress.map((point) => [moment(point.seen_ms), amount(point.succeeded ?? 0), amount(point.failed ?? 0)]), [1, 2]));
-      fill(ends, ...ended(answer, place.name.split("/")[0]));
+      fill(points, table(t("job.progress"), [t("moment"), ...PROGRESS.map((part) => t(`of.${part.name}`))], answer.progress.map((point) => [moment(point.seen_ms), ...PROGRESS.map(({ name }) => number(point[name] ?? 0, "count", { job: place.name, figure: name, at_ms: point.seen_ms }))]), [1, 2]));
+      fill(ends, ...ended(answer, place.name));
     },
   };
 }
@@ -67,7 +67,9 @@ function listed({ jobs, jobs_count }) {
 
 /** Rows as `slacktide queue status` has them. */
 const standing = (rows) => table(t("queues"), ["ClusterQueue", "Cohort", t("nominal"), t("used"), t("borrowed"), t("phase.pending"), t("admitted"), t("phase.evicting")],
-  rows.map((cells) => cells.map((one) => (typeof one === "number" ? amount(one) : plain(one)))), [5, 6, 7]);
+  rows.map((cells) => cells.map((one, at) => (at < 2 ? plain(one) : figure(cells[0], QUEUE[at - 2], one)))), [5, 6, 7]);
+const QUEUE = ["nominal", "used", "borrowed", "pending", "admitted", "evicting"];
+const figure = (queue, name, value) => number(value, typeof value === "number" ? "count" : "text", { queue, figure: name });
 
 function waiting({ workloads, workloads_count }) {
   const rows = workloads.map((one) => [named(one.name), plain(one.queue), t(`phase.${one.phase}`),
@@ -87,12 +89,13 @@ function even(progress) {
   return { t_ms, by: Object.fromEntries(PROGRESS.map(({ name }) => [name, held.map((point) => point[name] ?? 0)])) };
 }
 
-function ended({ failures, evicted, recent, text }, namespace) {
+function ended({ failures, evicted, recent, text }, job) {
+  const namespace = job.split("/")[0];
   const pod = (name) => el("a", { href: link({ page: "pod", name: `${namespace}/${name}` }), "data-key": `pod/${name}` }, named(name));
   const node = (name) => (name ? el("a", { href: link({ page: "node", name }), "data-key": `node/${name}` }, named(name)) : null);
   const index = (one) => (one.index === undefined || one.index === null ? null : amount(one.index));
   return [
-    card(t("job.failures"), null, failures.length ? table(t("job.failures"), [t("reason"), t("pods")], failures.map((one) => [plain(one.why), amount(one.pods)]), [1]) : empty("no.failures")),
+    card(t("job.failures"), null, failures.length ? table(t("job.failures"), [t("reason"), t("pods")], failures.map((one) => [plain(one.why), number(one.pods, "count", { job, figure: "failed", mark: one.why })]), [1]) : empty("no.failures")),
     evicted.length ? card(t("job.evicted"), null, table(t("job.evicted"), [t("page.pod"), t("index"), t("node"), t("rule"), t("threshold"), t("moment")],
       evicted.map((one) => [pod(one.pod), index(one), node(one.eviction.node), plain(one.eviction.rule), plain(one.eviction.threshold || one.eviction.bound || ""), moment(one.eviction.acted_ms)]), [1])) : null,
     recent.length ? card(t("job.recent"), null, table(t("job.recent"), [t("page.pod"), t("index"), t("node"), t("reason"), t("moment")],

@@ -14,6 +14,12 @@ const CPU = [
   { name: "requested_cpu_milli", colour: "requested", kind: "dash" },
 ];
 const STRIP = [{ name: "be_throttled_permille", colour: "be", kind: "area" }, { name: "ls_stall_permille", colour: "ls", kind: "line" }];
+const SUPPRESS = [{ name: "cuts", colour: "problem", kind: "line" }, { name: "raises", colour: "ok", kind: "dash" }, { name: "bursts", colour: "limit", kind: "dash" }];
+const PSI = [{ name: "cpu_some", colour: "be", kind: "line" }, { name: "mem_some", colour: "sold", kind: "line" }, { name: "io_some", colour: "system", kind: "line" }];
+const COUNTED = new Set(SUPPRESS.map((part) => part.name));
+/** Under the chart of CPU: title, unit, height and lines of each. */
+const STRIPS = [["chart.strip", "permille", 110, STRIP], ["chart.suppress", "count", 80, SUPPRESS], ["chart.psi", "centi", 90, PSI]];
+const LINES = CPU.concat(...STRIPS.map(([, , , parts]) => parts));
 const SHOWN = [["used_cpu_milli", "milli"], ["ls_cpu_milli", "milli"], ["be_cpu_milli", "milli"], ["sold_cpu_milli", "milli"],
   ["requested_cpu_milli", "milli"], ["limit_cpu_milli", "milli"], ["used_mem_bytes", "bytes"], ["sold_mem_bytes", "bytes"]];
 const spanOf = (place) => Number(place.more.get("span")) || 900000;
@@ -27,27 +33,32 @@ export function open() {
   const at = (index) => {
     if (index < 0) return tip.replaceChildren(el("span.soft", {}, t("chart.hint")));
     const value = (part) => `${t(`of.${part.name}`)} ${written(part.name, series.by[part.name]?.[index])}`;
-    tip.replaceChildren(el("strong", {}, moment(series.t_ms[index])), ` · ${CPU.concat(STRIP).map(value).join(" · ")}`);
+    tip.replaceChildren(el("strong", {}, moment(series.t_ms[index])), ` · ${LINES.map(value).join(" · ")}`);
   };
   const chosen = (at_ms) => go({ at_ms });
-  const cpu = chart(t("chart.cpu"), "milli", 300, CPU, at, chosen), strip = chart(t("chart.strip"), "permille", 110, STRIP, at, chosen);
+  const cpu = chart(t("chart.cpu"), "milli", 300, CPU, at, chosen);
+  const strips = STRIPS.map(([title, unit, height, parts]) => ({ parts, ...chart(t(title), unit, height, parts, at, chosen) }));
   const spans = SPANS.map(([span_ms, text]) => el("button", { type: "button", onclick: () => go({ query: { span: String(span_ms) } }) }, text));
-  const details = el("details", { ontoggle: tabled }, el("summary", {}, t("as.table")), numbers);
+  const details = el("details", { ontoggle: () => tabled(here().name) }, el("summary", {}, t("as.table")), numbers);
   const one = el("div", {}, figures, findings,
     card(t("chart.cpu"), el("div.segments.right", { role: "group", "aria-label": t("span") }, ...spans), legend(CPU, (name) => t(`of.${name}`)), cpu.canvas,
-      legend(STRIP, (name) => t(`of.${name}`)), strip.canvas, tip, details),
+      ...strips.flatMap((one) => [legend(one.parts, (name) => t(`of.${name}`)), one.canvas]), tip, details),
     el("div.pair", {}, card(t("why.sold"), kept, waterfall), card(t("who.decided"), null, decided)), card(t("chain"), null, chain));
   one.style.display = "contents";
   const root = el("div", {}, el("div.head", {}, title, sub), choice, one);
   root.style.display = "contents";
   at(-1);
 
-  function tabled() {
+  function tabled(node) {
     if (!details.open) return;
-    const every = Math.max(1, Math.ceil(series.t_ms.length / 60)), parts = CPU.concat(STRIP);
-    fill(numbers, table(t("chart.cpu"), [t("moment"), ...parts.map((part) => t(`of.${part.name}`))],
-      series.t_ms.map((t_ms, index) => [moment(t_ms), ...parts.map((part) => written(part.name, series.by[part.name]?.[index]))]).filter((_, index) => index % every === 0).reverse(),
-      parts.map((_, index) => index + 1)));
+    const every = Math.max(1, Math.ceil(series.t_ms.length / 60));
+    const end = (index) => series.t_ms[index] + series.step_ms;
+    /** A level is of its point's last second, a count of all of the point. */
+    const cell = (name, index) => number(series.by[name]?.[index] ?? null, unitOf(name), { node, figure: name, mark: MARKS[name],
+      ...(COUNTED.has(name) ? { at_ms: end(index), span: series.step_ms } : { at_ms: end(index) - 1000 }) });
+    fill(numbers, table(t("chart.cpu"), [t("moment"), ...LINES.map((part) => t(`of.${part.name}`))],
+      series.t_ms.map((_, index) => index).filter((index) => index % every === 0).reverse()
+        .map((index) => [moment(series.t_ms[index]), ...LINES.map((part) => cell(part.name, index))]), LINES.map((_, index) => index + 1)));
   }
 
   return {
@@ -67,19 +78,20 @@ export function open() {
       fill(findings, answer.findings.length ? card(t("findings"), null, el("ul.list", {}, ...answer.findings.map(finding))) : null);
       const marks = answer.series.t_ms.flatMap((at_ms, index) => answer.series.by.evictions?.[index] ? [{ at_ms, severity: "problem" }] : answer.series.by.bursts?.[index] ? [{ at_ms, severity: "note" }] : []);
       cpu.show(series.t_ms, series.by, marks, place.at_ms);
-      strip.show(series.t_ms, series.by, [], place.at_ms);
-      tabled();
+      for (const strip of strips) strip.show(series.t_ms, series.by, [], place.at_ms);
+      tabled(place.name);
       setText(kept, answer.kept_ms && answer.at_ms - answer.kept_ms > 2000 ? t("kept", { moment: moment(answer.kept_ms) }) : "");
       fill(waterfall, ...answer.figures.map((figure) => (figure.of.startsWith("mid") ? folded(figure, place.name) : falling(figure, place.name))), answer.figures.length ? null : el("p.empty", {}, t("no.arithmetic")));
-      fill(decided, deciding(row, series, place.name));
+      fill(decided, deciding(row, series, place.name, spanOf(place)));
       fill(chain, steps(answer.steps));
     },
   };
 }
 
 const MARKS = { sold_cpu_milli: "batch-cpu|batch_cpu", sold_mem_bytes: "batch-memory|batch_mem", limit_cpu_milli: "best-effort limit|limit_cpu_milli", used_cpu_milli: "node uses|used_cpu_milli" };
-const unitOf = (name) => (name.endsWith("_milli") ? "milli" : name.endsWith("_bytes") ? "bytes" : "permille");
-const written = (name, value) => (value === null || value === undefined ? "–" : unitOf(name) === "permille" ? `${value}‰` : amount(value, unitOf(name)));
+const UNITS = [["_milli", "milli"], ["_bytes", "bytes"], ["_permille", "permille"], ["_some", "centi"]];
+const unitOf = (name) => UNITS.find(([end]) => name.endsWith(end))?.[1] ?? "count";
+const written = (name, value) => amount(value, unitOf(name));
 
 const nodesOf = (nodes) => card(t("choose.node"), null, nodes.length
   ? el("ul.list", {}, ...nodes.map((name) => el("li", {}, el("a", { href: link({ page: "node", name }) }, named(name))))) : el("p.empty", {}, t("nothing.recorded")));
@@ -114,12 +126,13 @@ function falling(figure, node) {
   return el("div.part", {}, title, el("div.bars", {}, ...bars));
 }
 
-function deciding(row, series, node) {
+function deciding(row, series, node, span_ms) {
   if (!row) return el("p.empty", {}, t("nothing.recorded"));
   const sum = (name) => (series.by[name] ?? []).reduce((all, value) => all + (value ?? 0), 0);
+  const over = (figure, value, unit = "count") => number(value, unit, { node, figure, span: span_ms });
   const times = (series.by.decided_ms ?? []).filter((value) => value !== null).sort((a, b) => a - b);
   const facts = [["decided.last", row.decided_by ? t(`by.${row.decided_by}`) : "–"], ["decided.took", number(row.decided_ms, "ms", { node, figure: "decided_ms", mark: "outcome" })],
-    ["decided.p95", span(times.length ? times[Math.floor((times.length - 1) * .95)] : null)], ...["cuts", "raises", "bursts", "evictions", "guarded"].map((name) => [`count.${name}`, String(sum(name))]),
+    ["decided.p95", over("decided_p95_ms", times.length ? times[Math.floor((times.length - 1) * .95)] : null, "ms")], ...["cuts", "raises", "bursts", "evictions", "guarded"].map((name) => [`count.${name}`, over(name, sum(name))]),
     ["policy", plain(row.policy_version || "–")]];
   return table(t("who.decided"), [t("what"), t("value")], facts.map(([name, value]) => [t(name), value]), [1]);
 }

@@ -1,5 +1,6 @@
 // What holds on which nodes, and what another policy, the shadow, would sell.
 
+import { number } from "../arithmetic.js";
 import { card, el, fill, named, plain, table } from "../dom.js";
 import { link } from "../place.js";
 import { amount, moment, t } from "../words.js";
@@ -20,7 +21,7 @@ export function open() {
     fill(refused, answer.refused ? el("p.card.severity.warning", {}, plain(answer.refused)) : null);
     const silent = answer.groups.filter((one) => !one.name && !one.fields.some((field) => all || field.set));
     fill(groups, ...answer.groups.map(group).filter(Boolean), silent.length ? el("p.soft", {}, `${t("defaults.only")}: ${silent.map((one) => plain(one.config)).join(", ")}`) : null);
-    fill(shadow, answer.shadow.length ? differing(answer.shadow) : el("p.empty", {}, t("no.shadow")));
+    fill(shadow, ...(answer.shadow.length ? differing(answer) : [el("p.empty", {}, t("no.shadow"))]));
   }
 
   function group(one) {
@@ -34,13 +35,14 @@ export function open() {
   return { root, show(given) { answer = given; paint(); } };
 }
 
-function differing(rows) {
+function differing({ shadow, nodes_count }) {
   const figures = [["batch_cpu_milli", "milli"], ["batch_mem_bytes", "bytes"]];
   const change = (one, [name, unit]) => {
     const live = one.live[name] ?? null, other = one.shadow[name] ?? null;
     const by = live === null || other === null ? "" : ` (${other - live >= 0 ? "+" : "−"}${amount(Math.abs(other - live), unit)})`;
-    return [amount(live, unit), amount(other, unit) + by];
+    return [number(live, unit, { node: one.node, figure: name }), el("span", {}, number(other, unit, { node: one.node, figure: name, shadow: 1 }), by)];
   };
-  return table(t("shadow"), [t("node"), ...figures.flatMap(([name]) => [t(`of.${name}`), `${t(`of.${name}`)} · ${t("by.shadow")}`]), t("version")],
-    rows.map((one) => [el("a", { href: link({ page: "node", name: one.node }) }, named(one.node)), ...figures.flatMap((figure) => change(one, figure)), plain(one.version)]), [1, 2, 3, 4]);
+  return [table(t("shadow"), [t("node"), ...figures.flatMap(([name]) => [t(`of.${name}`), `${t(`of.${name}`)} · ${t("by.shadow")}`]), t("version")],
+    shadow.map((one) => [el("a", { href: link({ page: "node", name: one.node }) }, named(one.node)), ...figures.flatMap((figure) => change(one, figure)), plain(one.version)]), [1, 2, 3, 4]),
+  el("p.small.soft", {}, t("shown.of", { shown: shadow.length, all: nodes_count }))];
 }

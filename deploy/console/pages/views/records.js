@@ -1,5 +1,6 @@
 // The log itself: a trace from sample to outcome, dead letters, topics with rate and lag.
 
+import { number } from "../arithmetic.js";
 import { card, el, fill, plain, table } from "../dom.js";
 import { go } from "../place.js";
 import { amount, moment, t } from "../words.js";
@@ -20,8 +21,8 @@ export function open() {
       const of = place.more.get("of") ?? "";
       if (document.activeElement !== input) input.value = of;
       fill(trace, of ? records(answer.trace, of) : el("p.empty", {}, t("trace.hint")));
-      fill(topics, answer.topics.length ? table(t("topics"), [t("topic"), t("per.minute"), t("newest.offset")], answer.topics.map((one) => [plain(one.topic), one.records.toLocaleString("en"), one.newest_offset.toLocaleString("en")]), [1, 2]) : el("p.empty", {}, t("nothing.recorded")));
-      fill(lag, answer.lag.length ? table(t("lag"), [t("worker"), t("topic"), t("partition"), t("behind")], worst(answer.lag).map((one) => [plain(one.worker), plain(one.topic), String(one.partition), one.lag === null ? "–" : one.lag.toLocaleString("en")]), [2, 3]) : el("p.empty", {}, t("no.ticks")));
+      fill(topics, answer.topics.length ? table(t("topics"), [t("topic"), t("per.minute"), t("newest.offset")], answer.topics.map((one) => [plain(one.topic), number(one.records, "count", { topic: one.topic, figure: "records" }), number(one.newest_offset, "count", { topic: one.topic, figure: "newest_offset" })]), [1, 2]) : el("p.empty", {}, t("nothing.recorded")));
+      fill(lag, answer.lag.length ? table(t("lag"), [t("worker"), t("topic"), t("partition"), t("behind")], worst(answer.lag).map((one) => [plain(one.worker), plain(one.topic), String(one.partition), number(one.lag, "count", { figure: "lag_records", mark: `${one.topic} ${one.partition}:` })]), [2, 3]) : el("p.empty", {}, t("no.ticks")));
       fill(letters, answer.letters.length ? table(t("dead.letters"), [t("moment"), t("from"), t("key"), t("reader"), t("reason"), t("place")],
         answer.letters.map((one) => [moment(one.at_ms), plain(one.from), plain(one.key), plain(one.reader), plain(one.reason), el("span.place", {}, plain(one.place))])) : el("p.severity.ok", {}, t("no.letters")));
     },
