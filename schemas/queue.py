@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from slacktide.schemas.bounds import Count, Int32, Int64, Measured, Name, TimeMs
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue_objects import (
@@ -13,11 +15,12 @@ from slacktide.schemas.queue_objects import (
     NamespaceObject,
     QueueObject,
     ResourceFlavorObject,
+    SoldObject,
     WorkloadObject,
 )
 
 Phase = Literal["pending", "reserved", "evicting", "finished", "gone"]
-Result = Literal["started", "stopped", "finished", "conflict", "refused"]
+Result = Literal["started", "ready", "unready", "stopped", "finished", "conflict", "refused"]
 
 
 class QueueSpec(Message, frozen=True, kw_only=True):
@@ -28,28 +31,30 @@ class QueueSpec(Message, frozen=True, kw_only=True):
     resource_flavor: ResourceFlavorObject | None = None
     local_queue: LocalQueueObject | None = None
     namespace: NamespaceObject | None = None
+    sold: SoldObject | None = None
+    """By the decider itself: what a flavor's nodes sell now."""
 
     @property
     def objects(self) -> list[QueueObject]:
         """All that are set."""
-        given = (self.cluster_queue, self.cohort, self.resource_flavor, self.local_queue, self.namespace)
+        given = [getattr(self, field) for field in FIELDS.values()]
         return [one for one in given if one is not None]
+
+
+FIELDS: dict[type[QueueObject], str] = {
+    ClusterQueueObject: "cluster_queue",
+    CohortObject: "cohort",
+    ResourceFlavorObject: "resource_flavor",
+    LocalQueueObject: "local_queue",
+    NamespaceObject: "namespace",
+    SoldObject: "sold",
+}
 
 
 def spec_of(one: QueueObject) -> QueueSpec | None:
     """The record of an object; None: the queue does not go by its kind."""
-    match one:
-        case ClusterQueueObject():
-            return QueueSpec(cluster_queue=one)
-        case CohortObject():
-            return QueueSpec(cohort=one)
-        case ResourceFlavorObject():
-            return QueueSpec(resource_flavor=one)
-        case LocalQueueObject():
-            return QueueSpec(local_queue=one)
-        case NamespaceObject():
-            return QueueSpec(namespace=one)
-    return None
+    field = FIELDS.get(type(one))
+    return None if field is None else msgspec.structs.replace(QueueSpec(), **{field: one})
 
 
 def spec_key(one: QueueObject) -> str:
@@ -74,7 +79,8 @@ class QueueOutcome(Message, frozen=True, kw_only=True):
 
     uid: Name
     result: Result
-    """``started``. ``stopped``: no pod of it runs any more. ``finished``: it is done. ``conflict``, ``refused``: it was
+    """``started``. ``ready``: all its pods are ready or done. ``unready``: they were, and one is not any more.
+    ``stopped``: no pod of it runs any more. ``finished``: it is done. ``conflict``, ``refused``: it was
     not started."""
     epoch: Count
     turn: Count
@@ -124,6 +130,14 @@ class QueueState(Message, frozen=True, kw_only=True):
     """Uid of the workload for which it is to stop."""
     evicted_ms: TimeMs = 0
     """When it last was to stop."""
+    evicted_reason: str = ""
+    """Why, if it was not preempted: ``PodsReadyTimeout``, ``Deactivated``."""
+    ready_reason: Literal["", "Started", "WaitForRecovery", "Recovered"] = ""
+    """Reason of the condition PodsReady of its booking. "": its pods were never ready."""
+    ready_ms: TimeMs = 0
+    """Since when."""
+    requeue_count: Count = 0
+    """How often it was evicted because its pods were not ready, since it was last set active."""
     retry_ms: TimeMs = 0
     """It is not tried before then."""
 
@@ -156,6 +170,20 @@ class QueueRead(Message, frozen=True, kw_only=True):
     outcome: Count
 
 
+class PodsReadySettings(Message, frozen=True, kw_only=True):
+    """Kueue's ``waitForPodsReady``."""
+
+    timeout_s: Count
+    recovery_timeout_s: Count = 0
+    """0: a workload whose pods were ready once is not evicted."""
+    backoff_base_s: Count = 60
+    backoff_max_s: Count = 3_600
+    backoff_limit: Count | None = None
+    """So many evictions; the next one deactivates the workload. None: without a limit."""
+    block_admission: bool = False
+    """Admit nothing while a workload with quota waits for its pods."""
+
+
 class QueueDecision(Message, frozen=True, kw_only=True):
     """One turn of the decider, and the commit of what it has read: inputs, time and result are one record.
 
@@ -170,6 +198,8 @@ class QueueDecision(Message, frozen=True, kw_only=True):
     read: QueueRead
     fair_sharing: bool = False
     """Of the term."""
+    pods_ready: PodsReadySettings | None = None
+    """Of the term. None: pods are not waited for."""
     tried: Count = 0
     """Workloads that were tried, each as often as it was."""
     changes: list[QueueState] = []

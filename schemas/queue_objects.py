@@ -337,6 +337,28 @@ class LocalQueueObject(QueueObject, frozen=True, kw_only=True):
     spec: LocalQueueSpec
 
 
+class NodeSize(Part, frozen=True, kw_only=True):
+    """What one node sells to batch pods."""
+
+    cpu_milli: Int64 = 0
+    memory_bytes: Int64 = 0
+
+
+class SoldSpec(Part, frozen=True, kw_only=True):
+    """What a flavor's nodes sell to batch pods, damped."""
+
+    cpu_milli: Int64 = 0
+    memory_bytes: Int64 = 0
+    nodes: list[NodeSize] = []
+    """What each node sold when this was written, not damped. Without any it is not known."""
+
+
+class SoldObject(QueueObject, frozen=True, kw_only=True):
+    """Not of Kubernetes: the figure that quotas are a share of. Its name is the flavor's."""
+
+    spec: SoldSpec = SoldSpec()
+
+
 class NamespaceObject(QueueObject, frozen=True, kw_only=True):
     """A Namespace."""
 

@@ -88,14 +88,16 @@ SAMPLES = (SAMPLE, SAMPLE_COLUMNS)
 BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
                  acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
-                  producers=("publisher", "bridge"), consumers=("stream", "agent", "bridge", "scheduler"))  # fmt: skip
+                  producers=("publisher", "bridge"),
+                  consumers=("stream", "agent", "bridge", "scheduler", "queue"))  # fmt: skip
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
                producers=("publisher", "bridge"),
                consumers=("stream", "agent", "governor", "publisher", "bridge", "scheduler"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
                producers=("stream",), consumers=("stream", "governor", "bridge", "scheduler", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
-                    producers=("stream",), consumers=("stream", "bridge", "scheduler", "operator"))  # fmt: skip
+                    producers=("stream",),
+                    consumers=("stream", "bridge", "scheduler", "queue", "operator"))  # fmt: skip
 SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
               producers=("stream",), consumers=("stream", "scheduler", "operator"))  # fmt: skip
 ZONES = Topic(name="slacktide.node.zones.v1", message=NodeZones, key="node", cleanup="compact",
@@ -132,7 +134,7 @@ DESCHEDULING = Topic(name="slacktide.cluster.descheduling.v1", message=Deschedul
                      retention_ms=7 * 24 * HOUR_MS, producers=("bridge",), consumers=("operator",))  # fmt: skip
 QUEUE_SPEC = Topic(name="slacktide.queue.spec.v1", message=QueueSpec, key="the object's kind and name", partitions=1,
                    cleanup="compact", segment_ms=24 * HOUR_MS,
-                   producers=("publisher",), consumers=("queue", "operator"))  # fmt: skip
+                   producers=("publisher", "queue"), consumers=("queue", "operator"))  # fmt: skip
 QUEUE_WORKLOAD = Topic(name="slacktide.queue.workload.v1", message=QueueWorkload, key="the workload's uid",
                        partitions=1, cleanup="compact", segment_ms=24 * HOUR_MS,
                        producers=("publisher",), consumers=("queue", "publisher", "operator"))  # fmt: skip

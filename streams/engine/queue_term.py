@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, LogError
-from slacktide.schemas.queue import QueueDecision, QueueState
+from slacktide.schemas.queue import PodsReadySettings, QueueDecision, QueueState
+from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.engine import queue_metrics as metrics
 from slacktide.streams.engine.office import mono_ms
@@ -69,15 +70,23 @@ class Term:
         writing: the log.
         now_ms: wall clock, UTC epoch milliseconds.
         fair_sharing: whether shares decide.
+        pods_ready: how long workloads wait for their pods; None: without a limit.
 
     """
 
     def __init__(
-        self, process: str, reading: Reading, writing: Writing, now_ms: Callable[[], int], *, fair_sharing: bool = False
+        self,
+        process: str,
+        reading: Reading,
+        writing: Writing,
+        now_ms: Callable[[], int],
+        *,
+        fair_sharing: bool = False,
+        pods_ready: PodsReadySettings | None = None,
     ) -> None:
         self.done = 0
         """Offset up to which the states of all decisions are published."""
-        self._process, self._fair_sharing = process, fair_sharing
+        self._process, self._fair_sharing, self._pods_ready = process, fair_sharing, pods_ready
         self._reading, self._writing, self._now_ms = reading, writing, now_ms
         self._fence = Fence()
         self._decider: Decider
@@ -90,6 +99,11 @@ class Term:
     def epoch(self) -> int:
         """Of this term."""
         return self._decider.ledger.epoch
+
+    @property
+    def objects(self) -> list[QueueObject]:
+        """All that the queue goes by."""
+        return self._decider.objects
 
     @property
     def goes_on(self) -> bool:
@@ -125,7 +139,7 @@ class Term:
         now_ms = self._now_ms()
         # By the clock it is above those of a log that was lost, too.
         epoch = max(ledger.epoch_max + 1, now_ms // 1_000)
-        self._decider = Decider(self._process, ledger, fair_sharing=self._fair_sharing)
+        self._decider = Decider(self._process, ledger, fair_sharing=self._fair_sharing, pods_ready=self._pods_ready)
         self._decider.changed |= unpublished(states, ledger.states)
         begins = self._decider.begin(epoch, now_ms)
         self._take_in(rest)

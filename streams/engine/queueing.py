@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from slacktide.schemas.access import QUEUE_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
+from slacktide.schemas.queue import PodsReadySettings
 from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION
 from slacktide.streams.engine import queue_metrics as metrics
 from slacktide.streams.engine.office import Office, mono_ms, stand
+from slacktide.streams.engine.queue_selling import SellingWriter
 from slacktide.streams.engine.queue_term import TOPICS, Term
 from slacktide.streams.kafka import Sender, Tail, present
 
@@ -35,6 +38,7 @@ class QueueSettings:
     session_timeout_ms: int = 6_000
     """A decider silent for this long has lost its office."""
     fair_sharing: bool = False
+    pods_ready: PodsReadySettings | None = None
 
 
 async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
@@ -80,11 +84,21 @@ async def _decide(
     async with (
         Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
         Sender(settings.bootstrap, client_id="slacktide-queue", timeout_s=SEND_S, compress=True) as sender,
+        AsyncExitStack() as stack,
     ):
-        term = Term(settings.process, tail, sender, now_ms, fair_sharing=settings.fair_sharing)
+        term = Term(
+            settings.process,
+            tail,
+            sender,
+            now_ms,
+            fair_sharing=settings.fair_sharing,
+            pods_ready=settings.pods_ready,
+        )
         await term.begin(await office.done())
         metrics.DECIDES.set(1)
         stayed_ms = looked_ms = mono_ms()
+        selling = SellingWriter(settings.bootstrap, settings.process)
+        stack.push_async_callback(selling.close)
         while office.elected and not stop.is_set():
             if not term.goes_on:
                 await term.listen()
@@ -98,5 +112,6 @@ async def _decide(
             if office.held:
                 office.check()
                 await term.act()
+                await selling.step(term.objects, sender, now_ms())
     metrics.DECIDES.set(0)
     log.info("this process decides for the queue no more", extra={"epoch": term.epoch})

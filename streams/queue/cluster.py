@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from slacktide.schemas.errors import BadMessageError, failure
-from slacktide.schemas.queue import QueueState
+from slacktide.schemas.queue import QueueBooking, QueueState
 from slacktide.schemas.queue_objects import QueueObject
 from slacktide.streams.decisions.queue.cluster_objects import Admitted, QueueCluster, QueueObjects, Wanted, booked
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.room import PodGroup, pod_groups
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
 from slacktide.streams.decisions.queue.victims import Holder
+from slacktide.streams.queue.pods_ready import LIMIT, READY
 from slacktide.streams.queue.reading import object_of
 from slacktide.streams.records import Record
 
@@ -83,16 +85,28 @@ class View:
     """The rules' state, kept in step with workloads and the ledger; made anew where the objects change."""
 
     def __init__(
-        self, specs: Specs, wanted: Mapping[str, Wanted], states: Mapping[str, QueueState], *, fair_sharing: bool
+        self,
+        specs: Specs,
+        wanted: Mapping[str, Wanted],
+        states: Mapping[str, QueueState],
+        *,
+        fair_sharing: bool,
+        block_admission: bool,
     ) -> None:
         self._specs, self._wanted, self._states = specs, wanted, states
-        self._fair_sharing = fair_sharing
+        self._fair_sharing, self._block_admission = fair_sharing, block_admission
         self.scheduling = Scheduling(())
 
     def rebuild(self, now_ms: int) -> None:
         """Begin anew with all that is known."""
         built = self._specs.built
-        settings = Settings(built.flavors, self._fair_sharing, corrected=True)
+        settings = Settings(
+            built.flavors,
+            self._fair_sharing,
+            corrected=True,
+            block_admission=self._block_admission,
+            sizes=built.sizes,
+        )
         self.scheduling = Scheduling(built.queues, settings=settings)
         for uid in sorted({*self._wanted, *self._states}):
             self.sync(uid, now_ms)
@@ -112,6 +126,7 @@ class View:
                 scheduling.known[uid] = workload
             if holder is not None and holder != scheduling.holders.get(uid):
                 scheduling.hold(holder, now_s)
+            scheduling.pods_ready(uid, ready=state.ready_reason in READY)
             return
         known = scheduling.known.get(uid)
         if workload is None or (known is not None and known.queue != workload.queue):
@@ -126,14 +141,14 @@ class View:
         if one is None or not one.active or one.finished or (state is not None and state.phase == "finished"):
             return None
         queue, matches, _ = self._specs.place(one.namespace, one.local)
-        if queue is None:
+        if queue is None or (state is not None and state.reason == LIMIT):
             return None
         found = one.placed(queue, matches=matches)
         if state is None or not (state.evicted_ms or state.retry_ms):
             return found
         pending = found.pending
         if state.evicted_ms:
-            evicted = Condition("Preempted", state.evicted_ms // 1_000)
+            evicted = Condition(state.evicted_reason or "Preempted", state.evicted_ms // 1_000)
             pending = pending._replace(queued=pending.queued._replace(evicted=evicted))
         if state.retry_ms > now_ms:
             pending = pending._replace(requeue_at_s=state.retry_ms // 1_000 + 1)
@@ -150,7 +165,9 @@ class View:
         sets = [Admitted(each.name, each.count, each.flavors, each.usage) for each in booking.pod_sets]
         pods = {each.name: each.pods for each in one.pod_sets} if one is not None else {}
         usage, assigned = booked(sets, pods, one.done if one is not None else {})
-        evicted = Condition("Preempted", state.evicted_ms // 1_000, status=state.phase == "evicting")
+        evicted = Condition(
+            state.evicted_reason or "Preempted", state.evicted_ms // 1_000, status=state.phase == "evicting"
+        )
         queued = one.pending.queued if one is not None else UNKNOWN._replace(uid=state.uid)
         return Holder(
             queued._replace(evicted=evicted if state.evicted_ms else None),
@@ -158,4 +175,8 @@ class View:
             assigned,
             usage,
             booking.reserved_ms // 1_000,
+            self._groups(booking) if self._specs.built.sizes else (),
         )
+
+    def _groups(self, booking: QueueBooking) -> tuple[PodGroup, ...]:
+        return tuple(group for each in booking.pod_sets for group in pod_groups(each.count, each.flavors, each.usage))

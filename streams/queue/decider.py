@@ -14,6 +14,7 @@ from slacktide.schemas.errors import failure
 from slacktide.schemas.headers import headers
 from slacktide.schemas.queue import (
     Phase,
+    PodsReadySettings,
     QueueBooking,
     QueueDecision,
     QueueEviction,
@@ -24,6 +25,7 @@ from slacktide.schemas.queue import (
     QueueState,
     QueueWorkload,
 )
+from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_STATE
 from slacktide.streams.decisions.queue.assign import Assignment
 from slacktide.streams.decisions.queue.cluster_objects import Wanted, admitted_sets, wanted
@@ -32,6 +34,7 @@ from slacktide.streams.decisions.queue.eviction import Eviction, Party
 from slacktide.streams.decisions.queue.scheduling import Cycle
 from slacktide.streams.queue.cluster import Specs, View
 from slacktide.streams.queue.ledger import Ledger
+from slacktide.streams.queue.pods_ready import LIMIT, action, evicted, ready_reason
 from slacktide.streams.queue.reading import Inputs, last_of_each, outcome_of, read_up_to, workload_of
 from slacktide.streams.records import Out, Record, dead_letter, text_of
 
@@ -62,23 +65,39 @@ class Decider:
         process: of this candidate.
         ledger: what earlier terms decided. It is this term's own from here on.
         fair_sharing: whether shares decide.
+        pods_ready: how long workloads wait for their pods; None: without a limit.
 
     """
 
-    def __init__(self, process: str, ledger: Ledger, *, fair_sharing: bool = False) -> None:
+    def __init__(
+        self,
+        process: str,
+        ledger: Ledger,
+        *,
+        fair_sharing: bool = False,
+        pods_ready: PodsReadySettings | None = None,
+    ) -> None:
         self.ledger = ledger
         self.goes_on = False
         """The last turn ended at its limits: another is due at once."""
         self.changed: set[str] = set()
         """Uids whose states are not published yet, by this term."""
-        self._process, self._fair_sharing = process, fair_sharing
+        self._process, self._fair_sharing, self._pods_ready = process, fair_sharing, pods_ready
         self._specs = Specs()
         self._wanted: dict[str, Wanted] = {}
         self._unreadable: set[str] = set()
         self._vanished: list[str] | None = None
         """Uids that hold or wait by the ledger and have no record any more; None: not known yet."""
         self._retries: dict[str, int] = {}
-        self._view = View(self._specs, self._wanted, ledger.states, fair_sharing=fair_sharing)
+        self._timeouts: dict[str, int] = {}
+        """By uid when to look whether pods are ready."""
+        self._view = View(
+            self._specs,
+            self._wanted,
+            ledger.states,
+            fair_sharing=fair_sharing,
+            block_admission=pods_ready is not None and pods_ready.block_admission,
+        )
         self._now_ms = 0
         self._changes: dict[str, QueueState] = {}
         self._letters: list[Out] = []
@@ -95,13 +114,19 @@ class Decider:
                 decided_ms=now_ms,
                 read=QueueRead(spec=0, workload=0, outcome=ledger.read.outcome),
                 fair_sharing=self._fair_sharing,
+                pods_ready=self._pods_ready,
             )
         )
 
     @property
+    def objects(self) -> list[QueueObject]:
+        """All that it goes by, but for workloads."""
+        return self._specs.objects
+
+    @property
     def due_ms(self) -> int | None:
         """When a turn is due although nothing has come; None: never."""
-        return 0 if self.goes_on else min(self._retries.values(), default=None)
+        return 0 if self.goes_on else min((*self._retries.values(), *self._timeouts.values()), default=None)
 
     def turn(self, inputs: Inputs, now_ms: int) -> Turn:
         """Take in what has come, and decide.
@@ -129,6 +154,7 @@ class Decider:
             self._each(record, self._outcome)
         self._forget_vanished()
         self._retry()
+        self._evict_unready()
         tried, evictions = self._cycles()
         decision = QueueDecision(
             epoch=ledger.epoch,
@@ -137,6 +163,7 @@ class Decider:
             decided_ms=self._now_ms,
             read=read,
             fair_sharing=self._fair_sharing,
+            pods_ready=self._pods_ready,
             tried=tried,
             changes=list(self._changes.values()),
             evictions=evictions,
@@ -196,7 +223,11 @@ class Decider:
         elif state is not None and found.finished and state.phase != "finished":
             self._change(uid, "finished")
         elif state is not None and state.phase == "reserved" and not found.active:
-            self._change(uid, "evicting", DEACTIVATED, state, evicted_ms=self._now_ms)
+            self._change(
+                uid, "evicting", DEACTIVATED, state, evicted_ms=self._now_ms, evicted_reason="", requeue_count=0
+            )
+        elif state is not None and state.reason == LIMIT and not found.active:
+            self._change(uid, state.phase, DEACTIVATED, state, requeue_count=0)
         return uid
 
     def _adopt(self, one: QueueWorkload, found: Wanted) -> None:
@@ -226,13 +257,17 @@ class Decider:
             case "started":
                 if not state.started:
                     self._change(one.uid, state.phase, state.reason, state, started=True)
+            case "ready" | "unready":
+                reason = ready_reason(state, one.result)
+                if reason != state.ready_reason:
+                    fields = {"started": True, "ready_reason": reason, "ready_ms": self._now_ms}
+                    self._change(one.uid, state.phase, state.reason, state, **fields)
             case "finished":
                 self._change(one.uid, "finished")
             case "stopped":
-                self._change(one.uid, "pending", state.reason or "Stopped", evicted_ms=state.evicted_ms)
+                self._change(one.uid, "pending", state.reason or "Stopped", retry_ms=state.retry_ms)
             case "conflict" | "refused":
-                retry_ms = self._now_ms + RETRY_MS
-                self._change(one.uid, "pending", NOT_STARTED, evicted_ms=state.evicted_ms, retry_ms=retry_ms)
+                self._change(one.uid, "pending", NOT_STARTED, retry_ms=self._now_ms + RETRY_MS)
 
     def _forget_vanished(self) -> None:
         """At a term's beginning: workloads that were deleted while nobody decided, some in each turn."""
@@ -240,8 +275,7 @@ class Decider:
             known = {*self._wanted, *self._unreadable}
             self._vanished = sorted(uid for uid in self.ledger.states if uid not in known)
             for uid, state in self.ledger.states.items():
-                if state.retry_ms:
-                    self._retries[uid] = state.retry_ms
+                self._note_due(uid, state)
         while self._vanished and len(self._changes) < CHANGES_MAX:
             uid = self._vanished.pop()
             if uid in self.ledger.states and uid not in self._wanted:
@@ -252,6 +286,26 @@ class Decider:
         for uid in sorted(uid for uid, at_ms in self._retries.items() if at_ms <= self._now_ms):
             del self._retries[uid]
             self._view.sync(uid, self._now_ms)
+
+    def _evict_unready(self) -> None:
+        """Those whose pods were not ready in time."""
+        for uid in sorted(uid for uid, at_ms in self._timeouts.items() if at_ms <= self._now_ms):
+            state = self.ledger.states[uid]
+            done = action(state, self._pods_ready, self._now_ms)
+            if done.action in {"evict", "deactivate"}:
+                reason, fields = evicted(done, self._now_ms)
+                self._change(uid, "evicting", reason, state, **fields)
+                self._view.sync(uid, self._now_ms)
+
+    def _note_due(self, uid: str, state: QueueState) -> None:
+        """When the workload is to be looked at, although nothing comes."""
+        self._retries.pop(uid, None)
+        self._timeouts.pop(uid, None)
+        if state.retry_ms:
+            self._retries[uid] = state.retry_ms
+        done = action(state, self._pods_ready, self._now_ms)
+        if done.action != "none":
+            self._timeouts[uid] = self._now_ms // 1_000 * 1_000 + max(done.after_s, 0) * 1_000
 
     def _cycles(self) -> tuple[int, list[QueueEviction]]:
         """Cycles until the next one would be the same, or the turn is full."""
@@ -274,14 +328,13 @@ class Decider:
         """What became of a workload; whether the next cycle is another for it."""
         uid, done = one.head.queued.uid, one.assignment
         state = self.ledger.states.get(uid)
-        evicted_ms = 0 if state is None else state.evicted_ms
         if one.status == "assumed" and done is not None:
             booking = self._booking(one.head.cluster.queue.name, _pod_sets(done))
-            self._change(uid, "reserved", booking=booking, evicted_ms=evicted_ms)
+            self._change(uid, "reserved", booking=booking)
             self._view.sync(uid, self._now_ms)
             return True
         if state is None or state.reason != one.requeue_reason or state.retry_ms:
-            self._change(uid, "pending", one.requeue_reason, evicted_ms=evicted_ms)
+            self._change(uid, "pending", one.requeue_reason)
         if done is not None and done.pending_flavors:
             return True
         return not self._view.scheduling.waiting[one.head.cluster.queue.name].is_active(uid)
@@ -299,6 +352,7 @@ class Decider:
                     state,
                     preemptor=one.preemptor.uid,
                     evicted_ms=self._now_ms,
+                    evicted_reason="",
                 )
                 self._view.sync(one.victim.uid, self._now_ms)
                 found.append(_eviction(one))
@@ -322,15 +376,24 @@ class Decider:
         **fields: object,
     ) -> None:
         """A workload stands elsewhere from this turn on; ``before``: what is not named stays as it was."""
-        state = before or QueueState(uid=uid, phase=phase, epoch=0, turn=0)
+        state = before or self._kept(uid, phase)
         stamp = {"phase": phase, "reason": reason, "epoch": self.ledger.epoch, "turn": self.ledger.turn + 1}
         state = msgspec.structs.replace(state, **stamp, **fields)
         self._changes[uid] = state
         self.ledger.change(state)
-        if state.retry_ms:
-            self._retries[uid] = state.retry_ms
-        else:
-            self._retries.pop(uid, None)
+        self._note_due(uid, state)
+
+    def _kept(self, uid: str, phase: Phase) -> QueueState:
+        """Of a workload that waits, or gets quota: what is remembered of its evictions."""
+        state, new = self.ledger.states.get(uid), QueueState(uid=uid, phase=phase, epoch=0, turn=0)
+        if state is None or phase not in {"pending", "reserved"}:
+            return new
+        return msgspec.structs.replace(
+            new,
+            evicted_ms=state.evicted_ms,
+            evicted_reason=state.evicted_reason,
+            requeue_count=state.requeue_count,
+        )
 
 
 def _pod_sets(done: Assignment) -> list[QueuePodSet]:

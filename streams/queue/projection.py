@@ -15,11 +15,13 @@ from slacktide.schemas.queue_objects import (
     ObjectCondition,
     PodSetAdmission,
     QueueObject,
+    RequeueState,
     WorkloadObject,
     WorkloadStatus,
 )
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.queue.ledger import ledger_of
+from slacktide.streams.queue.pods_ready import READY
 from slacktide.streams.queue.reading import last_of_each, object_of, workload_of
 from slacktide.streams.records import Record
 
@@ -57,7 +59,10 @@ def with_status(one: WorkloadObject, state: QueueState | None) -> WorkloadObject
         conditions.append(_condition("Finished", "Finished", 0))
     if state.evicted_ms:
         status = "False" if state.phase == "reserved" else "True"
-        conditions.append(_condition("Evicted", "Preempted", state.evicted_ms, status))
+        conditions.append(_condition("Evicted", state.evicted_reason or "Preempted", state.evicted_ms, status))
+    if state.ready_reason:
+        ready = "True" if state.ready_reason in READY else "False"
+        conditions.append(_condition("PodsReady", state.ready_reason, state.ready_ms, ready))
     admission = None
     if booking is not None:
         sets = [
@@ -71,10 +76,18 @@ def with_status(one: WorkloadObject, state: QueueState | None) -> WorkloadObject
         ]
         admission = AdmissionStatus(cluster_queue=booking.cluster_queue, pod_set_assignments=sets)
     reclaimable = one.status.reclaimable_pods
-    status_now = WorkloadStatus(admission=admission, conditions=conditions, reclaimable_pods=reclaimable)
+    requeue = None
+    if booking is None and (state.retry_ms or state.requeue_count):
+        requeue = RequeueState(count=state.requeue_count, requeue_at=_when(state.retry_ms) if state.retry_ms else None)
+    status_now = WorkloadStatus(
+        admission=admission, conditions=conditions, reclaimable_pods=reclaimable, requeue_state=requeue
+    )
     return msgspec.structs.replace(one, status=status_now)
 
 
 def _condition(kind: str, reason: str, at_ms: int, status: str = "True") -> ObjectCondition:
-    when = datetime.fromtimestamp(at_ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return ObjectCondition(type=kind, status=status, reason=reason, last_transition_time=when)
+    return ObjectCondition(type=kind, status=status, reason=reason, last_transition_time=_when(at_ms))
+
+
+def _when(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

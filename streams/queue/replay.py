@@ -38,7 +38,7 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
         if one is None or not ledger.counts(one):
             continue
         if one.turn == 0:
-            decider = Decider(one.process, ledger.copy(), fair_sharing=one.fair_sharing)
+            decider = Decider(one.process, ledger.copy(), fair_sharing=one.fair_sharing, pods_ready=one.pods_ready)
             again = decider.begin(one.epoch, one.decided_ms)
         elif decider is not None:
             again = decider.turn(_between(inputs, decider.ledger, one), one.decided_ms).decision

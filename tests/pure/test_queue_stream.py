@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.queue import QueueDecision, QueueState, QueueWorkload
+from slacktide.schemas.queue import QueueDecision, QueueWorkload
 from slacktide.schemas.queue_objects import (
     ClusterQueueObject,
     CohortObject,
@@ -26,12 +26,23 @@ from slacktide.streams.engine.queue_term import Term
 from slacktide.streams.queue.decider import Decider
 from slacktide.streams.queue.ledger import Ledger, ledger_of
 from slacktide.streams.queue.reading import inputs_of
-from slacktide.streams.queue.replay import replay
-from testbed.history.queue import complaints
 from testbed.messages import any_message
-from testbed.queue_log import BEGUN_MS, FLAVOR, Cluster, KilledError, Log, local, queue, term, workload
+from testbed.queue_log import (
+    BEGUN_MS,
+    FLAVOR,
+    STEP_MS,
+    Cluster,
+    KilledError,
+    Log,
+    lawful,
+    local,
+    queue,
+    standing,
+    term,
+    turns,
+    workload,
+)
 
-STEP_MS = 1_000
 COUNT = 25
 
 
@@ -40,32 +51,6 @@ def begun(cpu: str = "4") -> Log:
     queues = {"a": cpu, "b": cpu, "c": "0"}
     log.put(FLAVOR, *(queue(name, quota) for name, quota in queues.items()), *map(local, queues))
     return log
-
-
-def standing(log: Log) -> dict[str, tuple]:
-    """Where each workload stands by the topic of states, but for when it came to it."""
-    last: dict[bytes | None, bytes | None] = {one.key: one.value for one in log.topics[QUEUE_STATE.name]}
-    states = [decode(value, QueueState) for value in last.values() if value is not None]
-    return {
-        one.uid: (one.phase, one.booking and (one.booking.cluster_queue, one.booking.pod_sets), one.started)
-        for one in states
-    }
-
-
-def lawful(log: Log) -> None:
-    """Nothing was done against the law, and all of it can be done again."""
-    assert list(complaints(log.topics, log.decisions())) == []
-    again = list(replay(log.records))
-    assert again
-    assert all(one.equal for one in again)
-
-
-async def turns(one: Term, cluster: Cluster, count: int) -> None:
-    for _ in range(count):
-        cluster.log.now_ms += STEP_MS
-        await one.listen()
-        await one.act()
-        cluster.step()
 
 
 STORY = (

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue import (
+    PodsReadySettings,
     QueueBooking,
     QueueDecision,
     QueueOutcome,
@@ -45,9 +46,12 @@ from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, 
 from slacktide.streams.engine.queue_term import Term
 from slacktide.streams.kafka import Placed
 from slacktide.streams.queue.reading import last_of_each
+from slacktide.streams.queue.replay import replay
 from slacktide.streams.records import Out, Record
+from testbed.history.queue import complaints
 
 NAMES = tuple(one.name for one in (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_STATE, QUEUE_DECISION))
+STEP_MS = 1_000
 BEGUN_MS = 1_772_366_400_000
 RECLAIM = PreemptionSpec(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
 
@@ -138,9 +142,11 @@ class Writing:
         return placed
 
 
-def term(log: Log, process: str, *, records_left: int | None = None) -> Term:
+def term(
+    log: Log, process: str, *, records_left: int | None = None, pods_ready: PodsReadySettings | None = None
+) -> Term:
     """A term of a process that is killed once it has written so many records."""
-    return Term(process, Reading(log), Writing(log, records_left), lambda: log.now_ms)
+    return Term(process, Reading(log), Writing(log, records_left), lambda: log.now_ms, pods_ready=pods_ready)
 
 
 @dataclass
@@ -259,3 +265,30 @@ def workload(
             pod_sets=[WorkloadPodSet(count=pods, template=PodTemplate(spec=PodSpec(containers=[container])))],
         ),
     )
+
+
+def standing(log: Log) -> dict[str, tuple]:
+    """Where each workload stands by the topic of states, but for when it came to it."""
+    last: dict[bytes | None, bytes | None] = {one.key: one.value for one in log.topics[QUEUE_STATE.name]}
+    states = [decode(value, QueueState) for value in last.values() if value is not None]
+    return {
+        one.uid: (one.phase, one.booking and (one.booking.cluster_queue, one.booking.pod_sets), one.started)
+        for one in states
+    }
+
+
+def lawful(log: Log) -> None:
+    """Nothing was done against the law, and all of it can be done again."""
+    assert list(complaints(log.topics, log.decisions())) == []
+    again = list(replay(log.records))
+    assert again
+    assert all(one.equal for one in again)
+
+
+async def turns(one: Term, cluster: Cluster, count: int) -> None:
+    """So many turns, one in each second, and what is carried out after each."""
+    for _ in range(count):
+        cluster.log.now_ms += STEP_MS
+        await one.listen()
+        await one.act()
+        cluster.step()

@@ -12,8 +12,10 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, setting
 from slacktide.deploy.cli.stream import worker_name
+from slacktide.deploy.cli.text import Duration
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.schemas.queue import PodsReadySettings
 
 METRICS_PORT = 9470
 
@@ -32,6 +34,23 @@ class QueueRunSettings(process.ProcessSettings):
     fair_sharing: bool = setting(
         "Admit and preempt by shares, as Kueue does where it is so set.", click.BOOL, default=False
     )
+    pods_ready_timeout: int | None = setting(
+        "Evict a workload whose pods are not ready in this time.", Duration(), default=None, shown="no limit"
+    )
+    pods_ready_recovery_timeout: int = setting(
+        "The same after pods that were ready are not any more; 0s: no limit.", Duration(), default="0s"
+    )
+    requeue_backoff_base: int = setting(
+        "Wait of a workload that was evicted so; it doubles each time.", Duration(), default="60s"
+    )
+    requeue_backoff_max: int = setting("The longest such wait.", Duration(), default="1h")
+    requeue_limit: int | None = setting(
+        "After so many such evictions the next one deactivates the workload.",
+        click.IntRange(min=0),
+        default=None,
+        shown="no limit",
+    )
+    block_admission: bool = setting("Admit nothing while a workload waits for its pods.", click.BOOL, default=False)
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
 
@@ -51,9 +70,23 @@ def command(settings: QueueRunSettings) -> None:
         process=settings.process_name,
         session_timeout_ms=round(settings.session_timeout * 1_000),
         fair_sharing=settings.fair_sharing,
+        pods_ready=_pods_ready(settings),
     )
 
     async def work(stop: asyncio.Event, health: Health) -> None:
         await queueing.run(given, stop, health, SystemClock().wall_ms)
 
     process.run("queue", settings, work)
+
+
+def _pods_ready(given: QueueRunSettings) -> PodsReadySettings | None:
+    if given.pods_ready_timeout is None:
+        return None
+    return PodsReadySettings(
+        timeout_s=given.pods_ready_timeout // 1_000,
+        recovery_timeout_s=given.pods_ready_recovery_timeout // 1_000,
+        backoff_base_s=given.requeue_backoff_base // 1_000,
+        backoff_max_s=given.requeue_backoff_max // 1_000,
+        backoff_limit=given.requeue_limit,
+        block_admission=given.block_admission,
+    )

@@ -12,6 +12,7 @@ from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.amount import UNLIMITED
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
+from slacktide.streams.decisions.queue.excess import excess
 from slacktide.streams.decisions.queue.scheduling import Scheduling
 
 
@@ -38,11 +39,22 @@ class QueueRow(msgspec.Struct, frozen=True):
     quotas: list[QuotaRow]
 
 
+class ExceedsRow(msgspec.Struct, frozen=True):
+    """A ClusterQueue that uses more than there is, after quotas shrank."""
+
+    cluster_queue: str
+    amounts: dict[str, int]
+    """By FLAVOR/RESOURCE; CPU in millicores, memory in bytes, others in whole units."""
+    workloads: list[str]
+    """NAMESPACE/NAME of those that would have to stop, the first one first."""
+
+
 class Standing(NamedTuple):
     """All of them, by name, and what could not be counted."""
 
     queues: list[QueueRow]
     notes: list[str]
+    exceeds: list[ExceedsRow]
 
 
 def standing(objects: Sequence[QueueObject]) -> Standing:
@@ -69,7 +81,25 @@ def standing(objects: Sequence[QueueObject]) -> Standing:
         cohort = node.parent.name if node.parent is not None else ""
         name = node.name
         queues.append(QueueRow(name, cohort, waiting[name], admitted[name], evicting[name], quotas))
-    return Standing(queues, given.notes)
+    exceeds = [
+        ExceedsRow(
+            one.queue,
+            {f"{of.flavor}/{of.resource}": amount for of, amount in sorted(one.amounts.items())},
+            [given.names.get(uid, uid) for uid in one.stops],
+        )
+        for one in excess(state.holders.values(), state.usage)
+    ]
+    return Standing(queues, given.notes, exceeds)
+
+
+def exceeds_text(one: ExceedsRow) -> str:
+    """A line of a report."""
+    amounts = ", ".join(
+        f"{_amount(key.partition('/')[2], amount)} {key.partition('/')[2]} of {key.partition('/')[0]}"
+        for key, amount in one.amounts.items()
+    )
+    stops = ", ".join(one.workloads) or "workloads of other ClusterQueues, which borrow"
+    return f"ClusterQueue {one.cluster_queue} exceeds its quota by {amounts}; to stop: {stops}"
 
 
 def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:

@@ -14,7 +14,7 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.queue.files import objects_of as objects_of_files
-from slacktide.deploy.cli.queue.standing import rows, standing
+from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, Kafka, file, option
 from slacktide.deploy.cli.text import count, instant, show, table
 from slacktide.schemas.codec import encode
@@ -65,6 +65,8 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
 def status(bootstrap: Cluster, output: str) -> None:
     """Show each ClusterQueue: its quota, what is used and borrowed, and how many workloads wait and hold quota.
 
+    After quotas shrank it lists what exceeds them, and which workloads would have to stop.
+
     wide: a row for each flavor and resource. json: a list of {"cluster_queue", "cohort", "pending_count",
     "admitted_count", "evicting_count", "quotas": [{"flavor", "resource", "nominal", "used", "borrowed"}]}. CPU is in
     millicores, memory in bytes.
@@ -74,6 +76,8 @@ def status(bootstrap: Cluster, output: str) -> None:
         click.echo(msgspec.json.encode(found.queues))
         return
     show(table(*rows(found.queues, wide=output == "wide")))
+    for one in found.exceeds:
+        show(exceeds_text(one))
     for note in found.notes:
         show(note)
 

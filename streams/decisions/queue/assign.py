@@ -6,7 +6,7 @@ scheduler.go (getInitialAssignments).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.amount import FlavorResource, plus
@@ -16,6 +16,7 @@ from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy,
 from slacktide.streams.decisions.queue.queue_order import Queued, RequeuingTimestamp
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
+from slacktide.streams.decisions.queue.room import PodGroup, Room, pod_groups
 from slacktide.streams.decisions.queue.victims import Holders, Preemption, Preemptor, Target, remove
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
@@ -69,6 +70,12 @@ class Cluster(NamedTuple):
     """Decide better than the reference where it is known to be wrong; docs/queue-rules.md lists where."""
     chosen_before: Mapping[str, str] = {}
     """Reasons of the workload's targets of the cycle before, by uid."""
+    room: Room | None = None
+    """On the nodes; None: only quota counts."""
+    compares: bool = True
+    """Count how many more the reference would preempt, which takes another search."""
+    searched: dict[Hashable, list[Target]] | None = None
+    """Victims that were searched for one workload already: each resource asks, and then all of them together."""
 
 
 class Rated(NamedTuple):
@@ -124,6 +131,14 @@ class Assignment(NamedTuple):
         """Whether flavors are left that were not tried."""
         return any(each.tried_index != -1 for one in self.pod_sets for each in one.flavors.values())
 
+    def groups(self) -> tuple[PodGroup, ...]:
+        """Its pods, as nodes need room for them."""
+        return tuple(
+            group
+            for one in self.pod_sets
+            for group in pod_groups(one.pods, {name: each.flavor for name, each in one.flavors.items()}, one.requests)
+        )
+
     def usage(self) -> dict[FlavorResource, int]:
         """What it would use."""
         used: dict[FlavorResource, int] = {}
@@ -134,6 +149,7 @@ class Assignment(NamedTuple):
 
 def assign(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> Assignment:
     """All pods if they fit, else the most that do."""
+    cluster = cluster._replace(searched={})
     whole = _with_targets(workload, pod_sets, [one.pods for one in pod_sets], cluster)
     spare = [one.pods - (one.pods if one.min_pods is None else one.min_pods) for one in pod_sets]
     total = sum(spare)
@@ -170,7 +186,7 @@ def _with_targets(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence
     }
     request = {of: amount for of, amount in done.usage().items() if cluster.corrected or of.resource != "pods"}
     found = tuple(_victims(workload, request, frozenset(needed), cluster))
-    if not cluster.corrected or not found:
+    if not (cluster.corrected and cluster.compares and found):
         return done._replace(targets=found)
     reference = _victims(workload, request, frozenset(needed), cluster._replace(corrected=False, chosen_before={}))
     return done._replace(targets=found, targets_saved_count=max(0, len(reference) - len(found)))
@@ -180,15 +196,32 @@ def _victims(
     workload: Queued, request: Mapping[FlavorResource, int], needed: frozenset[FlavorResource], cluster: Cluster
 ) -> list[Target]:
     some = {of: amount for of, amount in request.items() if amount}
+    chosen_before = cluster.chosen_before if cluster.corrected else {}
+    key = (frozenset(some.items()), needed, cluster.corrected, bool(chosen_before))
+    known = cluster.searched.get(key) if cluster.searched is not None else None
+    if known is None:
+        known = _searched(workload, some, needed, cluster, chosen_before)
+        if cluster.searched is not None:
+            cluster.searched[key] = known
+    return known
+
+
+def _searched(
+    workload: Queued,
+    request: Mapping[FlavorResource, int],
+    needed: frozenset[FlavorResource],
+    cluster: Cluster,
+    chosen_before: Mapping[str, str],
+) -> list[Target]:
     preemptor = Preemptor(
         workload,
         cluster.queue,
-        some,
+        request,
         needed,
         cluster.now_s,
         cluster.requeuing,
         cluster.corrected,
-        cluster.chosen_before if cluster.corrected else {},
+        chosen_before,
     )
     if cluster.fair_sharing:
         return fair_targets(preemptor, cluster.policies, cluster.holders, cluster.usage, cluster.strategies)

@@ -35,7 +35,10 @@ from slacktide.schemas.queue_objects import (
     QueueObject,
     ResourceFlavorObject,
     ResourceGroup,
+    ResourceQuota,
     Resources,
+    SoldObject,
+    SoldSpec,
     WorkloadObject,
     WorkloadPodSet,
     WorkloadPriorityClassObject,
@@ -63,6 +66,7 @@ from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, cohort_on_cycle, quota_tree
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Workload
 from slacktide.streams.decisions.queue.simulation import Arrival
+from slacktide.streams.decisions.queue.sold_quota import quota_percent, sold_nominal
 from slacktide.streams.decisions.queue.victims import Holder, Preemption
 
 RUN_SECONDS = "slacktide.io/run-seconds"
@@ -89,6 +93,8 @@ class QueueCluster(NamedTuple):
     """The latest time that any Workload names; 0: there is none."""
     notes: list[str]
     """What was left out, and why."""
+    sizes: Mapping[str, list[tuple[int, int]]] = {}
+    """By flavor the sizes of its nodes, where they are known: CPU in millicores and memory in bytes."""
 
 
 class Wanted(NamedTuple):
@@ -203,6 +209,7 @@ class QueueObjects:
         holders = [held for each in workloads if (held := self._holder(each)) is not None]
         admitted = [each for each in workloads if each.status.admission is not None]
         waits = [each for each in workloads if each.status.admission is None]
+        used = sold_flavors(self._objects)
         jobs = [one for one in self._all(JobObject) if _uid(one) not in owned]
         return QueueCluster(
             queues=[_cluster_queue(one, self._tree) for one in self._specs.values()],
@@ -215,21 +222,28 @@ class QueueObjects:
             names=self._names,
             latest_s=max(self._times),
             notes=self._notes,
+            sizes={
+                one.metadata.name: [(each.cpu_milli, each.memory_bytes) for each in one.spec.nodes]
+                for one in self._all(SoldObject)
+                if one.metadata.name in used and one.spec.nodes
+            },
         )
 
     def _all(self, kind: type[T]) -> Iterator[T]:
         return (one for one in self._objects if isinstance(one, kind))
 
     def _quotas(self) -> QuotaTree:
+        sold = {one.metadata.name: one.spec for one in self._all(SoldObject)}
         cohorts = [
-            _node(one, one.spec.parent_name or one.spec.parent, one.spec.resource_groups)
+            _node(one, one.spec.parent_name or one.spec.parent, one.spec.resource_groups, sold)
             for one in self._all(CohortObject)
         ]
         if (name := cohort_on_cycle(cohorts)) is not None:
             raise CaseError(f"Cohort {name}", "it is its own ancestor; accepted: a parent that is not below it")
         queues = self._specs.values()
         return quota_tree(
-            [_node(one, one.spec.cohort_name or one.spec.cohort, one.spec.resource_groups) for one in queues], cohorts
+            [_node(one, one.spec.cohort_name or one.spec.cohort, one.spec.resource_groups, sold) for one in queues],
+            cohorts,
         )
 
     def _holder(self, one: WorkloadObject) -> Holder | None:
@@ -343,12 +357,33 @@ def _selects(selector: LabelSelector, labels: Mapping[str, str], of: str) -> boo
     return matches(read, labels)
 
 
-def _node(one: ClusterQueueObject | CohortObject, parent: str, groups: Iterable[ResourceGroup]) -> NodeSpec:
+def sold_flavors(objects: Iterable[QueueObject]) -> set[str]:
+    """Flavors of which some quota is a share of what is sold."""
+    return {
+        flavor.name
+        for one in objects
+        if isinstance(one, ClusterQueueObject | CohortObject)
+        and quota_percent(one.metadata.annotations or {}, one.metadata.name) is not None
+        for group in one.spec.resource_groups
+        for flavor in group.flavors
+    }
+
+
+def _node(
+    one: ClusterQueueObject | CohortObject, parent: str, groups: Iterable[ResourceGroup], sold: Mapping[str, SoldSpec]
+) -> NodeSpec:
     kind = "ClusterQueue" if isinstance(one, ClusterQueueObject) else "Cohort"
     of = f"{kind} {one.metadata.name}"
+    percent = quota_percent(one.metadata.annotations or {}, of)
+
+    def nominal(flavor: str, each: ResourceQuota) -> int:
+        own = _limit(each.name, each.nominal_quota, of) or 0
+        share = None if percent is None else sold_nominal(each.name, sold.get(flavor), percent)
+        return own if share is None else share
+
     quotas = {
         FlavorResource(flavor.name, each.name): Quota(
-            nominal=_limit(each.name, each.nominal_quota, of) or 0,
+            nominal=nominal(flavor.name, each),
             borrowing_limit=_limit(each.name, each.borrowing_limit, of),
             lending_limit=_limit(each.name, each.lending_limit, of),
         )

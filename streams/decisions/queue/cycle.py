@@ -14,6 +14,7 @@ from slacktide.streams.decisions.queue.pending_queue import EXCEEDS_MAX_QUOTA, W
 from slacktide.streams.decisions.queue.queue_order import Place, Queued, RequeuingTimestamp, place
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.room import NO_ROOM
 from slacktide.streams.decisions.queue.share import Share, node_share
 from slacktide.streams.decisions.queue.victims import remove
 
@@ -188,6 +189,12 @@ class _Cycle:
         if mode == "Fit" and self._left == 0:
             self._ended = True
             return Entry(one.head, None, requeue_reason=WAITING_FOR_PODS_READY)
+        room = one.head.cluster.room
+        if mode == "Fit" and room is not None:
+            groups = one.assignment.groups()
+            if not room.fits(groups):
+                return Entry(one.head, one.assignment, "skipped", NO_ROOM, "WaitingForQuota")
+            room.take(one.head.queued.uid, groups)
         self._victims |= uids
         for each in targets:
             remove(self._without_victims, each.holder)

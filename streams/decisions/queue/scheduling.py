@@ -18,6 +18,7 @@ from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy
 from slacktide.streams.decisions.queue.queue_order import RequeuingTimestamp
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.room import Room
 from slacktide.streams.decisions.queue.victims import Holder, Preemption, remove, restore
 
 
@@ -42,6 +43,9 @@ class Settings(NamedTuple):
     """Decide better than the reference where it is known to be wrong; docs/queue-rules.md lists where."""
     block_admission: bool = False
     """Admit nothing while a workload that holds quota waits for its pods."""
+    sizes: Mapping[str, Sequence[tuple[int, int]]] = {}
+    """By flavor of each node CPU in millicores and memory in bytes: all pods of a workload have to have room there. A
+    flavor that is not named has room for all."""
 
 
 DEFAULTS = Settings()
@@ -100,6 +104,7 @@ class Scheduling:
         self._held: dict[QuotaNode, dict[str, Holder]] = {}
         """The same by ClusterQueue."""
         self.usage = QuotaUsage()
+        self._room = Room(settings.sizes) if settings.sizes else None
         self.cycles_run = 0
         self.known = {one.uid: one for one in known}
         """By uid workloads that wait, and as far as they are known those that hold quota, until they are deleted."""
@@ -135,6 +140,8 @@ class Scheduling:
             return
         del self._held[holder.queue][uid]
         remove(self.usage, holder)
+        if self._room is not None:
+            self._room.give(uid)
         self._freed(holder, now_s)
 
     def hold(self, one: Holder, now_s: int = 0) -> None:
@@ -148,6 +155,8 @@ class Scheduling:
         self.holders[uid] = one
         self._held.setdefault(one.queue, {})[uid] = one
         restore(self.usage, one)
+        if self._room is not None and (before is None or before.pods != one.pods):
+            self._room.take(uid, one.pods)
         if before is not None and before.usage != one.usage:
             self._freed(before, now_s)
 
@@ -155,7 +164,7 @@ class Scheduling:
         self._generations[holder.queue.name] += 1
         root = holder.queue.root()
         for name, queue in self.queues.items():
-            if queue.node.root() is root:
+            if self._room is not None or queue.node.root() is root:
                 self.waiting[name].retry(now_s)
 
     def pods_ready(self, uid: str, *, ready: bool = True) -> None:
@@ -209,6 +218,8 @@ class Scheduling:
             now_s=now_s,
             requeuing=settings.requeuing,
             corrected=settings.corrected,
+            room=self._room,
+            compares=False,
         )
 
     def _drop_outdated(self, one: Workload) -> None:
@@ -246,4 +257,5 @@ def _admitted(entry: Entry, done: Assignment, now_s: int) -> Holder:
     usage, queued = done.usage(), entry.head.queued
     if queued.evicted is not None:
         queued = queued._replace(evicted=queued.evicted._replace(status=False))
-    return Holder(queued, entry.head.cluster.queue, frozenset(usage), usage, now_s)
+    pods = done.groups() if entry.head.cluster.room is not None else ()
+    return Holder(queued, entry.head.cluster.queue, frozenset(usage), usage, now_s, pods)

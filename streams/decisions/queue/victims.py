@@ -12,6 +12,7 @@ from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.queue_order import Queued, RequeuingTimestamp, queue_time_s
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.room import PodGroup
 
 Policy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 
@@ -37,6 +38,8 @@ class Holder(NamedTuple):
     usage: Mapping[FlavorResource, int]
     reserved_at_s: int | None = None
     """Since when it holds quota; None: since now."""
+    pods: tuple[PodGroup, ...] = ()
+    """Known where it matters on which nodes they have room."""
 
 
 Holders = Iterable[Holder] | Mapping[QuotaNode, Iterable[Holder]]

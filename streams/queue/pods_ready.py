@@ -1,0 +1,67 @@
+"""Workloads that wait for their pods, by the states and settings in the log; the rules are in ``decisions``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slacktide.schemas.queue import PodsReadySettings, QueueState, Result
+from slacktide.streams.decisions.queue.pods_ready import (
+    PodsReadyAction,
+    PodsReadyConfig,
+    Waiting,
+    pods_ready_action,
+)
+from slacktide.streams.decisions.queue.pods_ready_condition import pods_ready_condition
+from slacktide.streams.decisions.queue.queue_order import Condition
+
+TIMEOUT = "PodsReadyTimeout"
+LIMIT = "RequeuingLimitExceeded"
+"""It was evicted too often, and is to be set inactive."""
+READY = frozenset({"Started", "Recovered"})
+NOTHING_DUE = PodsReadyAction("none")
+
+
+def ready_reason(state: QueueState, result: Result) -> str:
+    """Reason of the condition PodsReady after an answer; "": its pods were never ready."""
+    old = _condition(state)
+    _, reason = pods_ready_condition(old, admitted=True, ready=result == "ready")
+    return "" if reason == "WaitForStart" else reason
+
+
+def action(state: QueueState, settings: PodsReadySettings | None, now_ms: int) -> PodsReadyAction:
+    """What is to be done with a workload that has quota."""
+    if settings is None or state.booking is None or state.phase != "reserved" or state.ready_reason in READY:
+        return NOTHING_DUE
+    waiting = Waiting(
+        state.booking.reserved_ms // 1_000, pods_ready=_condition(state), requeue_count=state.requeue_count
+    )
+    return pods_ready_action(waiting, _config(settings), now_ms // 1_000)
+
+
+def evicted(done: PodsReadyAction, now_ms: int) -> tuple[str, Mapping[str, object]]:
+    """The reason of an eviction, and the fields that change with it."""
+    if done.action == "deactivate":
+        return LIMIT, {"evicted_ms": now_ms, "evicted_reason": "Deactivated"}
+    return TIMEOUT, {
+        "evicted_ms": now_ms,
+        "evicted_reason": TIMEOUT,
+        "requeue_count": done.requeue_count,
+        "retry_ms": done.requeue_at_s * 1_000,
+    }
+
+
+def _condition(state: QueueState) -> Condition | None:
+    if not state.ready_reason:
+        return None
+    return Condition(state.ready_reason, state.ready_ms // 1_000, state.ready_reason in READY)
+
+
+def _config(given: PodsReadySettings) -> PodsReadyConfig:
+    return PodsReadyConfig(
+        given.timeout_s,
+        given.recovery_timeout_s,
+        given.backoff_base_s,
+        given.backoff_max_s,
+        corrected=True,
+        backoff_limit_count=given.backoff_limit,
+    )

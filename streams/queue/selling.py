@@ -1,0 +1,105 @@
+"""What the nodes of each flavor sell to batch pods, folded from their records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.heartbeat import is_heartbeat
+from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.queue_objects import Metadata, NodeSize, QueueObject, ResourceFlavorObject, SoldObject, SoldSpec
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY
+from slacktide.streams.decisions.queue.cluster_objects import sold_flavors
+from slacktide.streams.decisions.queue.sold_quota import Damped, damped
+from slacktide.streams.records import Record, text_of
+
+WRITE_MS = 60_000
+"""A flavor's figure is written at most so often."""
+SIZES_MS = 300_000
+"""Where only single nodes changed: at most so often."""
+
+
+class _Figures(NamedTuple):
+    cpu: Damped
+    memory: Damped
+
+
+class Selling:
+    """Nodes by the log, and a damped figure for each flavor."""
+
+    def __init__(self) -> None:
+        self._labels: dict[str, Mapping[str, str] | None] = {}
+        """By node; None: it is cordoned."""
+        self._sold: dict[str, NodeSize] = {}
+        self._figures: dict[str, _Figures] = {}
+        self._written_ms: dict[str, int] = {}
+
+    def receive(self, records: Iterable[Record]) -> None:
+        """Take records of nodes in; what cannot be read leaves the former one in force."""
+        for record in records:
+            try:
+                if record.topic == INVENTORY.name:
+                    self._inventory(record)
+                elif record.topic == ALLOCATABLE.name and not is_heartbeat(record.key):
+                    self._allocatable(record)
+            except BadMessageError:
+                continue
+
+    def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[SoldObject]:
+        """Figures that are to be written now.
+
+        Args:
+            objects: all that the queue goes by; of them flavors of which a quota is a share, and the last figures.
+            now_ms: UTC epoch.
+
+        """
+        objects = list(objects)
+        labels = {one.metadata.name: one.spec.node_labels for one in objects if isinstance(one, ResourceFlavorObject)}
+        known = {one.metadata.name: one.spec for one in objects if isinstance(one, SoldObject)}
+        return [
+            one
+            for flavor in sorted(sold_flavors(objects))
+            if (one := self._due(flavor, labels.get(flavor) or {}, known.get(flavor), now_ms)) is not None
+        ]
+
+    def _due(self, flavor: str, labels: Mapping[str, str], known: SoldSpec | None, now_ms: int) -> SoldObject | None:
+        nodes = [size for name, size in sorted(self._sold.items()) if self._has(name, labels)]
+        cpu, memory = sum(one.cpu_milli for one in nodes), sum(one.memory_bytes for one in nodes)
+        before = self._figures.get(flavor)
+        if before is None:
+            first = SoldSpec(cpu_milli=cpu, memory_bytes=memory) if known is None else known
+            before = _Figures(Damped(first.cpu_milli, now_ms), Damped(first.memory_bytes, now_ms))
+        figures = _Figures(damped(before.cpu, cpu, now_ms), damped(before.memory, memory, now_ms))
+        self._figures[flavor] = figures
+        since_ms = now_ms - self._written_ms.get(flavor, 0)
+        spec = SoldSpec(cpu_milli=figures.cpu.amount, memory_bytes=figures.memory.amount, nodes=nodes)
+        same = known is not None and (known.cpu_milli, known.memory_bytes) == (spec.cpu_milli, spec.memory_bytes)
+        if known == spec or since_ms < (SIZES_MS if same else WRITE_MS):
+            return None
+        self._written_ms[flavor] = now_ms
+        return SoldObject(metadata=Metadata(name=flavor), spec=spec)
+
+    def _has(self, node: str, labels: Mapping[str, str]) -> bool:
+        own = self._labels.get(node, {})
+        return own is not None and labels.items() <= own.items()
+
+    def _inventory(self, record: Record) -> None:
+        node = text_of(record.key or b"")
+        if record.value is None:
+            self._labels.pop(node, None)
+            self._sold.pop(node, None)
+            return
+        facts = decode(record.value, NodeInventory).facts
+        self._labels[node] = None if facts.unschedulable else facts.labels
+
+    def _allocatable(self, record: Record) -> None:
+        """None of its figures is below what batch pods have there. One that is withdrawn is not sold any more."""
+        node = text_of(record.key or b"")
+        one = None if record.value is None else decode(record.value, NodeAllocatable)
+        if one is None or one.batch_cpu_milli is None or one.batch_mem_bytes is None:
+            self._sold.pop(node, None)
+        else:
+            self._sold[node] = NodeSize(cpu_milli=one.batch_cpu_milli, memory_bytes=one.batch_mem_bytes)
