@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.topics import JOB_STATUS
 from slacktide.streams.explain.evidence import Finding, Logged, Place, by_key, logged
+from slacktide.streams.explain.queued import QueuePlace
 from slacktide.streams.records import Record
 
 PACE_POINTS = 8
@@ -30,6 +31,8 @@ class JobExplanation:
     """Of successes, by the newest points of progress."""
     findings: list[Finding]
     status: JobStatus
+    queue: QueuePlace | None = None
+    """None: no queue knows it."""
 
 
 def statuses(records: Iterable[Record]) -> list[Logged[JobStatus]]:

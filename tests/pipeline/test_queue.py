@@ -17,7 +17,7 @@ from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.queue import QueueDecision, QueueState
-from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_STATE
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, QUEUE_DECISION, QUEUE_STATE
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.queue.replay import replay
 from slacktide.streams.records import Out, Record
@@ -25,6 +25,7 @@ from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.history.queue import complaints
 from testbed.parts import Part
 from testbed.queue_log import FLAVOR, NAMES, Log, local, queue, term, workload
+from testbed.queue_nodes import allocatable, inventory, sharing
 
 COUNT = 200
 EXAMPLE = Path(__file__).parents[2] / "docs" / "queue-example.yaml"
@@ -70,7 +71,7 @@ async def standing(bootstrap: str) -> dict[str, QueueState]:
 @contextlib.asynccontextmanager
 async def sender(bootstrap: str) -> AsyncIterator[Sender]:
     made = Sender(Cluster(bootstrap), client_id="test", timeout_s=5)
-    await made.connect(NAMES)
+    await made.connect([*NAMES, INVENTORY.name, ALLOCATABLE.name])
     yield made
     await made.close()
 
@@ -187,6 +188,35 @@ async def test_an_operator_publishes_looks_simulates_and_reports(
     missing = await asyncio.to_thread(CliRunner().invoke, cli, ["queue", "outcome", "lab/trian", "stopped", *at])
     assert "no Workload lab/trian holds quota; known: office/monthly" in missing.output
     assert "deleted" in await said("publish", str(EXAMPLE), "--delete", *at)
+
+
+async def test_a_quota_follows_what_nodes_sell_and_a_job_is_explained_and_decided_again(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    embedded_broker.apply_topics(4)
+    where = embedded_broker.bootstrap
+    log = Log()
+    log.put(FLAVOR, sharing("a", "50"), local("a"), workload(1, "a", "2"), workload(2, "a", "2"))
+    nodes = [inventory("n1", "z"), inventory("n2", "z"), allocatable("n1", 2_000), allocatable("n2", 2_000)]
+
+    async def admitted() -> bool:
+        return sorted(one.phase for one in (await standing(where)).values()) == ["pending", "reserved"]
+
+    async with sender(where) as to:
+        await put(to, log)
+        await to.send([Out(topic=one.topic, key=one.key, value=one.value) for one in nodes])
+        with decider(where, "one", tmp_path):
+            await until(admitted)
+            status = json.loads(await said("status", "-o", "json", "--bootstrap", where))
+            assert status[0]["quotas"][0]["nominal"] == 2_000, "half of what two nodes sell"
+    at = ("--bootstrap", where)
+    explained = await asyncio.to_thread(CliRunner().invoke, cli, ["explain", "job", "jobs/w2", *at])
+    assert explained.exit_code == 0, explained.output
+    assert "queue a: position 1 of 1, " in explained.output
+    assert "would be admitted with: 2 more cpu of default" in explained.output
+    again = await asyncio.to_thread(CliRunner().invoke, cli, ["replay", "--queue", *at])
+    assert again.exit_code == 0, again.output
+    assert "all equal, byte for byte" in again.output
 
 
 async def waits_no_more(at: tuple[str, str]) -> bool:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.job import JobExplanation
     from slacktide.streams.explain.node import NodeExplanation
     from slacktide.streams.explain.pod import PodExplanation
+    from slacktide.streams.explain.queued import QueuePlace
     from slacktide.streams.explain.wish import Wish
 
+EVICTED_MS = 60_000
+"""Clocks of brokers and of the queue's decider differ by less."""
 STANDARD_INPUT = Path("/dev/stdin")
 
 bootstrap_option = settings.option(
@@ -138,32 +141,57 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
 @bootstrap_option
 @output_option
 def job(name: str, bootstrap: Cluster, output: str) -> None:
-    """Explain where a Job stands: progress, failures by rule, evictions, lost CPU time.
+    """Explain where a Job stands: progress, failures by rule, evictions, lost CPU time, and its place in a queue.
 
-    It reads the Job's newest status, which stream workers publish from the events of its pods.
+    It reads the Job's newest status, which stream workers publish from the events of its pods. Of a queue it shows
+    position, reason and wait, what the Job lacks, and which workload preempted it.
 
     With --output json: {"namespace", "name", "asked_ms", "place", "age_ms", "left", "pace_per_min", "findings",
-    "status"}. The status is the record of the topic slacktide.job.status.v1, without defaults.
+    "status", "queue"}. The status is the record of the topic slacktide.job.status.v1, without defaults.
     """
     from slacktide.deploy.cli.explain.job_text import job_text  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.queue_text import queue_text  # noqa: PLC0415
+    from slacktide.streams.explain.job import JobExplanation  # noqa: PLC0415
 
-    explanation = asyncio.run(_job(*_parts(name), bootstrap))
-    click.echo(as_json(explanation)) if output == "json" else show(job_text(explanation))
+    now_ms = SystemClock().wall_ms()
+    found = asyncio.run(_job(*_parts(name), bootstrap, now_ms))
+    if output == "json":
+        click.echo(as_json(found))
+    else:
+        show(job_text(found) if isinstance(found, JobExplanation) else queue_text(found, now_ms))
 
 
-async def _job(namespace: str, name: str, bootstrap: Cluster) -> JobExplanation:
+async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
+    """The Job; where no status of it is known, its place in the queue alone."""
     from slacktide.deploy.cli.explain.reading import all_job_statuses, job_statuses  # noqa: PLC0415
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
 
-    now_ms = SystemClock().wall_ms()
     records = await job_statuses(bootstrap, namespace, name, now_ms)
     found = explain_job(statuses(records), namespace, name, now_ms)
+    queue = await _queue(namespace, name, "" if found is None else found.status.uid, bootstrap, now_ms)
+    if found is None and queue is not None:
+        return queue
     if found is None:
         known = statuses(await all_job_statuses(bootstrap))
         names = near(f"{namespace}/{name}", [f"{one.body.namespace}/{one.body.name}" for one in known])
         raise NotFoundError(f"{bootstrap}: no status of a Job {namespace}/{name}; {names}")
-    return found
+    return replace(found, queue=queue)
+
+
+async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms: int) -> QueuePlace | None:
+    from slacktide.deploy.cli.explain.reading import queue_decisions, queue_of  # noqa: PLC0415
+    from slacktide.streams.decisions.queue.wait import WINDOW_S  # noqa: PLC0415
+    from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
+
+    queue = Queue(await queue_of(bootstrap))
+    workload = queue.workload(namespace, name, uid)
+    if workload is None:
+        return None
+    since_ms = now_ms - WINDOW_S * 1_000
+    evicted_ms = queue.state(workload).evicted_ms
+    since_ms = min(since_ms, evicted_ms - EVICTED_MS) if evicted_ms else since_ms
+    return queue.explained(workload, await queue_decisions(bootstrap, since_ms), now_ms)
 
 
 def _parts(name: str) -> tuple[str, str]:

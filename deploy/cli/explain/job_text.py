@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slacktide.deploy.cli.explain.findings import age, findings_text
+from slacktide.deploy.cli.explain.queue_text import queue_text
 from slacktide.deploy.cli.text import instant, table
 from slacktide.schemas.topics import JOB_POD
 from slacktide.streams.explain.job import JobExplanation, condition
@@ -17,6 +18,8 @@ def job_text(job: JobExplanation) -> str:
     """All of it."""
     status = job.status
     parts = ["\n".join(_head(job)), findings_text(job.findings)]
+    if job.queue is not None:
+        parts.append(queue_text(job.queue, job.asked_ms))
     if status.failures:
         parts.append(table(["FAILED BY", "PODS"], [(one.why, one.pods) for one in status.failures]))
     if status.evicted:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.topics import JOB_STATUS, Topic
+from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
 from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Tail, partition_counts, places_of
 from slacktide.streams.records import Record
 
@@ -49,6 +49,32 @@ async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: in
         if any(record.value is not None for record in lately.records):
             return lately.records
         return (await tail.read(places_of(partitions, {JOB_STATUS.name: WHOLE}), wanted)).records
+
+
+async def queue_of(bootstrap: Cluster) -> list[Record]:
+    """All that the queue has of specs, workloads and states; nothing where it has no topics.
+
+    Raises:
+        LogError: they cannot be read.
+
+    """
+    topics = (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE)
+    partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
+    if not all(partitions.values()):
+        return []
+    async with Tail(bootstrap, FETCH_WAIT_MS) as tail:
+        return (await tail.read(places_of(partitions, {topic.name: WHOLE for topic in topics}))).records
+
+
+async def queue_decisions(bootstrap: Cluster, since_ms: int) -> list[Record]:
+    """Decisions of the queue from a time on.
+
+    Raises:
+        LogError: they cannot be read.
+
+    """
+    async with reading(bootstrap, (QUEUE_DECISION,)) as (tail, partitions):
+        return (await tail.read(places_of(partitions, {QUEUE_DECISION.name: since_ms}))).records
 
 
 async def all_job_statuses(bootstrap: Cluster) -> list[Record]:

@@ -31,20 +31,36 @@ SHOWN = 10
 @click.option(
     "--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Number of differences to print in full."
 )
+@click.option("--queue", is_flag=True, help="Decide the job queue's turns again, instead of samples.")
 @jobs_option
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(file: Path | None, *, bootstrap: Cluster | None, output: str, **asked: Any) -> None:
+def command(file: Path | None, *, bootstrap: Cluster | None, output: str, queue: bool, **asked: Any) -> None:
     """Decide recorded samples again with the worker's own code, and compare the result with the recorded answers.
 
     FILE comes from `slacktide topics export`. Exit code 0: all compared records are equal; 1: some differ, or none
     could be compared. With --policy: print what another policy would have changed. Exit code 1: no sample was decided.
+    With --queue: the same for the turns of `slacktide queue run`, by their own records.
     """
     bootstrap = one_source(file, bootstrap)
     from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
 
+    if queue:
+        _queue(file, bootstrap, output, **asked)
+        return
     result = _asked(file, bootstrap, **asked)
     click.echo(msgspec.json.encode(result)) if output == "json" else show(report.text_of(result))
     if not report.fine(result):
+        raise click.exceptions.Exit(1)
+
+
+def _queue(file: Path | None, bootstrap: Cluster | None, output: str, **asked: Any) -> None:
+    from slacktide.deploy.cli.replay import queue, source  # noqa: PLC0415
+
+    if asked["policy"] is not None or asked["nodes"] or asked["since"] is not None:
+        raise click.UsageError("--queue decides all turns by their own records: without --policy, --node and --since")
+    result = queue.decided(source.Where(file, bootstrap, None, asked["until"]), asked["first"])
+    click.echo(msgspec.json.encode(result)) if output == "json" else show(queue.text_of(result))
+    if not result.fine:
         raise click.exceptions.Exit(1)
 
 

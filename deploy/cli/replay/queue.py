@@ -1,0 +1,69 @@
+"""``slacktide replay --queue``: the queue's turns decided again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.replay import source
+from slacktide.deploy.cli.text import count
+from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
+from slacktide.streams.queue.replay import replay
+from slacktide.streams.records import Record
+
+TOPICS = tuple(one.name for one in (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_DECISION))
+
+
+class QueueResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    turns: int
+    """Decisions that were made again; the beginnings of terms count in."""
+    equal: int
+    different: list[str]
+    """EPOCH/TURN of the first ones that are not equal, byte for byte."""
+
+    @property
+    def fine(self) -> bool:
+        """Some were made again, and all are equal."""
+        return 0 < self.turns == self.equal
+
+
+def decided(where: source.Where, shown: int) -> QueueResult:
+    """Decide again what the log has of the queue.
+
+    Args:
+        where: the records; all from their beginning.
+        shown: so many differences are named.
+
+    """
+    records: list[Record] = []
+
+    def begin(_: source.Opened) -> source.Sink:
+        return records.append
+
+    if where.file is not None:
+        source.from_file(where.file, where.since, where.until, begin)
+    else:
+        assert where.bootstrap is not None
+        now_ms = SystemClock().wall_ms()
+        until_ms = now_ms if where.until is None else where.until.at(now_ms)
+        asyncio.run(source.from_log(where.bootstrap, TOPICS, 0, until_ms, begin))
+    again = list(replay(records))
+    different = [f"{one.recorded.epoch}/{one.recorded.turn}" for one in again if not one.equal]
+    return QueueResult(turns=len(again), equal=len(again) - len(different), different=different[:shown])
+
+
+def text_of(one: QueueResult) -> str:
+    """For a terminal."""
+    if not one.turns:
+        return "no turn of the queue was decided again: the records do not begin with those of a term"
+    if one.fine:
+        return f"{count(one.turns, 'turn')} of the queue decided again: all equal, byte for byte"
+    named = ", ".join(one.different)
+    return (
+        f"{count(one.turns, 'turn')} of the queue decided again: {one.turns - one.equal:,} different, first {named}\n"
+        "Inputs that were compacted or deleted make turns different; so does another version of the rules."
+    )
