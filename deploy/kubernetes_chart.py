@@ -36,6 +36,8 @@ Key = tuple[str, str, str]
 CONDITIONS: Mapping[str, str] = {
     "scheduler": ".Values.scheduler.enabled",
     "console": ".Values.console.enabled",
+    "queue": ".Values.queue.enabled",
+    "queue-crds": "and .Values.queue.enabled .Values.queue.crds",
     "console-tls": ".Values.console.tls",
     "secured-kafka": 'include "slacktide.secured" .',
     "kubelet-self-signed": ".Values.kubelet.insecure",
@@ -48,7 +50,7 @@ CONDITIONS: Mapping[str, str] = {
     "zones": ".Values.agent.zones",
 }
 """Of each component: when the chart has it."""
-OPTIONAL = ("scheduler", "console")
+OPTIONAL = ("scheduler", "console", "queue")
 """Components that are a part of their own, which others change."""
 BESIDE = ".Values.besideKoordinator"
 LANGUAGE = f"and .Values.language.install (not {BESIDE})"

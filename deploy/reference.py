@@ -37,6 +37,7 @@ METRICS = {
     "Stream worker and governor": "slacktide.streams.engine.metrics",
     "Queue": "slacktide.streams.engine.queue_metrics",
     "Bridge": "slacktide.agents.cluster.bridge.metrics",
+    "Queue, in the bridge": "slacktide.agents.cluster.queue.metrics",
     "Descheduling, in the bridge": "slacktide.agents.cluster.descheduler.metrics",
     "Scheduler": "slacktide.agents.cluster.scheduler.metrics",
     "Webhook": "slacktide.agents.cluster.webhook.metrics",

@@ -134,19 +134,21 @@ DESCHEDULING = Topic(name="slacktide.cluster.descheduling.v1", message=Deschedul
                      retention_ms=7 * 24 * HOUR_MS, producers=("bridge",), consumers=("operator",))  # fmt: skip
 QUEUE_SPEC = Topic(name="slacktide.queue.spec.v1", message=QueueSpec, key="the object's kind and name", partitions=1,
                    cleanup="compact", segment_ms=24 * HOUR_MS,
-                   producers=("publisher", "queue"), consumers=("queue", "operator"))  # fmt: skip
+                   producers=("publisher", "bridge", "queue"),
+                   consumers=("queue", "bridge", "operator"))  # fmt: skip
 QUEUE_WORKLOAD = Topic(name="slacktide.queue.workload.v1", message=QueueWorkload, key="the workload's uid",
                        partitions=1, cleanup="compact", segment_ms=24 * HOUR_MS,
-                       producers=("publisher",), consumers=("queue", "publisher", "operator"))  # fmt: skip
+                       producers=("publisher", "bridge"),
+                       consumers=("queue", "publisher", "bridge", "operator"))  # fmt: skip
 QUEUE_OUTCOME = Topic(name="slacktide.queue.outcome.v1", message=QueueOutcome, key="the workload's uid", partitions=1,
                       retention_ms=7 * 24 * HOUR_MS,
-                      producers=("publisher",), consumers=("queue", "operator"))  # fmt: skip
+                      producers=("publisher", "bridge"), consumers=("queue", "operator"))  # fmt: skip
 QUEUE_DECISION = Topic(name="slacktide.queue.decision.v1", message=QueueDecision, key="the decider", partitions=1,
                        retention_ms=7 * 24 * HOUR_MS,
                        producers=("queue",), consumers=("queue", "operator"))  # fmt: skip
 QUEUE_STATE = Topic(name="slacktide.queue.state.v1", message=QueueState, key="the workload's uid", partitions=1,
                     cleanup="compact", segment_ms=24 * HOUR_MS,
-                    producers=("queue",), consumers=("queue", "publisher", "operator"))  # fmt: skip
+                    producers=("queue",), consumers=("queue", "publisher", "bridge", "operator"))  # fmt: skip
 JOB_POD = Topic(name="slacktide.job.pod.v1", message=JobEvent, key="the Job's uid", retention_ms=7 * 24 * HOUR_MS,
                 producers=("bridge",), consumers=("stream",))  # fmt: skip
 JOB_STATUS = Topic(name="slacktide.job.status.v1", message=JobStatus, key="the Job's uid", cleanup="compact",

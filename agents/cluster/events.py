@@ -1,4 +1,4 @@
-"""Events on pods: created twice, or by two replicas, they are one."""
+"""Events on pods and other objects: created twice, or by two replicas, they are one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ class EventSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """A pod."""
+    """A pod, or another object."""
 
     namespace: str
     name: str
     uid: str
+    kind: str = "Pod"
+    api_version: str = "v1"
 
     @classmethod
     def of(cls, pod: Pod) -> Self:
@@ -38,26 +40,44 @@ class About:
         return cls(namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
 
-async def create_event(api: ApiServer, source: EventSource, pod: About, reason: str, note: str, *, now_ms: int) -> None:
+async def create_event(
+    api: ApiServer,
+    source: EventSource,
+    pod: About,
+    reason: str,
+    note: str,
+    *,
+    now_ms: int,
+    once: str = "",
+    warning: bool = True,
+) -> None:
     """Create one; no error where another replica did, or where the namespace takes none any more.
+
+    Of one reason and ``once`` there is one Event.
 
     Raises:
         ApiError: it was not created.
 
     """
-    end = f".{pod.uid}.{reason.lower()}"
+    end = f".{pod.uid}.{reason.lower()}" + (f".{once}" if once else "")
     event = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": pod.name[: NAME_MAX - len(end)].rstrip("-.") + end, "namespace": pod.namespace},
         "eventTime": datetime.fromtimestamp(now_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "type": "Warning",
+        "type": "Warning" if warning else "Normal",
         "reason": reason,
         "action": source.action,
         "note": note[:NOTE_MAX],
         "reportingController": f"slacktide.io/{source.part}",
         "reportingInstance": source.replica[:128],
-        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+        "regarding": {
+            "apiVersion": pod.api_version,
+            "kind": pod.kind,
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
     }
     try:
         await api.create(EVENTS, event, dict, namespace=pod.namespace)

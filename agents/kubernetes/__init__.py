@@ -33,6 +33,7 @@ from slacktide.agents.kubernetes.resource import (
     SECRETS,
     SERVICE_ACCOUNTS,
     TOKEN_REVIEWS,
+    VALIDATING_WEBHOOKS,
     Resource,
 )
 from slacktide.agents.kubernetes.watch import Event
@@ -59,6 +60,7 @@ __all__ = [
     "SECRETS",
     "SERVICE_ACCOUNTS",
     "TOKEN_REVIEWS",
+    "VALIDATING_WEBHOOKS",
     "Access",
     "ApiAwayError",
     "ApiError",

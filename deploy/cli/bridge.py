@@ -71,6 +71,11 @@ class BridgeCommandSettings(process.ProcessSettings):
         WorkloadName(),
         default=None,
     )
+    queue: bool = setting(
+        "Publish queues and queued Jobs to Kafka, and start and stop the Jobs as `slacktide queue run` decides.",
+        click.BOOL,
+        default=False,
+    )
     metrics_port: int = setting(
         "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
         PORT,
@@ -106,6 +111,7 @@ def command(settings: BridgeCommandSettings) -> None:
         node_proof=settings.node_proof,
         enrolment=enrolment,
         deployment=settings.deployment,
+        queue=settings.queue,
     )
 
     async def work(stop: asyncio.Event, health: Health) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    admissions,
     advise,
     agents,
     ahead,
@@ -58,6 +59,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "webhook": webhook.measure,
     "zones": zones.measure,
     "queue": queue.measure,
+    "admissions": admissions.measure,
     "replay": replay.measure,
     "jobs": jobs.measure,
     "advise": advise.measure,

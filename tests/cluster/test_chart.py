@@ -51,6 +51,8 @@ EACH: dict[str, tuple[Json, list[str]]] = {
     "no burstable batch": ({"webhook": {"refuseBurstableBatch": True}}, ["refuse-burstable-batch"]),
     "network policies": ({"networkPolicies": True}, ["network-policy"]),
     "zones": ({"agent": {"zones": True}}, ["zones"]),
+    "queue, with kinds": ({"queue": {"enabled": True}}, ["queue", "queue-crds"]),
+    "queue": ({"queue": {"enabled": True, "crds": False}}, ["queue"]),
 }
 ALL: Json = {
     "kubelet": {"insecure": True, "access": "proxy"},
@@ -59,6 +61,7 @@ ALL: Json = {
     "networkPolicies": True,
     "agent": {"zones": True},
     "console": {"enabled": True, "tls": True},
+    "queue": {"enabled": True},
     **SECURED,
     **SCHEDULER,
 }

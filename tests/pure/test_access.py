@@ -49,7 +49,7 @@ def queue() -> list[Path]:
 
 
 def bridge() -> list[Path]:
-    return python("agents/cluster/bridge", "agents/cluster/descheduler", "agents/publisher.py")
+    return python("agents/cluster/bridge", "agents/cluster/descheduler", "agents/cluster/queue", "agents/publisher.py")
 
 
 def named_in(files: Iterable[Path]) -> set[str]:

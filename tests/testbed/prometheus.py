@@ -13,6 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from slacktide.agents import metrics as of_agents
 from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.descheduler import metrics as of_descheduling
+from slacktide.agents.cluster.queue import metrics as of_queued_jobs
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.agents.cluster.webhook import metrics as of_webhooks
 from slacktide.deploy.console import metrics as of_consoles
@@ -54,5 +55,8 @@ def served() -> set[str]:
 
 def all_metrics() -> list[MetricWrapperBase]:
     """Those of all parts."""
-    rooms = of_agents, of_workers, of_queues, of_bridges, of_descheduling, of_schedulers, of_webhooks, of_consoles
+    rooms = (
+        *(of_agents, of_workers, of_queues, of_bridges, of_queued_jobs, of_descheduling),
+        *(of_schedulers, of_webhooks, of_consoles),
+    )
     return [one for room in rooms for one in vars(room).values() if isinstance(one, MetricWrapperBase)]

@@ -28,6 +28,7 @@ from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.ring import Ring, signed
 from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
+from slacktide.agents.cluster.queue.queue import JobQueue
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
@@ -69,6 +70,8 @@ class BridgeSettings:
     """The bridge's own, as NAMESPACE/NAME: once it or the bridge's rights are deleted, Nodes lose their resources.
 
     None: they keep them."""
+    queue: bool = False
+    """Whether the queue's objects and Jobs go to Kafka, and its decisions to the cluster."""
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
@@ -203,6 +206,7 @@ class _Leader:
             sign=lambda out: signed(out, ring.keys(), clock.wall_ms()),
         )
         self._jobs = JobSource(settings.bootstrap, epoch, self._lay_aside, clock)
+        self._queue = JobQueue(settings.bootstrap, clock, settings.replica) if settings.queue else None
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:
@@ -217,6 +221,7 @@ class _Leader:
             self._topologies.run(api),
             self._descheduler.run(api),
             self._jobs.run(api),
+            *(() if self._queue is None else (self._queue.run(api),)),
             self._report(health),
         )
 
@@ -273,6 +278,7 @@ class _Leader:
                 "zones": self._topologies.trouble,
                 "descheduling": self._descheduler.trouble,
                 "jobs": self._jobs.trouble,
+                "queue": "" if self._queue is None else self._queue.trouble,
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))

@@ -22,10 +22,11 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.message import Message
-from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result, spec_key, spec_of
-from slacktide.schemas.queue_objects import JobObject, Metadata, NamespaceObject, QueueObject, WorkloadObject
+from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result
+from slacktide.schemas.queue_objects import JobObject, QueueObject
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
-from slacktide.streams.decisions.queue.cluster_objects import RUN_SECONDS, QueueObjects
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
+from slacktide.streams.decisions.queue.published import Published, published
 from slacktide.streams.queue.ledger import ledger_of
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Out, Record
@@ -49,7 +50,8 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
     given = QueueObjects(objects)
     made = [given.workload_of(one) if isinstance(one, JobObject) else one for one in objects]
     now_ms = SystemClock().wall_ms()
-    outs = [out for one in made if one and (out := _record(one, now_ms, delete=delete))]
+    records = [record for one in made if one and (record := published(one, instant(now_ms)))]
+    outs = [_out(_topic_of(one), one.key, None if delete else one.message, now_ms) for one in records]
     if not outs:
         raise SlacktideError("no object of a queue: accepted are ClusterQueue, Cohort, ResourceFlavor, LocalQueue, "
                              "Namespace, Workload and Job")  # fmt: skip
@@ -111,32 +113,8 @@ def live_objects(bootstrap: Cluster) -> list[QueueObject]:
     return objects_of(asyncio.run(_read(bootstrap, (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))))
 
 
-def _record(one: QueueObject, now_ms: int, *, delete: bool) -> Out | None:
-    """The record of an object; None: the queue does not go by its kind."""
-    if isinstance(one, WorkloadObject):
-        uid = one.metadata.uid or f"workload/{one.metadata.namespace or 'default'}/{one.metadata.name}"
-        made = msgspec.structs.replace(one, metadata=_kept(one, uid, now_ms))
-        return _out(QUEUE_WORKLOAD, uid, None if delete else QueueWorkload(uid=uid, workload=made), now_ms)
-    spec = spec_of(msgspec.structs.replace(one, metadata=_kept(one, one.metadata.uid, now_ms)))
-    return None if spec is None else _out(QUEUE_SPEC, spec_key(one), None if delete else spec, now_ms)
-
-
-def _kept(one: QueueObject, uid: str, now_ms: int) -> Metadata:
-    """What the queue goes by: an operator's labels and annotations stay where they are."""
-    given = one.metadata
-    run_s = (given.annotations or {}).get(RUN_SECONDS)
-    created = given.creation_timestamp
-    if created is None and isinstance(one, WorkloadObject):
-        created = instant(now_ms)
-    return Metadata(
-        name=given.name,
-        namespace=given.namespace,
-        uid=uid,
-        generation=given.generation,
-        labels=given.labels if isinstance(one, NamespaceObject) else None,
-        annotations=None if run_s is None else {RUN_SECONDS: run_s},
-        creation_timestamp=created,
-    )
+def _topic_of(one: Published) -> Topic:
+    return QUEUE_WORKLOAD if isinstance(one.message, QueueWorkload) else QUEUE_SPEC
 
 
 def _out(topic: Topic, key: str, message: Message | None, now_ms: int) -> Out:

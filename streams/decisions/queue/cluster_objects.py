@@ -26,6 +26,7 @@ from slacktide.schemas.queue_objects import (
     JobObject,
     LabelSelector,
     LocalQueueObject,
+    Metadata,
     NamespaceObject,
     ObjectCondition,
     PodSpec,
@@ -284,13 +285,21 @@ class QueueObjects:
 
     def workload_of(self, one: JobObject) -> WorkloadObject | None:
         """The Workload that a Job becomes, with the Job's uid; None: it is not to be queued, a note says why."""
-        labels, name = one.metadata.labels or {}, self._named(one)
+        self._named(one)
+        count = JobProgress(one.spec.parallelism, one.spec.completions).spec_count
+        least = min_count(one.metadata.annotations or {})
+        pod_set = WorkloadPodSet(count=count, min_count=least, template=one.spec.template)
+        return self.workload_with("Job", msgspec.structs.replace(one.metadata, uid=_uid(one)), [pod_set])
+
+    def workload_with(self, kind: str, metadata: Metadata, pod_sets: list[WorkloadPodSet]) -> WorkloadObject | None:
+        """The Workload of an object of any kind; None: it is not to be queued, a note says why."""
+        labels, name = metadata.labels or {}, f"{metadata.namespace or 'default'}/{metadata.name}"
         if QUEUE_NAME not in labels:
-            self._notes.append(f"Job {name}: left out: it has no label {QUEUE_NAME}")
+            self._notes.append(f"{kind} {name}: left out: it has no label {QUEUE_NAME}")
             return None
         priority = job_priority(
             labels.get(PRIORITY_CLASS, ""),
-            one.spec.template.spec.priority_class_name,
+            next((each.template.spec.priority_class_name for each in pod_sets), ""),
             {each.metadata.name: each.value for each in self._all(WorkloadPriorityClassObject)},
             [
                 PriorityClass(each.metadata.name, each.value, each.global_default)
@@ -298,13 +307,9 @@ class QueueObjects:
             ],
         )
         if priority is None:
-            self._notes.append(f"Job {name}: left out: its priority class is not in the files")
+            self._notes.append(f"{kind} {name}: left out: its priority class is not in the files")
             return None
-        count = JobProgress(one.spec.parallelism, one.spec.completions).spec_count
-        least = min_count(one.metadata.annotations or {})
-        pod_set = WorkloadPodSet(count=count, min_count=least, template=one.spec.template)
-        metadata = msgspec.structs.replace(one.metadata, uid=_uid(one))
-        spec = WorkloadSpec(queue_name=labels[QUEUE_NAME], priority=priority.value, pod_sets=[pod_set])
+        spec = WorkloadSpec(queue_name=labels[QUEUE_NAME], priority=priority.value, pod_sets=pod_sets)
         return WorkloadObject(metadata=metadata, spec=spec)
 
     @property

@@ -64,6 +64,7 @@ class Admission(NamedTuple):
     """So many were admitted."""
     flavors: tuple[Flavor, ...]
     """Each once. Where two have a label of one key, the first counts."""
+    pod_set: str = "main"
 
 
 class Conflict(NamedTuple):
@@ -126,7 +127,7 @@ def stopped(running: JobTemplate, job: JobTemplate, annotations: Mapping[str, st
 
 def _labels(admission: Admission) -> dict[str, str]:
     """A queue whose name cannot be a label's value is left out."""
-    labels = {POD_SET: "main"}
+    labels = {POD_SET: admission.pod_set}
     queues = {LOCAL_QUEUE: admission.local_queue, CLUSTER_QUEUE: admission.cluster_queue}
     return labels | {key: name for key, name in queues.items() if _DNS_LABEL.fullmatch(name)}
 

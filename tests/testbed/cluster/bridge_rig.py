@@ -71,7 +71,9 @@ class BridgeRig:
         self._replicas: list[Replica] = []
         self._seq = 0
 
-    def replica(self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None) -> Replica:
+    def replica(
+        self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None, *, queue: bool = False
+    ) -> Replica:
         """Start a bridge."""
         settings = bridge.BridgeSettings(
             bootstrap=Cluster(self.bootstrap),
@@ -81,6 +83,7 @@ class BridgeRig:
             config_map=ConfigMapName(namespace=OPERATORS, name="slo-controller-config"),
             timing=timing,
             deployment=deployment,
+            queue=queue,
         )
         self._replicas.append(Replica(settings))
         return self._replicas[-1]
@@ -162,6 +165,11 @@ class BridgeRig:
     async def records(self, topic: str, key: str) -> list[Record]:
         """All records of a key so far."""
         async with aclosing(read_topic(Cluster(self.bootstrap), topic, key=key)) as records:
+            return [record async for record in records]
+
+    async def every(self, topic: str) -> list[Record]:
+        """All records of a topic."""
+        async with aclosing(read_topic(Cluster(self.bootstrap), topic)) as records:
             return [record async for record in records]
 
     async def end(self) -> None:

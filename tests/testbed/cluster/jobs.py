@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,13 +44,21 @@ def job_controller(cluster: ApiServer) -> Iterator[None]:
 class Batch:
     """One Job of the test's own."""
 
-    def __init__(self, cluster: ApiServer, name: str = "job", **spec: Any) -> None:
+    def __init__(
+        self,
+        cluster: ApiServer,
+        name: str = "job",
+        *,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
         self._cluster = cluster
         self.name = name
-        self.namespace = cluster.namespace("jobs")
+        self.namespace = namespace or cluster.namespace("jobs")
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "500m"}}}
         template = {"spec": {"restartPolicy": "Never", "containers": [container], **spec.pop("pod", {})}}
-        body = {"metadata": {"name": name}, "spec": {"template": template, **spec}}
+        body = {"metadata": {"name": name, "labels": dict(labels or {})}, "spec": {"template": template, **spec}}
         self.uid = str(cluster.post(self._jobs, body)["metadata"]["uid"])
 
     @property
@@ -68,6 +76,11 @@ class Batch:
         return dict(self._cluster.get(f"{self._jobs}/{self.name}").get("status", {}))
 
     @property
+    def spec(self) -> Json:
+        """As it is now."""
+        return dict(self._cluster.get(f"{self._jobs}/{self.name}")["spec"])
+
+    @property
     def finished(self) -> bool:
         """Whether its controller says so."""
         return any(one["type"] in {"Complete", "Failed"} for one in self.status.get("conditions", ()))
@@ -82,7 +95,8 @@ class Batch:
 
     def pods(self) -> list[Json]:
         """Those that have not ended."""
-        items = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        mine = f"labelSelector=batch.kubernetes.io/controller-uid%3D{self.uid}"
+        items = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods?{mine}")["items"]
         return [one for one in items if one["status"]["phase"] in {"Pending", "Running"}]
 
     def say(self, pod: Json, phase: str, *, code: int | None = None, condition: str = "") -> None:

@@ -48,7 +48,7 @@ def _given_back(
     named = (booking.epoch, booking.turn)
     answered = any((each.epoch, each.turn) == named and each.result in FREES for each in outcomes)
     records = [each for each in topics[QUEUE_WORKLOAD.name][: one.read.workload] if each.key == state.uid.encode()]
-    deleted = any(each.value is None for each in records)
+    deleted = any(each.value is None or b'"Finished"' in each.value for each in records)
     if not answered and not deleted:
         yield f"turn {one.epoch}/{one.turn}: {state.uid} gives quota back that nobody answered: {state.phase}"
 

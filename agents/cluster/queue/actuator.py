@@ -1,0 +1,223 @@
+"""Starts and stops what the queue has decided on, and answers what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.queue import metrics
+from slacktide.agents.cluster.queue.source import Source
+from slacktide.agents.cluster.queue.steps import Answer, Look, due, ending
+from slacktide.agents.cluster.queue.work import Kind, Work, Write, merged
+from slacktide.agents.kubernetes import PODS, ApiAwayError, ApiError, ApiRefusedError, ApiServer
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+"""Requests to the API server."""
+BATCH = 256
+STEPS_MAX = 6
+"""Of one object at a time: reset, restore, start and answer are four."""
+AGAIN_S = 1.0
+"""What could not be done, or waits for pods, is tried again after so long."""
+ANSWER_S = 10.0
+"""An answer that has changed nothing for so long is given again."""
+UNSEEN_S = 5.0
+"""A suspended object whose controller does not show that it has seen so makes no pods any more after so long."""
+REFUSALS = {400, 403, 413, 422}
+CONFLICT, NOT_FOUND = 409, 404
+
+
+class _Phase(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    status: _Phase = _Phase()
+
+
+class Actuator:
+    """One term's.
+
+    Args:
+        source: what the cluster has.
+        answer: writes outcomes to Kafka; raises LogError.
+        clock: the time.
+
+    """
+
+    def __init__(
+        self, source: Source, answer: Callable[[Sequence[QueueOutcome]], Awaitable[None]], clock: Clock
+    ) -> None:
+        self.states: dict[str, QueueState] = {}
+        """By uid, as Kafka has them."""
+        self.trouble = ""
+        self._source, self._answer, self._clock = source, answer, clock
+        self._dirty: dict[str, None] = {}
+        self._later: dict[str, float] = {}
+        """By uid when it is to be looked at again."""
+        self._answered: dict[str, tuple[QueueOutcome, float]] = {}
+        self._suspended_s: dict[str, float] = {}
+        self._woken = asyncio.Event()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        source.changed = self.changed
+
+    def changed(self, uid: str) -> None:
+        """Its object or its state is another."""
+        self._dirty[uid] = None
+        self._woken.set()
+
+    async def run(self, api: ApiServer, ready: Callable[[], bool]) -> None:
+        """For ever.
+
+        Args:
+            api: the API server.
+            ready: whether states and objects are known, and are to be acted on.
+
+        """
+        while True:
+            uids = self._taken() if ready() else []
+            if not uids:
+                self._woken.clear()
+                await asyncio.wait({waking := asyncio.ensure_future(self._woken.wait())}, timeout=AGAIN_S / 2)
+                waking.cancel()
+                continue
+            found = await asyncio.gather(*(self._act(api, uid) for uid in uids))
+            await self._send([one for one in found if one is not None])
+
+    def _taken(self) -> list[str]:
+        """What is to be looked at now, some of it."""
+        now_s = self._now_s()
+        for uid in [uid for uid, at_s in self._later.items() if at_s <= now_s]:
+            del self._later[uid]
+            self._dirty[uid] = None
+        uids = [uid for uid, _ in zip(self._dirty, range(BATCH), strict=False)]
+        for uid in uids:
+            del self._dirty[uid]
+        return uids
+
+    async def _act(self, api: ApiServer, uid: str) -> QueueOutcome | None:
+        """Do what is due for one object; the answer, if there is one."""
+        why = ""
+        for _ in range(STEPS_MAX):
+            if uid not in self._source.works:
+                self._answered.pop(uid, None)
+                self._suspended_s.pop(uid, None)
+                return None
+            kind, work = self._source.works[uid]
+            state = self.states.get(uid)
+            step = due(work, state, self._source.flavors)
+            if not isinstance(step, Write):
+                return await self._answered_by(api, work, step, why)
+            why = step.why
+            if not await self._written(api, kind, work, step, state):
+                return None
+        self._later[uid] = self._now_s() + AGAIN_S
+        return None
+
+    async def _answered_by(
+        self, api: ApiServer, work: Work, step: Answer | Look | None, why: str
+    ) -> QueueOutcome | None:
+        uid = work.metadata.uid
+        if not work.suspended:
+            self._suspended_s.pop(uid, None)
+        if isinstance(step, Look):
+            if await self._runs(api, work):
+                self._later[uid] = self._now_s() + AGAIN_S
+                return None
+            step = Answer(step.booking, "stopped")
+        return None if step is None else self._outcome(uid, step._replace(why=step.why or why))
+
+    async def _written(self, api: ApiServer, kind: Kind, work: Work, step: Write, state: QueueState | None) -> bool:
+        """Whether it was; if not, it is looked at again later."""
+        metadata = work.metadata
+        body = merged(step.body, {"metadata": {"resourceVersion": work.version}})
+        result = "done"
+        try:
+            async with self._slots:
+                raw = await api.patch(
+                    kind.resource, metadata.name, body, msgspec.Raw, namespace=metadata.namespace, sub=step.sub
+                )
+            if metadata.uid in self._source.works:  # else it was deleted meanwhile
+                self._source.put(kind, raw)
+            self._dirty.pop(metadata.uid, None)
+        except ApiRefusedError as exc:
+            result = "conflict" if exc.status in {CONFLICT, NOT_FOUND} else "away"
+            if exc.status in REFUSALS:
+                result = "refused"
+                log.warning("the API server refuses to %s %s %s/%s", step.what, kind.name, metadata.namespace,
+                            metadata.name, extra={"why": str(exc)})  # fmt: skip
+                if step.what == "start" and state is not None and state.booking is not None:
+                    metrics.WRITES.labels(step.what, result).inc()
+                    refuse = Write("refuse", ending(state.booking, "refused"), why=str(exc))
+                    return await self._written(api, kind, work, refuse, None)
+            self._failed(metadata.uid, "" if result == "conflict" else str(exc))
+        except ApiAwayError as exc:
+            result = "away"
+            self._failed(metadata.uid, str(exc))
+        metrics.WRITES.labels(step.what, result).inc()
+        if result == "done":
+            self.trouble = ""
+        return result == "done"
+
+    async def _runs(self, api: ApiServer, work: Work) -> bool:
+        """Whether a pod of it runs, or may come to run."""
+        uid = work.metadata.uid
+        if not work.settled:
+            since_s = self._suspended_s.setdefault(uid, self._now_s())
+            if self._now_s() < since_s + UNSEEN_S:
+                return True
+        try:
+            async with self._slots:
+                pods = await api.list(PODS, _Pod, namespace=work.metadata.namespace, labels=work.pods)
+        except ApiError as exc:
+            self._failed(uid, str(exc))
+            return True
+        return any(one.status.phase not in {"Succeeded", "Failed"} for one in pods.items)
+
+    def _outcome(self, uid: str, answer: Answer) -> QueueOutcome | None:
+        """None: it was given a moment ago."""
+        booking: QueueBooking = answer.booking
+        outcome = QueueOutcome(
+            uid=uid,
+            result=answer.result,
+            epoch=booking.epoch,
+            turn=booking.turn,
+            why=answer.why,
+            acted_ms=self._clock.wall_ms(),
+        )
+        before, at_s = self._answered.get(uid, (None, 0.0))
+        same = before is not None and _named(before) == _named(outcome)
+        self._later[uid] = max(self._now_s(), at_s if same else 0.0) + ANSWER_S
+        return None if same and self._now_s() < at_s + ANSWER_S else outcome
+
+    async def _send(self, outcomes: Sequence[QueueOutcome]) -> None:
+        if not outcomes:
+            return
+        try:
+            await self._answer(outcomes)
+        except LogError as exc:
+            self.trouble = str(exc)
+            for one in outcomes:
+                self._later[one.uid] = self._now_s() + AGAIN_S
+            return
+        for one in outcomes:
+            self._answered[one.uid] = one, self._now_s()
+            metrics.ANSWERS.labels(one.result).inc()
+
+    def _failed(self, uid: str, why: str) -> None:
+        self._later[uid] = self._now_s() + AGAIN_S
+        self.trouble = why or self.trouble
+
+    def _now_s(self) -> float:
+        return self._clock.mono_ns() / 1e9
+
+
+def _named(one: QueueOutcome) -> tuple[str, int, int]:
+    return one.result, one.epoch, one.turn

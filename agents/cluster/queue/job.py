@@ -1,0 +1,189 @@
+"""Jobs of batch/v1, as the queue starts and stops them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import msgspec
+
+from slacktide.agents.cluster.queue.template import ORIGINAL, Json, Template, begun, change, template_of
+from slacktide.agents.cluster.queue.work import Kind, Write
+from slacktide.agents.kubernetes import JOBS
+from slacktide.schemas.queue_objects import Metadata, PodTemplate, WorkloadPodSet
+from slacktide.streams.decisions.queue.job_start import Admission, Conflict, JobTemplate, stopped
+from slacktide.streams.decisions.queue.job_workload import min_count, reclaimable_pods
+from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress
+
+MAIN = "main"
+POD_LABEL = "batch.kubernetes.io/controller-uid"
+
+
+class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Names are Kubernetes'."""
+
+
+class _Version(_Shape, frozen=True, kw_only=True):
+    resource_version: str = ""
+
+
+class _Versioned(_Shape, frozen=True, kw_only=True):
+    metadata: _Version
+
+
+class _Condition(_Shape, frozen=True, kw_only=True):
+    type: str
+    status: str
+
+
+class _Spec(_Shape, frozen=True, kw_only=True):
+    template: Json
+    suspend: bool = False
+    parallelism: int = 1
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+
+
+class _Status(_Shape, frozen=True, kw_only=True):
+    start_time: str | None = None
+    conditions: list[_Condition] | None = None
+    succeeded: int = 0
+    ready: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str = ""
+
+
+class _Job(_Shape, frozen=True, kw_only=True):
+    metadata: Metadata
+    spec: _Spec
+    status: _Status = _Status()
+
+
+class _Original(msgspec.Struct, frozen=True, kw_only=True):
+    """What starting has changed, as it was."""
+
+    parallelism: int
+    completions: int | None
+    template: Template
+
+
+class Job:
+    """One Job as it was read."""
+
+    def __init__(self, raw: msgspec.Raw) -> None:
+        job = msgspec.json.decode(raw, type=_Job, strict=False)
+        self.metadata = job.metadata
+        self.version = msgspec.json.decode(raw, type=_Versioned).metadata.resource_version
+        self._spec, self._status = job.spec, job.status
+        self._annotations = job.metadata.annotations or {}
+        self._template = template_of(job.spec.template)
+        self._conditions = {one.type for one in job.status.conditions or () if one.status == "True"}
+        msgspec.convert(job.spec.template, PodTemplate, strict=False)  # raises where it is none
+
+    @cached_property
+    def _original(self) -> _Original | None:
+        """None: it is as it was queued."""
+        text = self._annotations.get(ORIGINAL)
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=_Original)
+        except msgspec.DecodeError:
+            return None
+
+    @cached_property
+    def _queued(self) -> JobTemplate:
+        """Its numbers as it was queued."""
+        now = JobTemplate(self._spec.suspend, self._spec.parallelism, self._spec.completions)
+        before = self._original
+        if before is None:
+            return now
+        return stopped(now, now._replace(parallelism=before.parallelism, completions=before.completions),
+                       self._annotations)  # fmt: skip
+
+    @property
+    def _was(self) -> Template:
+        return self._template if self._original is None else self._original.template
+
+    @property
+    def pod_sets(self) -> list[WorkloadPodSet]:
+        """One, of as many pods as run at a time."""
+        queued, was, template = self._queued, self._was, self._spec.template
+        spec = {**template.get("spec", {}), "nodeSelector": was.node_selector, "tolerations": was.tolerations}
+        made = msgspec.convert({"spec": {key: value for key, value in spec.items() if value}}, PodTemplate,
+                               strict=False)  # fmt: skip
+        count = JobProgress(queued.parallelism, queued.completions).spec_count
+        return [WorkloadPodSet(count=count, min_count=min_count(self._annotations), template=made)]
+
+    @property
+    def pods_now(self) -> Mapping[str, int]:
+        """As its spec is, started or not."""
+        return {MAIN: JobProgress(self._spec.parallelism, self._spec.completions).spec_count}
+
+    @property
+    def done(self) -> Mapping[str, int]:
+        """Those of its parallelism that are not needed any more."""
+        status, indexed = self._status, self._spec.completion_mode == "Indexed"
+        progress = JobProgress(self._queued.parallelism, self._queued.completions, status.succeeded, status.ready)
+        lists = (status.completed_indexes, status.failed_indexes) if indexed else None
+        return {MAIN: count} if (count := reclaimable_pods(progress, lists)) else {}
+
+    @property
+    def suspended(self) -> bool:
+        """By its spec."""
+        return self._spec.suspend
+
+    @property
+    def settled(self) -> bool:
+        """By its condition. Before its controller has seen it run, that condition may be an earlier one."""
+        return "Suspended" in self._conditions and self._status.start_time is not None
+
+    @property
+    def finished(self) -> bool:
+        """By its conditions."""
+        return not self._conditions.isdisjoint({"Complete", "Failed"})
+
+    @property
+    def pods(self) -> str:
+        """By the label that the Job controller sets."""
+        return f"{POD_LABEL}={self.metadata.uid}"
+
+    def start(self, admitted: Mapping[str, Admission]) -> Json | Conflict:
+        """Its nodes, numbers and marks."""
+        if MAIN not in admitted:
+            return Conflict("podSetAssignments", MAIN, ", ".join(admitted), MAIN)
+        now = JobTemplate(suspend=True, parallelism=self._spec.parallelism, completions=self._spec.completions)
+        made = begun(self._template, admitted[MAIN], job=now, annotations=self._annotations)
+        if isinstance(made, Conflict):
+            return made
+        then, numbers = made
+        before = _Original(parallelism=now.parallelism, completions=now.completions, template=self._template)
+        spec = {"suspend": False, "template": change(self._template, then), **_numbers(now, numbers)}
+        return {
+            "metadata": {"annotations": {ORIGINAL: msgspec.json.encode(before).decode()}},
+            "spec": spec,
+        }
+
+    def stop(self) -> Json:
+        """Suspended; its template can be changed back only afterwards."""
+        return {"spec": {"suspend": True}}
+
+    def back(self) -> Write | None:
+        """Kubernetes lets a template change only where the Job has no start time."""
+        if self._status.start_time is not None:
+            return Write("reset", {"status": {"startTime": None}}, "status")
+        if ORIGINAL not in self._annotations:
+            return None
+        now = JobTemplate(suspend=True, parallelism=self._spec.parallelism, completions=self._spec.completions)
+        body = {"metadata": {"annotations": {ORIGINAL: None}}}
+        spec = {"template": change(self._template, self._was), **_numbers(now, self._queued)}
+        return Write("restore", {**body, "spec": spec})
+
+
+def _numbers(now: JobTemplate, then: JobTemplate) -> Json:
+    """Those that change."""
+    numbers = {"parallelism": then.parallelism, "completions": then.completions}
+    return {name: value for name, value in numbers.items() if value != getattr(now, name)}
+
+
+JOB = Kind("Job", JOBS, Job)

@@ -1,0 +1,77 @@
+"""The kinds that the queue goes by, in the newest version that the API server has."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from slacktide.agents.kubernetes import NAMESPACES, PRIORITY_CLASSES, ApiRefusedError, ApiServer, Resource
+from slacktide.schemas.queue_objects import (
+    ClusterQueueObject,
+    CohortObject,
+    LocalQueueObject,
+    NamespaceObject,
+    PriorityClassObject,
+    QueueObject,
+    ResourceFlavorObject,
+    WorkloadPriorityClassObject,
+)
+
+GROUP = "kueue.x-k8s.io"
+VERSIONS = ("v1beta2", "v1beta1")
+NOT_FOUND = 404
+
+
+class Spec(NamedTuple):
+    """A kind that decisions go by."""
+
+    type: type[QueueObject]
+    plural: str
+
+
+SPECS = {
+    "ClusterQueue": Spec(ClusterQueueObject, "clusterqueues"),
+    "Cohort": Spec(CohortObject, "cohorts"),
+    "ResourceFlavor": Spec(ResourceFlavorObject, "resourceflavors"),
+    "LocalQueue": Spec(LocalQueueObject, "localqueues"),
+    "WorkloadPriorityClass": Spec(WorkloadPriorityClassObject, "workloadpriorityclasses"),
+    "Namespace": Spec(NamespaceObject, "namespaces"),
+    "PriorityClass": Spec(PriorityClassObject, "priorityclasses"),
+}
+NEEDED = {"ClusterQueue", "ResourceFlavor", "LocalQueue"}
+
+
+class _Served(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _List(msgspec.Struct, frozen=True):
+    resources: list[_Served] = []
+
+
+async def served(api: ApiServer) -> tuple[dict[str, Resource], set[str]]:
+    """By kind what the API server has of them, and which plurals of the group it has; without those needed: nothing.
+
+    Raises:
+        ApiError: it cannot be asked.
+
+    """
+    plurals: dict[str, str] = {}
+    for version in VERSIONS:
+        try:
+            text = await api.text(f"/apis/{GROUP}/{version}")
+        except ApiRefusedError as exc:
+            if exc.status != NOT_FOUND:
+                raise
+            continue
+        for one in msgspec.json.decode(text, type=_List).resources:
+            plurals.setdefault(one.name, version)
+    found = {
+        kind: Resource(group=GROUP, version=plurals[one.plural], plural=one.plural)
+        for kind, one in SPECS.items()
+        if one.plural in plurals
+    }
+    if not found.keys() >= NEEDED:
+        return {}, set(plurals)
+    return {**found, "Namespace": NAMESPACES, "PriorityClass": PRIORITY_CLASSES}, set(plurals)

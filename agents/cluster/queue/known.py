@@ -1,0 +1,97 @@
+"""Which records are to be written: what the cluster has, against the latest of each key in Kafka. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import NamedTuple
+
+from slacktide.streams.records import Record
+
+SOURCE = "bridge/queue"
+"""In the header ce_source. What others have published, such as ``slacktide queue publish``, is never deleted."""
+
+
+class Place(NamedTuple):
+    """Of a record."""
+
+    topic: str
+    key: str
+
+
+class _Latest(NamedTuple):
+    offset: int
+    digest: bytes | None
+    """None: it was deleted."""
+    ours: bool
+
+
+class Known:
+    """Both sides."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[Place, bytes] = {}
+        self._latest: dict[Place, _Latest] = {}
+        self._differs: dict[Place, None] = {}
+
+    def begin(self) -> None:
+        """The topics are read anew."""
+        self._latest.clear()
+        self._differs = dict.fromkeys(self._wanted)
+
+    def read(self, record: Record) -> None:
+        """A record as it stands in its topic."""
+        place = Place(record.topic, (record.key or b"").decode(errors="replace"))
+        ours = dict(record.headers).get("ce_source") == SOURCE.encode()
+        self._put(place, _Latest(record.offset, _digest(record.value), ours))
+
+    def wrote(self, place: Place, value: bytes | None, offset: int) -> None:
+        """It was acknowledged; what another writes behind it counts."""
+        self._put(place, _Latest(offset, _digest(value), ours=True))
+
+    def want(self, place: Place, value: bytes) -> None:
+        """The cluster has it so."""
+        self._wanted[place] = value
+        self._compare(place)
+
+    def unwant(self, place: Place) -> None:
+        """The cluster has it no more."""
+        if self._wanted.pop(place, None) is not None:
+            self._compare(place)
+
+    def complete(self) -> None:
+        """All that the cluster has is wanted: what else was written from here is to be deleted."""
+        for place in self._latest.keys() - self._wanted.keys():
+            self._compare(place)
+
+    def pending(self, most: int) -> list[tuple[Place, bytes | None]]:
+        """What is to be written next; None: deleted."""
+        places = [place for place, _ in zip(self._differs, range(most), strict=False)]
+        return [(place, self._wanted.get(place)) for place in places]
+
+    def give_up(self, places: Iterable[Place]) -> None:
+        """Kafka refuses them: until they change."""
+        for place in places:
+            self._differs.pop(place, None)
+
+    def _put(self, place: Place, latest: _Latest) -> None:
+        known = self._latest.get(place)
+        if known is None or latest.offset > known.offset:
+            self._latest[place] = latest
+            if place in self._wanted or place in self._differs:
+                self._compare(place)
+
+    def _compare(self, place: Place) -> None:
+        latest, wanted = self._latest.get(place), self._wanted.get(place)
+        if wanted is None:
+            same = latest is None or latest.digest is None or not latest.ours
+        else:
+            same = latest is not None and latest.digest == _digest(wanted)
+        if same:
+            self._differs.pop(place, None)
+        else:
+            self._differs[place] = None
+
+
+def _digest(value: bytes | None) -> bytes | None:
+    return None if value is None else blake2b(value, digest_size=16).digest()

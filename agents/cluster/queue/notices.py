@@ -1,0 +1,89 @@
+"""Events on queued objects: why one waits, by what it was admitted, and for whom it stops. At most five a second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.events import About, EventSource, create_event
+from slacktide.agents.cluster.queue.source import Source
+from slacktide.agents.kubernetes import ApiError, ApiServer
+from slacktide.schemas.queue import QueueState
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX = 1_000
+"""Further ones are dropped: whoever wants all reads Kafka."""
+PAUSE_S = 0.2
+WHY = {
+    "": "Quota that it needs is in use.",
+    "Generic": "Quota that it needs is in use.",
+    "PendingPreemption": "Workloads that hold its quota are being stopped.",
+    "ExceedsMaxQuota": "It asks for more than its ClusterQueue can ever use.",
+    "NamespaceMismatch": "Its ClusterQueue does not take workloads of this namespace.",
+    "FailedAfterNomination": "It was admitted and could not be started.",
+    "WaitingForPodsReady": "Pods of others that were admitted are not ready yet.",
+}
+
+
+class Notice(NamedTuple):
+    """An Event to be."""
+
+    reason: str
+    note: str
+    once: str
+    """In its name: one Event of each."""
+
+
+def notice_of(state: QueueState) -> Notice | None:
+    """What is to be reported of a state; None: nothing."""
+    booking, turn = state.booking, f"{state.epoch}-{state.turn}"
+    if state.phase == "pending" and state.reason:
+        return Notice("Waiting", f"{state.reason}: {WHY.get(state.reason, WHY[''])}", state.reason.lower())
+    if state.phase == "reserved" and booking is not None and not state.started:
+        flavors = [
+            f"{resource} of {flavor}" for one in booking.pod_sets for resource, flavor in sorted(one.flavors.items())
+        ]
+        note = f"ClusterQueue {booking.cluster_queue} admits it: {', '.join(dict.fromkeys(flavors))}"
+        return Notice("Admitted", note, turn)
+    if state.phase == "evicting":
+        of = f" for the workload {state.preemptor}" if state.preemptor else ""
+        return Notice("Evicted", f"{state.reason}{of}", turn)
+    return None
+
+
+class Notices:
+    """One term's."""
+
+    def __init__(self, source: Source, clock: Clock) -> None:
+        self._source, self._clock = source, clock
+        self._waiting: dict[tuple[str, str], Notice] = {}
+
+    def put(self, state: QueueState) -> None:
+        """A workload has come to stand so."""
+        notice = notice_of(state)
+        if notice is not None and len(self._waiting) < WAITING_MAX:
+            self._waiting[state.uid, notice.reason] = notice
+
+    async def run(self, api: ApiServer, *, replica: str) -> None:
+        """For ever."""
+        by = EventSource(part="queue", replica=replica, action="Queue")
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            if not self._waiting:
+                continue
+            (uid, _), notice = next(iter(self._waiting.items()))
+            del self._waiting[uid, notice.reason]
+            if uid not in self._source.works:
+                continue
+            kind, work = self._source.works[uid]
+            one = work.metadata
+            about = About(namespace=one.namespace, name=one.name, uid=uid, kind=kind.name,
+                          api_version=kind.resource.api_version)  # fmt: skip
+            try:
+                await create_event(api, by, about, notice.reason, notice.note, now_ms=self._clock.wall_ms(),
+                                   once=notice.once, warning=False)  # fmt: skip
+            except ApiError as exc:
+                log.info("an Event was not created", extra={"why": str(exc)})

@@ -1,0 +1,239 @@
+"""The job queue beside the API server, in the bridge that leads: records to Kafka, decisions to the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.queue import metrics
+from slacktide.agents.cluster.queue.actuator import Actuator
+from slacktide.agents.cluster.queue.job import JOB
+from slacktide.agents.cluster.queue.kinds import GROUP, served
+from slacktide.agents.cluster.queue.known import SOURCE, Known
+from slacktide.agents.cluster.queue.notices import Notices
+from slacktide.agents.cluster.queue.rival import kueue
+from slacktide.agents.cluster.queue.source import Source
+from slacktide.agents.cluster.queue.work import Kind, Work
+from slacktide.agents.kubernetes import ApiError, ApiServer, Resource
+from slacktide.agents.together import until_one_ends
+from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.queue import QueueOutcome, QueueState
+from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
+from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail
+from slacktide.streams.records import Out, Record, text_of
+
+log = logging.getLogger(__name__)
+
+TOPICS = (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE)
+AT_ONCE = 500
+GATHER_S = 0.05
+FETCH_WAIT_MS = 50
+CHECK_S = 6.0
+LOOK_S = 15.0
+"""For Kueue, and for kinds that come and go."""
+RETRY_S, RETRY_MAX_S = 0.5, 5.0
+
+
+class JobQueue:
+    """One term's.
+
+    Args:
+        cluster: Kafka.
+        clock: the time.
+        replica: of the bridge, as Events name it.
+        kinds: that are started and stopped.
+
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, replica: str, kinds: tuple[Kind, ...] = (JOB,)) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._known = Known()
+        self._source = Source(self._known, kinds)
+        self._actuator = Actuator(self._source, self._answer, clock)
+        self._notices, self._replica = Notices(self._source, clock), replica
+        self._sender = Sender(cluster, client_id="slacktide-bridge-queue", timeout_s=3.0)
+        self._connecting = asyncio.Lock()
+        self._read_trouble, self._write_trouble, self._kind_trouble = "its topics are not read yet", "", "not asked yet"
+        self._rival: str | None = None
+        """How Kueue shows itself; "": it does not; None: not known yet."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not publish or act; "" where it does."""
+        shadow = f"Kueue admits here, so nothing is started or stopped: {self._rival}" if self._rival else ""
+        troubles = (self._read_trouble, self._write_trouble, self._kind_trouble, self._source.trouble, shadow,
+                    self._actuator.trouble)  # fmt: skip
+        return next((why for why in troubles if why), "")
+
+    @property
+    def works(self) -> list[Work]:
+        """What the cluster has."""
+        return [work for _, work in self._source.works.values()]
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        try:
+            await until_one_ends(
+                self._read(),
+                self._write(),
+                self._follow(api),
+                self._actuator.run(api, lambda: self._acts),
+                self._notices.run(api, replica=self._replica),
+            )
+        finally:
+            metrics.SHADOW.set(0)
+            metrics.WORKS.set(0)
+            await self._sender.close()
+
+    @property
+    def _acts(self) -> bool:
+        return not self._read_trouble and self._source.listed and not self._kind_trouble and self._rival == ""
+
+    async def _follow(self, api: ApiServer) -> None:
+        """Follow what the API server has of the kinds, anew where it has others."""
+        there: dict[str, Resource] = {}
+        following: asyncio.Task[None] | None = None
+        try:
+            while True:
+                try:
+                    now, plurals = await served(api)
+                    self._kind_trouble = "" if now else f"the API server has no kinds of {GROUP}"
+                    version = next((one.version for one in now.values() if one.group == GROUP), "")
+                    workloads = Resource(group=GROUP, version=version, plural="workloads")
+                    rival = await kueue(api, workloads if "workloads" in plurals else None, self._clock.wall_ms)
+                    self._look(rival)
+                    if now != there:
+                        there = now
+                        await _end(following)
+                        following = (
+                            asyncio.create_task(until_one_ends(*self._source.follows(api, now))) if now else None
+                        )
+                except ApiError as exc:
+                    self._kind_trouble = str(exc)
+                if following is None:
+                    await asyncio.sleep(LOOK_S)
+                    continue
+                await asyncio.wait({following}, timeout=LOOK_S)
+                if following.done():
+                    following.result()
+        finally:
+            await _end(following)
+
+    def _look(self, rival: str) -> None:
+        if rival != self._rival:
+            if rival:
+                log.warning("Kueue admits on this cluster: the queue only decides", extra={"why": rival})
+            else:
+                log.info("the queue starts and stops Jobs: Kueue does not admit on this cluster")
+            self._rival = rival
+            for uid in self._source.works:
+                self._actuator.changed(uid)
+        metrics.SHADOW.set(bool(rival))
+        metrics.WORKS.set(len(self._source.works))
+
+    async def _read(self) -> None:
+        """Follow the topics."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        while True:
+            try:
+                async with Tail(self._cluster, FETCH_WAIT_MS) as tail:
+                    found = await tail.read({(topic.name, 0): WHOLE for topic in TOPICS})
+                    self._known.begin()
+                    self._actuator.states.clear()
+                    self._take(found.records)
+                    if self._source.listed:
+                        self._known.complete()
+                    self._read_trouble = ""
+                    backoff.reset()
+                    checked_ns = self._clock.mono_ns()
+                    while True:
+                        self._take(await tail.more())
+                        if self._clock.mono_ns() - checked_ns > CHECK_S * 1e9:
+                            await tail.check()
+                            checked_ns = self._clock.mono_ns()
+            except LogError as exc:
+                self._read_trouble = str(exc)
+                await asyncio.sleep(backoff.next_s())
+
+    def _take(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if record.topic == QUEUE_STATE.name:
+                self._state(record)
+            else:
+                self._known.read(record)
+
+    def _state(self, record: Record) -> None:
+        """Of two records of one workload the one of the higher epoch and turn counts."""
+        uid, states = text_of(record.key or b""), self._actuator.states
+        if record.value is None:
+            states.pop(uid, None)
+        else:
+            try:
+                one = decode(record.value, QueueState)
+            except BadMessageError:
+                return  # the decider writes it again
+            known = states.get(one.uid)
+            if known is not None and (known.epoch, known.turn) > (one.epoch, one.turn):
+                return
+            states[one.uid] = one
+            if self._acts:  # what was so before was reported before
+                self._notices.put(one)
+        self._actuator.changed(uid)
+
+    async def _write(self) -> None:
+        """Write what differs."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        while True:
+            pending = [] if self._read_trouble else self._known.pending(AT_ONCE)
+            if not pending:
+                await asyncio.sleep(GATHER_S)
+                continue
+            try:
+                outs = [self._out(place.topic, place.key, value) for place, value in pending]
+                await self._connected()
+                results = await self._sender.send_each(outs)
+                self._write_trouble = ""
+                backoff.reset()
+            except LogError as exc:
+                self._write_trouble = str(exc)
+                await asyncio.sleep(backoff.next_s())
+                continue
+            for (place, value), result in zip(pending, results, strict=True):
+                if isinstance(result, Refused):
+                    log.warning("a record of the queue could not be published", extra={"why": result.why})
+                    self._known.give_up([place])
+                else:
+                    self._known.wrote(place, value, result.offset)
+                    metrics.RECORDS.labels(place.topic).inc()
+
+    async def _answer(self, outcomes: Sequence[QueueOutcome]) -> None:
+        await self._connected()
+        results = await self._sender.send_each(
+            [self._out(QUEUE_OUTCOME.name, one.uid, encode(one)) for one in outcomes]
+        )
+        for result in results:
+            if isinstance(result, Refused):
+                log.warning("an answer could not be published", extra={"why": result.why})
+
+    async def _connected(self) -> None:
+        async with self._connecting:
+            if self._sender.connected:
+                return
+            await self._sender.connect([QUEUE_SPEC.name, QUEUE_WORKLOAD.name, QUEUE_OUTCOME.name])
+
+    def _out(self, topic: str, key: str, value: bytes | None) -> Out:
+        now_ms = self._clock.wall_ms()
+        lines = headers(kind=topic, source=SOURCE, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms)
+        return Out(topic=topic, partition=0, key=key.encode(), value=value, headers=lines)
+
+
+async def _end(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

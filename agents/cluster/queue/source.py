@@ -1,0 +1,217 @@
+"""The queue's objects and the Jobs that name a queue, as they change: as records, and for the actuator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from slacktide.agents.cluster.queue.kinds import SPECS
+from slacktide.agents.cluster.queue.known import Known, Place
+from slacktide.agents.cluster.queue.work import Kind, Work
+from slacktide.agents.kubernetes import ApiServer, Changed, Gone, Resource, Trouble, Whole, follow
+from slacktide.schemas.codec import encode
+from slacktide.schemas.queue_objects import (
+    ObjectCondition,
+    PriorityClassObject,
+    QueueObject,
+    ReclaimablePod,
+    ResourceFlavorObject,
+    WorkloadObject,
+    WorkloadPriorityClassObject,
+    WorkloadStatus,
+)
+from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_WORKLOAD
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
+from slacktide.streams.decisions.queue.job_workload import QUEUE_NAME
+from slacktide.streams.decisions.queue.published import published
+
+log = logging.getLogger(__name__)
+
+Name = tuple[str, str, str]
+"""Kind, namespace and name."""
+ACTIVE = "slacktide.io/queue-active"
+"""Annotation of an object: ``false`` takes it out of the queue, and evicts it. Kueue has it in the Workload."""
+CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
+
+
+class Source:
+    """What the cluster has.
+
+    Args:
+        known: takes the records.
+        kinds: that are started and stopped.
+
+    """
+
+    def __init__(self, known: Known, kinds: tuple[Kind, ...]) -> None:
+        self.works: dict[str, tuple[Kind, Work]] = {}
+        """By uid."""
+        self.flavors: dict[str, ResourceFlavorObject] = {}
+        """By name."""
+        self.troubles: dict[str, str] = {}
+        self.changed: Callable[[str], object] = self.works.get
+        """Is called with the uid of an object that changed or is gone."""
+        self._known, self._kinds = known, kinds
+        self._uids: dict[Name, str] = {}
+        self._objects: dict[Name, QueueObject] = {}
+        self._classes = QueueObjects(())
+        self._unlisted: set[str] = set()
+
+    @property
+    def listed(self) -> bool:
+        """Whether all was listed."""
+        return not self._unlisted
+
+    @property
+    def trouble(self) -> str:
+        """Why something is not read; "" where all is."""
+        return next((why for why in self.troubles.values() if why), "")
+
+    def follows(self, api: ApiServer, served: dict[str, Resource]) -> list[Coroutine[Any, Any, None]]:
+        """What is to run for ever.
+
+        Args:
+            api: the API server.
+            served: by kind those of the queue's own that it has.
+
+        """
+        self._unlisted = {*served, *(kind.name for kind in self._kinds)}
+        for name in [name for name in self._objects if name[0] not in served]:
+            self._object_gone(name)
+        works = [self._follow_works(api, kind) for kind in self._kinds]
+        return [*(self._follow_objects(api, kind, resource) for kind, resource in served.items()), *works]
+
+    def put(self, kind: Kind, raw: msgspec.Raw) -> Work | None:
+        """An object of a kind that is started and stopped, as it was read; None: it cannot be used, or is older."""
+        try:
+            work = kind.read(raw)
+        except (msgspec.ValidationError, ValueError) as exc:
+            log.warning("a %s cannot be used", kind.name, extra={"why": str(exc)})
+            return None
+        metadata = work.metadata
+        uid, name = metadata.uid, (kind.name, metadata.namespace, metadata.name)
+        before = self.works.get(uid)
+        if before is not None and _older(work.version, before[1].version):
+            return before[1]
+        if self._uids.get(name, uid) != uid:
+            self._work_gone(name)
+        self._uids[name] = uid
+        self.works[uid] = kind, work
+        self._publish(kind, work)
+        self.changed(uid)
+        return work
+
+    async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
+        async with aclosing(follow(api, kind.resource, msgspec.Raw, labels=QUEUE_NAME)) as changes:
+            async for change in changes:
+                self.troubles[kind.name] = change.why if isinstance(change, Trouble) else ""
+                match change:
+                    case Whole(items=items):
+                        works = [work for raw in items if (work := self.put(kind, raw)) is not None]
+                        there = {one.metadata.uid for one in works}
+                        for name, uid in list(self._uids.items()):
+                            if name[0] == kind.name and uid not in there:
+                                self._work_gone(name)
+                        self._listed(kind.name)
+                    case Changed(object=raw):
+                        self.put(kind, raw)
+                    case Gone(name=one, namespace=namespace):
+                        self._work_gone((kind.name, namespace, one))
+
+    async def _follow_objects(self, api: ApiServer, kind: str, resource: Resource) -> None:
+        async with aclosing(follow(api, resource, dict)) as changes:
+            async for change in changes:
+                self.troubles[kind] = change.why if isinstance(change, Trouble) else ""
+                match change:
+                    case Whole(items=items):
+                        there = {self._object(kind, item) for item in items}
+                        for name in [name for name in self._objects if name[0] == kind and name not in there]:
+                            self._object_gone(name)
+                        self._listed(kind)
+                    case Changed(object=item):
+                        self._object(kind, item)
+                    case Gone(name=one, namespace=namespace):
+                        self._object_gone((kind, namespace, one))
+
+    def _listed(self, kind: str) -> None:
+        """The last that is listed: what Kafka has from earlier and the cluster no more is to be deleted."""
+        if kind in self._unlisted:
+            self._unlisted.discard(kind)
+            if self.listed:
+                self._known.complete()
+                for uid in self.works:
+                    self.changed(uid)
+
+    def _object(self, kind: str, item: dict[str, Any]) -> Name:
+        metadata = item.get("metadata", {})
+        name = kind, metadata.get("namespace", ""), metadata.get("name", "")
+        try:
+            one = msgspec.convert(item, SPECS[kind].type, strict=False)
+        except msgspec.ValidationError as exc:
+            log.warning("%s %s cannot be used: its former version counts", kind, name[2], extra={"why": str(exc)})
+            return name
+        if one != self._objects.get(name):
+            self._objects[name] = one
+            self._put_object(name, one)
+        return name
+
+    def _object_gone(self, name: Name) -> None:
+        one = self._objects.pop(name, None)
+        if one is not None:
+            self._put_object(name, one, gone=True)
+
+    def _put_object(self, name: Name, one: QueueObject, *, gone: bool = False) -> None:
+        if isinstance(one, ResourceFlavorObject):
+            self.flavors.pop(name[2], None)
+            if not gone:
+                self.flavors[name[2]] = one
+        if isinstance(one, CLASSES):
+            self._classes = QueueObjects([one for one in self._objects.values() if isinstance(one, CLASSES)])
+            for kind, work in self.works.values():
+                self._publish(kind, work)
+        elif (made := published(one, "")) is not None:
+            place = Place(QUEUE_SPEC.name, made.key)
+            if gone:
+                self._known.unwant(place)
+            else:
+                self._known.want(place, encode(made.message))
+
+    def _publish(self, kind: Kind, work: Work) -> None:
+        pod_sets = work.pod_sets
+        # A generation that changes with the pods alone: starting and stopping changes the object's own.
+        generation = crc32(msgspec.json.encode(pod_sets))
+        metadata = msgspec.structs.replace(work.metadata, generation=generation)
+        made = self._classes.workload_with(kind.name, metadata, pod_sets)
+        if made is None:
+            if self.listed:
+                log.warning("%s", self._classes.notes[-1].replace("the files", "the cluster"))
+            self._classes.notes.clear()
+            return
+        if (metadata.annotations or {}).get(ACTIVE) == "false":
+            made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, active=False))
+        record = published(_with_status(made, work), "")
+        assert record is not None, "a Workload always has one"
+        self._known.want(Place(QUEUE_WORKLOAD.name, record.key), encode(record.message))
+
+    def _work_gone(self, name: Name) -> None:
+        uid = self._uids.pop(name, None)
+        if uid is not None:
+            self.works.pop(uid, None)
+            self._known.unwant(Place(QUEUE_WORKLOAD.name, uid))
+            self.changed(uid)
+
+
+def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
+    finished = [ObjectCondition(type="Finished", status="True", reason="JobFinished")] if work.finished else None
+    done = [ReclaimablePod(name=name, count=count) for name, count in work.done.items()] or None
+    return msgspec.structs.replace(made, status=WorkloadStatus(conditions=finished, reclaimable_pods=done))
+
+
+def _older(version: str, than: str) -> bool:
+    """Whether a resource version is an earlier one of the same object: they are numbers that grow."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -1,0 +1,143 @@
+"""What is due for one object, by where its workload stands. Pure.
+
+The mark on the object says which admission was acted on last, and how. It never goes back, and each write names the
+version that it was decided on. So whoever is killed, late or doubled: an admission that was answered for good is never
+started, and one that was started is not started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from slacktide.agents.cluster.queue.template import flavors_of
+from slacktide.agents.cluster.queue.work import MARK, Json, Mark, Work, Write, above, mark_of, merged
+from slacktide.schemas.queue import QueueBooking, QueueState, Result
+from slacktide.schemas.queue_objects import ResourceFlavorObject
+from slacktide.streams.decisions.queue.job_start import Admission, Conflict
+from slacktide.streams.decisions.queue.job_workload import QUEUE_NAME, workload_name
+
+
+class Answer(NamedTuple):
+    """What came of an admission."""
+
+    booking: QueueBooking
+    result: Result
+    why: str = ""
+
+
+class Look(NamedTuple):
+    """Whether a pod of it still runs; if none does: the answer ``stopped``."""
+
+    booking: QueueBooking
+
+
+Step = Write | Answer | Look | None
+
+
+def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlavorObject]) -> Step:
+    """The next step; None: nothing is due.
+
+    Args:
+        work: as it is.
+        state: of its workload; None: the decider does not know it.
+        flavors: those that exist, by name.
+
+    """
+    booking = None if state is None else state.booking
+    mark = mark_of(work.metadata.annotations or {})
+    if work.finished:
+        return None if booking is None else Answer(booking, "finished")
+    if state is None or booking is None:
+        return _without(work, mark, known=state is not None)
+    admission = (booking.epoch, booking.turn)
+    if mark is not None and mark.admission > admission:
+        return None  # the state is an old one
+    ended = mark is not None and mark.admission == admission and mark.result != "started"
+    if state.phase == "evicting" or (ended and mark is not None and mark.result == "stopped"):
+        return _stopping(work, booking, ended=ended)
+    if ended and mark is not None:
+        return Answer(booking, "conflict" if mark.result == "conflict" else "refused")
+    return _starting(work, state, booking, mark, flavors)
+
+
+def ending(booking: QueueBooking, result: Result, *more: Json) -> Json:
+    """A write after which the admission is never started again."""
+    mark = Mark(booking.epoch, booking.turn, result)
+    return merged({"metadata": {"annotations": {MARK: str(mark)}}}, *more)
+
+
+def _without(work: Work, mark: Mark | None, *, known: bool) -> Step:
+    """It has no quota. What was started with quota and is unknown to the decider runs on: the log may be lost."""
+    if work.suspended:
+        return work.back()
+    if not known and mark is not None and mark.result == "started":
+        return None
+    return Write("suspend", work.stop())
+
+
+def _stopping(work: Work, booking: QueueBooking, *, ended: bool) -> Step:
+    if not work.suspended:
+        return Write("stop", ending(booking, "stopped", work.stop()))
+    return Look(booking) if ended else Write("stop", ending(booking, "stopped"))
+
+
+def _starting(
+    work: Work,
+    state: QueueState,
+    booking: QueueBooking,
+    mark: Mark | None,
+    flavors: Mapping[str, ResourceFlavorObject],
+) -> Step:
+    if not work.suspended:
+        return _running(work, state, booking, mark)
+    if (back := work.back()) is not None:
+        return back
+    admitted = _admitted(work, booking, flavors)
+    if isinstance(admitted, str):
+        return _ended(booking, "refused", f"there is no ResourceFlavor {admitted}")
+    asked = {one.name: one.count for one in work.pod_sets if one.min_count is None}
+    if more := above(asked, _counts(booking)):
+        return _ended(booking, "conflict", f"it asks for more pods than were admitted: {', '.join(more)}")
+    body = work.start(admitted)
+    if isinstance(body, Conflict):
+        return _ended(booking, "conflict", f"{body.field}: {body.key} is {body.has!r}, not {body.wants!r}")
+    return Write("start", ending(booking, "started", body))
+
+
+def _running(work: Work, state: QueueState, booking: QueueBooking, mark: Mark | None) -> Step:
+    if mark is None and state.started:
+        return None  # by another, before
+    if mark is None or mark.admission != (booking.epoch, booking.turn):
+        return Write("suspend", work.stop())
+    if above(work.pods_now, _counts(booking)):
+        return Write("stop", ending(booking, "stopped", work.stop()))
+    return None if state.started else Answer(booking, "started")
+
+
+def _counts(booking: QueueBooking) -> dict[str, int]:
+    return {one.name: one.count for one in booking.pod_sets}
+
+
+def _ended(booking: QueueBooking, result: Result, why: str) -> Write:
+    return Write("refuse", ending(booking, result), why=why)
+
+
+def _admitted(
+    work: Work, booking: QueueBooking, flavors: Mapping[str, ResourceFlavorObject]
+) -> dict[str, Admission] | str:
+    """By pod set; text: a flavor that does not exist."""
+    metadata, found = work.metadata, {}
+    for one in booking.pod_sets:
+        assigned = flavors_of((one.flavors[resource] for resource in sorted(one.flavors)), flavors)
+        if isinstance(assigned, str):
+            return assigned
+        found[one.name] = Admission(
+            workload=workload_name(metadata.name, metadata.uid),
+            cluster_queue=booking.cluster_queue,
+            local_queue=(metadata.labels or {}).get(QUEUE_NAME, ""),
+            pods=one.count,
+            flavors=assigned,
+            pod_set=one.name,
+        )
+    return found

@@ -1,0 +1,109 @@
+"""What starting adds to a pod template, and how it is taken back; an annotation keeps what was there before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from slacktide.schemas.queue_objects import ResourceFlavorObject
+from slacktide.streams.decisions.queue.job_start import Admission, Conflict, Flavor, JobTemplate, Toleration, started
+
+ORIGINAL = "slacktide.io/queue-original"
+"""Annotation of a started object: JSON of what starting has changed, as it was before."""
+Json = dict[str, Any]
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a pod template starting changes, as Kubernetes has it."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    tolerations: list[Json] = []
+
+
+def template_of(raw: Mapping[str, Any]) -> Template:
+    """Of a pod template as JSON."""
+    metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
+    return Template(
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+        node_selector=spec.get("nodeSelector") or {},
+        tolerations=spec.get("tolerations") or [],
+    )
+
+
+def change(now: Template, then: Template) -> Json:
+    """A merge patch of a pod template that makes one the other."""
+    body: Json = {}
+    metadata = {name: _keys(getattr(now, name), getattr(then, name)) for name in ("labels", "annotations")}
+    if any(metadata.values()):
+        body["metadata"] = {name: keys for name, keys in metadata.items() if keys}
+    spec: Json = {}
+    if selector := _keys(now.node_selector, then.node_selector):
+        spec["nodeSelector"] = selector
+    if now.tolerations != then.tolerations:
+        spec["tolerations"] = then.tolerations or None
+    return body | ({"spec": spec} if spec else {})
+
+
+def begun(
+    template: Template,
+    admission: Admission,
+    *,
+    job: JobTemplate | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> tuple[Template, JobTemplate] | Conflict:
+    """The template as its pods run, on nodes of their flavors.
+
+    Args:
+        template: as it was when it was queued.
+        admission: of its pod set.
+        job: the object's numbers, where admission may change them.
+        annotations: of the object itself.
+
+    """
+    own = tuple(_toleration(one) for one in template.tolerations)
+    made = started(
+        (job or JobTemplate(suspend=True, parallelism=admission.pods))._replace(
+            pod_labels=template.labels,
+            pod_annotations=template.annotations,
+            node_selector=template.node_selector,
+            tolerations=own,
+        ),
+        annotations or {},
+        admission,
+    )
+    if isinstance(made, Conflict):
+        return made
+    added = [{key: value for key, value in one._asdict().items() if value} for one in made.tolerations[len(own) :]]
+    then = Template(
+        labels=dict(made.pod_labels),
+        annotations=dict(made.pod_annotations),
+        node_selector=dict(made.node_selector),
+        tolerations=[*template.tolerations, *added],
+    )
+    return then, made
+
+
+def flavors_of(names: Iterable[str], there: Mapping[str, ResourceFlavorObject]) -> tuple[Flavor, ...] | str:
+    """The flavors of a pod set, each once; text: the name of one that does not exist."""
+    found = []
+    for name in dict.fromkeys(names):
+        if name not in there:
+            return name
+        spec = there[name].spec
+        tolerations = tuple(Toleration(one.key, one.operator, one.value, one.effect) for one in spec.tolerations or ())
+        found.append(Flavor(spec.node_labels or {}, tolerations))
+    return tuple(found)
+
+
+def _keys(now: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {key: value for key, value in then.items() if now.get(key) != value}
+    return changed | dict.fromkeys(now.keys() - then.keys())
+
+
+def _toleration(one: Mapping[str, Any]) -> Toleration:
+    return Toleration(*(str(one.get(name) or "") for name in Toleration._fields))

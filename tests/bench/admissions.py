@@ -1,0 +1,106 @@
+"""Figures: Jobs that the queue starts a second on a real API server, against a bare loop that unsuspends Jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from bench.rig import CannotRunError, Rig
+from bench.rows import Row, judged, told
+from slacktide.agents import kubernetes
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.queue import metrics
+from slacktide.agents.cluster.queue.queue import JobQueue
+from slacktide.agents.kubernetes import JOBS
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.topics import QUEUE_WORKLOAD
+from testbed.brokers import EmbeddedBroker, running
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.identity import access_of
+from testbed.cluster.jobs import Batch
+from testbed.cluster.queue_rig import Queue, decider, install
+from testbed.rungs import lacks_cluster
+
+STARTS, BRIEF_STARTS = 1_000, 60
+PER_S_MIN = 60.0
+AT_ONCE = 16
+"""Requests of the bare loop, as many as the queue makes."""
+WAIT_S = 300.0
+SETTLED_S = 3.0
+"""For the decider to find that none fits."""
+
+
+def measure(rig: Rig) -> list[Row]:
+    """All Jobs wait in Kafka, then their ClusterQueue gets quota for them."""
+    if (lack := lacks_cluster()) is not None:
+        raise CannotRunError(str(lack))
+    count = BRIEF_STARTS if rig.brief else STARTS
+    with running(ApiServer) as api, rig.embedded() as broker:
+        install(api)
+        bare, queued = api.namespace("bare"), Queue(api, "0")
+        rig.say(f"admissions: creating {2 * count:,} Jobs")
+        for number in range(count):
+            Batch(api, f"job-{number:05}", namespace=bare, suspend=True)
+            queued.job(f"job-{number:05}")
+        bare_s = asyncio.run(_bare(api, bare, count))
+        rig.say(f"admissions: the bare loop took {bare_s:.1f} s")
+        with decider(broker.bootstrap, rig.folder):
+            queued_s = asyncio.run(_queued(api, broker, queued, count))
+    bare_per_s, queued_per_s = count / bare_s, count / queued_s
+    ratio = queued_per_s / bare_per_s
+    load = rig.conditions()
+    return [
+        judged("queue: Jobs started on an API server", f">= {PER_S_MIN:g}/s",
+               f"{queued_per_s:.0f}/s from quota to the last start, load {load['load_1m']}",
+               met=queued_per_s >= PER_S_MIN, n=count, per_s=queued_per_s),
+        told("queue: against a bare loop that unsuspends Jobs", f"{ratio:.2f} of its {bare_per_s:.0f}/s",
+             n=count, ratio=ratio, bare_per_s=bare_per_s),
+    ]  # fmt: skip
+
+
+async def _bare(server: ApiServer, namespace: str, count: int) -> float:
+    """Seconds to unsuspend all, with as many requests at once."""
+    slots = asyncio.Semaphore(AT_ONCE)
+    async with kubernetes.ApiServer(access_of(server.kubeconfig), name="bench") as api:
+
+        async def start(number: int) -> None:
+            async with slots:
+                body = {"spec": {"suspend": False}}
+                await api.patch(JOBS, f"job-{number:05}", body, dict, namespace=namespace)
+
+        began_s = time.monotonic()
+        await asyncio.gather(*map(start, range(count)))
+        return time.monotonic() - began_s
+
+
+async def _queued(server: ApiServer, broker: EmbeddedBroker, queue: Queue, count: int) -> float:
+    """Seconds from the quota's change to the last Job's start."""
+    async with kubernetes.ApiServer(access_of(server.kubeconfig), name="bench") as api:
+        published = metrics.RECORDS.labels(QUEUE_WORKLOAD.name)
+        part = JobQueue(Cluster(broker.bootstrap), SystemClock(), "bench")
+        running = asyncio.create_task(part.run(api))
+        try:
+            await _until(lambda: published._value.get() >= count, running)
+            await asyncio.sleep(SETTLED_S)
+            began_s = time.monotonic()
+            await asyncio.to_thread(queue.quota, str(count))
+            await _until(lambda: _started(part) >= count, running)
+            return time.monotonic() - began_s
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+def _started(part: JobQueue) -> int:
+    return sum(not work.suspended for work in part.works)
+
+
+async def _until(true: Callable[[], bool], running: asyncio.Task[None]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not true():
+        if running.done():
+            running.result()
+        if time.monotonic() > until_s:
+            raise CannotRunError(f"not within {WAIT_S:g} s")
+        await asyncio.sleep(0.02)

@@ -1,0 +1,212 @@
+"""The job queue in Kubernetes: Jobs wait suspended, start on their flavor's nodes, stop for others; none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents import kubernetes
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.queue.job import JOB
+from slacktide.agents.cluster.queue.queue import JobQueue
+from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.queue import QueueDecision
+from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_SPEC, QUEUE_WORKLOAD
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.bridge_rig import BridgeRig
+from testbed.cluster.identity import access_of
+from testbed.cluster.jobs import Batch, job_controller
+from testbed.cluster.queue_rig import DONE, POOL, Kubelets, Queue, decider, install
+from testbed.cluster.trainers import CRD, TRAINER, trainer
+from testbed.history.queue import complaints
+from testbed.parts import Part
+from testbed.queue_log import NAMES
+from testbed.waiting import soon
+
+pytestmark = pytest.mark.cluster
+
+ADMISSION = "slacktide.io/queue-admission"
+
+
+@pytest.fixture(scope="module")
+def queueing(cluster: ApiServer) -> Iterator[ApiServer]:
+    """An API server with the Job controller and Kueue's kinds."""
+    install(cluster)
+    with job_controller(cluster):
+        yield cluster
+
+
+@pytest.fixture
+async def deciding(rig: BridgeRig, tmp_path: Path) -> AsyncIterator[Part]:
+    with decider(rig.bootstrap, tmp_path) as part:
+        yield part
+
+
+async def runs(queue: Queue, *names: str) -> None:
+    """Wait until exactly these Jobs run."""
+    await soon(
+        lambda: asyncio.to_thread(queue.running), f"{names} run, and no other", enough=lambda found: found == set(names)
+    )
+
+
+async def finish(job: Batch) -> None:
+    await asyncio.to_thread(job.run, lambda *_: DONE, lambda _: False)
+
+
+async def test_jobs_wait_for_quota_and_run_on_their_flavors_nodes(queueing, rig, deciding):
+    queue = Queue(queueing, "1")
+    rig.replica(queue=True)
+    first = queue.job("first")
+    await runs(queue, "first")
+    second = queue.job("second", suspend=False)
+    queue.job("third")
+    await runs(queue, "first", "second")
+    assert first.spec["template"]["spec"]["nodeSelector"] == {POOL: queue.name}
+    assert first.spec["template"]["metadata"]["labels"]["kueue.x-k8s.io/cluster-queue-name"] == queue.name
+    await finish(first)
+    await runs(queue, "second", "third")
+    await asyncio.to_thread(second.delete)
+    await runs(queue, "third")
+    assert deciding.metric("slacktide_queue_dead_letters_total") == 0
+
+
+async def test_a_victim_stops_waits_as_it_was_and_runs_again(queueing, rig, deciding):
+    queue = Queue(queueing, "500m", preemption={"withinClusterQueue": "LowerPriority"})
+    queue.create("WorkloadPriorityClass", "urgent", None, value=100)
+    rig.replica(queue=True)
+    victim = queue.job("victim")
+    asked = victim.spec["template"]["spec"]
+    await runs(queue, "victim")
+    urgent = queue.job("urgent", priority="urgent")
+    with Kubelets(queue) as kubelets:
+        await runs(queue, "urgent")
+        await soon(
+            lambda: asyncio.to_thread(lambda: victim.spec["template"]["spec"]),
+            "the victim's template is as it was",
+            enough=lambda spec: spec == asked,
+        )
+        await finish(urgent)
+        await runs(queue, "victim")
+    assert kubelets.most == 1, "the victim's pod was gone before the other's came"
+
+
+async def test_whatever_is_killed_no_job_runs_without_quota_and_none_is_lost(queueing, rig, tmp_path):
+    queue = Queue(queueing, "2")
+    jobs = [queue.job(f"job-{number:02}") for number in range(16)]
+    chance = random.Random(7)
+    with Kubelets(queue, ends_s=1.0) as kubelets:
+        for number in range(5):
+            replica = rig.replica(f"bridge-{number}", queue=True)
+            with decider(rig.bootstrap, tmp_path, f"decider-{number}"):
+                if number == 4:
+                    await soon(lambda: _all_finished(jobs), "all Jobs finish")
+                    continue
+                begun = len(kubelets.seen)
+                await soon(lambda begun=begun: _more(kubelets, begun), "a Job starts", enough=bool)
+                await asyncio.sleep(chance.uniform(0, 1))
+                if number % 2:
+                    await replica.kill()
+                    await asyncio.sleep(chance.uniform(0, 1))
+            await replica.kill()
+    assert kubelets.most == 4, "half a CPU each, of two"
+    assert len(kubelets.seen) == len(jobs), "each ran once"
+    topics = {name: await rig.every(name) for name in NAMES}
+    decisions = [decode(one.value, QueueDecision) for one in topics[QUEUE_DECISION.name]]
+    assert list(complaints(topics, decisions)) == []
+
+
+async def _more(kubelets: Kubelets, than: int) -> bool:
+    return len(kubelets.seen) > than
+
+
+async def _all_finished(jobs: list[Batch]) -> bool:
+    return await asyncio.to_thread(lambda: all(job.finished for job in jobs))
+
+
+async def test_where_kueue_admits_nothing_is_started(queueing, rig, deciding):
+    queue = Queue(queueing, "1")
+    rule = {"apiGroups": ["kueue.x-k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["workloads"]}
+    hook = {
+        "name": "v.kb.io",
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+    }
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    queueing.post(path, {"metadata": {"name": "kueue-validating-webhook-configuration"}, "webhooks": [hook]})
+    replica = rig.replica(queue=True)
+    try:
+        job = queue.job("job", suspend=False)
+        await soon(lambda: rig.records("slacktide.queue.state.v1", job.uid), "it is decided on")
+        await soon(lambda: _not_fresh(replica), "the bridge reports it", enough=lambda why: "Kueue admits here" in why)
+        assert queue.running() == {"job"}
+        assert ADMISSION not in queueing.get(f"/apis/batch/v1/namespaces/{queue.namespace}/jobs/job")["metadata"].get(
+            "annotations", {}
+        )
+    finally:
+        queueing.delete(f"{path}/kueue-validating-webhook-configuration")
+
+
+async def _not_fresh(replica) -> str:
+    return str(replica.health.not_fresh)
+
+
+async def test_what_went_while_no_bridge_ran_goes_from_kafka_too(queueing, rig):
+    queue = Queue(queueing, "1")
+    rig.replica(queue=True)
+    job = queue.job("job")
+    await soon(lambda: rig.records(QUEUE_WORKLOAD.name, job.uid), "the Job is published")
+    spec = f"LocalQueue/{queue.namespace}/main"
+    await soon(lambda: rig.records(QUEUE_SPEC.name, spec), "the LocalQueue is published")
+    await rig.end()
+    await asyncio.to_thread(job.delete)
+    queueing.delete(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{queue.namespace}/localqueues/main")
+    rig.replica("two", queue=True)
+    for topic, key in ((QUEUE_WORKLOAD.name, job.uid), (QUEUE_SPEC.name, spec)):
+        await soon(
+            lambda topic=topic, key=key: rig.records(topic, key),
+            f"{key} is deleted",
+            enough=lambda records: records[-1].value is None,
+        )
+
+
+@contextlib.asynccontextmanager
+async def carried_out(rig: BridgeRig) -> AsyncIterator[JobQueue]:
+    """The queue with one more kind, outside a bridge, as the admin."""
+    access = access_of(rig.cluster.kubeconfig)
+    async with kubernetes.ApiServer(access, name="test") as api:
+        queue = JobQueue(Cluster(rig.bootstrap), SystemClock(), "test", (JOB, TRAINER))
+        running = asyncio.create_task(queue.run(api))
+        yield queue
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_another_kind_needs_its_pod_sets_its_switch_and_its_end(queueing, rig, deciding):
+    queueing.apply(CRD)
+    queueing.kubectl("wait", "--for=condition=Established", "crd/trainers.example.com", "--timeout=60s")
+    queue = Queue(queueing, "2")
+    path = f"/apis/example.com/v1/namespaces/{queue.namespace}/trainers"
+    for name in ("one", "two"):
+        queueing.post(path, trainer(name, "main", driver=1, worker=2))
+
+    async def halted() -> dict[str, bool]:
+        items = await asyncio.to_thread(queueing.get, path)
+        return {one["metadata"]["name"]: one["spec"]["halted"] for one in items["items"]}
+
+    async with carried_out(rig):
+        await soon(halted, "one runs", enough=lambda found: found == {"one": False, "two": True})
+        roles = queueing.get(f"{path}/one")["spec"]["roles"]
+        labels = [one["template"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] for one in roles]
+        assert labels == ["driver", "worker"]
+        assert {one["template"]["spec"]["nodeSelector"][POOL] for one in roles} == {queue.name}
+        queueing.patch(f"{path}/one/status", {"status": {"state": "Done"}})
+        await soon(halted, "two runs", enough=lambda found: found["two"] is False)

@@ -1,0 +1,135 @@
+"""A queue on a real API server with the real Job controller: a decider, the bridge, and Jobs that name a queue."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from testbed.cluster.api_server import ApiServer, Json, RefusedError
+from testbed.cluster.jobs import Batch
+from testbed.cluster.manifests import MANIFESTS
+from testbed.parts import Part
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+PRIORITY = "kueue.x-k8s.io/priority-class"
+GROUP = "/apis/kueue.x-k8s.io/v1beta2"
+POOL = "pool"
+DONE = {"phase": "Succeeded", "code": 0}
+
+
+def install(server: ApiServer) -> None:
+    """Kueue's kinds, and what the bridge may beside its own rights."""
+    components = MANIFESTS / "components"
+    for name in yaml.safe_load((components / "queue-crds/kustomization.yaml").read_text())["resources"]:
+        server.kubectl("apply", "-f", str(components / "queue-crds" / name))
+    server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    server.kubectl("apply", "-f", str(components / "queue/rbac.yaml"))
+
+
+@contextlib.contextmanager
+def decider(bootstrap: str, folder: Path, name: str = "one") -> Iterator[Part]:
+    """``slacktide queue run`` as a process of its own."""
+    arguments = ["queue", "run", "--bootstrap", bootstrap, "--process-name", name, "--session-timeout", "1.5"]
+    part = Part(name, folder, arguments)
+    part.start()
+    try:
+        yield part
+    finally:
+        part.kill()
+
+
+class Queue:
+    """One ClusterQueue with CPU of one flavor, a namespace with a LocalQueue of it, and Jobs."""
+
+    def __init__(self, server: ApiServer, cpu: str, *, preemption: Json | None = None) -> None:
+        self._server = server
+        self.namespace = server.namespace("queued")
+        self.name = self.namespace
+        self.flavor = f"flavor-{self.namespace}"
+        flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
+        spec: Json = {
+            "namespaceSelector": {},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}],
+            "preemption": preemption or {},
+        }
+        self.create("ResourceFlavor", self.flavor, {"nodeLabels": {POOL: self.name}})
+        self.create("ClusterQueue", self.name, spec)
+        self.create("LocalQueue", "main", {"clusterQueue": self.name}, f"namespaces/{self.namespace}/")
+
+    def create(self, kind: str, name: str, spec: Json | None, where: str = "", **more: Any) -> None:
+        """One of the queue's objects."""
+        plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
+        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, **more}
+        self._server.post(f"{GROUP}/{where}{plural}", body | ({} if spec is None else {"spec": spec}))
+
+    def quota(self, cpu: str) -> None:
+        """Another one."""
+        flavor = {"name": self.flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}
+        groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+        self._server.patch(f"{GROUP}/clusterqueues/{self.name}", {"spec": {"resourceGroups": groups}})
+
+    def job(self, name: str, *, priority: str = "", **spec: Any) -> Batch:
+        """A Job of one pod with half a CPU, suspended unless it is not to be."""
+        labels = {QUEUE: "main"} | ({PRIORITY: priority} if priority else {})
+        given = {"suspend": True, **spec}
+        return Batch(self._server, name, namespace=self.namespace, labels=labels, **given)
+
+    def running(self) -> set[str]:
+        """Names of Jobs that are not suspended and not finished."""
+        items = self._server.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs")["items"]
+        return {one["metadata"]["name"] for one in items if not one["spec"].get("suspend") and not ended(one)}
+
+    def pods(self) -> list[Json]:
+        """Those that have not ended."""
+        items = self._server.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return [one for one in items if one["status"].get("phase") in {"Pending", "Running"}]
+
+    def end(self, pod: Json) -> None:
+        """A pod has succeeded, as a kubelet would report it."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        with contextlib.suppress(RefusedError):  # it was deleted
+            self._server.patch(path, {"status": {"phase": "Succeeded"}})
+
+
+def ended(job: Json) -> bool:
+    """Whether a Job is finished."""
+    return any(one["type"] in {"Complete", "Failed"} for one in job.get("status", {}).get("conditions", ()))
+
+
+class Kubelets:
+    """Count the pods all the time, and let each succeed after a while."""
+
+    def __init__(self, queue: Queue, ends_s: float | None = None) -> None:
+        """Not begun yet; ``ends_s``: of each pod, from when it was first seen; None: pods go on."""
+        self.most = 0
+        """At once."""
+        self.seen: dict[str, float] = {}
+        """By uid when it was first seen."""
+        self._queue, self._ends_s = queue, ends_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.1):
+            pods = self._queue.pods()
+            self.most = max(self.most, len(pods))
+            for pod in pods:
+                first_s = self.seen.setdefault(pod["metadata"]["uid"], time.monotonic())
+                if self._ends_s is not None and time.monotonic() > first_s + self._ends_s:
+                    self._queue.end(pod)
