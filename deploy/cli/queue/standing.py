@@ -95,7 +95,7 @@ def standing(objects: Sequence[QueueObject]) -> Standing:
 def exceeds_text(one: ExceedsRow) -> str:
     """A line of a report."""
     amounts = ", ".join(
-        f"{_amount(key.partition('/')[2], amount)} {key.partition('/')[2]} of {key.partition('/')[0]}"
+        f"{amount_text(key.partition('/')[2], amount)} {key.partition('/')[2]} of {key.partition('/')[0]}"
         for key, amount in one.amounts.items()
     )
     stops = ", ".join(one.workloads) or "workloads of other ClusterQueues, which borrow"
