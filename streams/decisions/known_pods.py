@@ -2,11 +2,13 @@
 
 A worker keeps one for each of its nodes, by the ten thousand. So names are in memory once, requests in arrays, and the
 pods themselves as they were written, for rules look at whole pods only where something is to be done about them. What
-is written behind a pod's names is the same for all pods of a workload: it is in memory once for all nodes.
+is written behind a pod's names is the same for all pods of a workload, but for the ids of its containers: it is in
+memory once for all nodes.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -39,6 +41,11 @@ REQUEST_FIELDS = (
 _LISTS = msgspec.json.Decoder(Pods)
 _LISTED = msgspec.json.Decoder(Annotated[list[msgspec.Raw], Meta(max_length=PODS_MAX)])
 _POD = msgspec.json.Decoder(Pod)
+_HERE: Final = b"\0"
+"""Stands for an id. No text of JSON has it."""
+_ID_CHARS: Final = 64
+_ID: Final = b'"id":"%b"'
+_IDS: Final = re.compile(rb'"id":"([0-9a-f]{64})"')
 _kinds: Final[WeakValueDictionary[bytes, PodKind]] = WeakValueDictionary()
 """Of all pods in memory that were read, by how they are written."""
 
@@ -86,7 +93,8 @@ class PodKind(msgspec.Struct, frozen=True, weakref=True):
     asked: tuple[int, ...]
     """In order of ``REQUEST_FIELDS``; empty: nothing of what is sold by class."""
     written: bytes = b""
-    """The pod as it was read, without its names where these come first; b"": it was not read."""
+    """The pod as it was read, without its names where these come first, with ``_HERE`` for each container's id; b"": it
+    was not read."""
     exclusive_cpus: tuple[int, ...] = ()
 
 
@@ -95,11 +103,17 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
 
     name: PodName
     kind: PodKind
+    ids: bytes = b""
+    """Of its containers, 32 bytes each."""
 
     @property
     def raw(self) -> bytes:
         """As it was read."""
         written = self.kind.written
+        if self.ids:
+            ids, pieces = self.ids.hex().encode(), written.split(_HERE)
+            of_each = (ids[begin : begin + _ID_CHARS] for begin in range(0, len(ids), _ID_CHARS))
+            written = pieces[0] + b"".join([_ID % one + piece for one, piece in zip(of_each, pieces[1:], strict=True)])
         return written if written.startswith(b"{") else _names(self.name) + written
 
 
@@ -244,9 +258,17 @@ def _refusal(raw: bytes) -> str:
 
 def _known(pod: Pod, raw: bytes = b"") -> KnownPod:
     uid, namespace, name = pod.uid, intern(pod.namespace), pod.name
-    written = raw.removeprefix(_names(PodName(uid, namespace, name, "", "")))
+    written, ids = _without_ids(raw.removeprefix(_names(PodName(uid, namespace, name, "", ""))))
     kind = (_kinds.get(written) if written else None) or _kind(pod, written)
-    return KnownPod(PodName(uid, namespace, name, kind.priority_class, kind.qos), kind)
+    return KnownPod(PodName(uid, namespace, name, kind.priority_class, kind.qos), kind, ids)
+
+
+def _without_ids(written: bytes) -> tuple[bytes, bytes]:
+    """Part the ids of containers from what is written around them."""
+    if b'"id":"' not in written or _HERE in written:
+        return written, b""
+    ids = b"".join(_IDS.findall(written)).decode()
+    return _IDS.sub(_HERE, written), bytes.fromhex(ids)
 
 
 def _names(pod: PodName) -> bytes:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.metric import Use
 from slacktide.streams.decisions.known_pods import KnownPods, known
 
@@ -43,6 +43,17 @@ def test_a_packed_list_is_written_as_it_was_read() -> None:
 def test_what_pods_of_a_workload_have_in_common_is_in_memory_once() -> None:
     one, other = KnownPods.packed(_written(_pods("a", "b"))), KnownPods.packed(_written(_pods("c")))
     assert len({id(pod.kind) for pod in (*one.written(), *other.written())}) == 1
+
+
+def test_pods_that_differ_in_the_ids_of_their_containers_share_the_rest() -> None:
+    pods = [
+        msgspec.structs.replace(pod, containers=[Container(name=name, id=mark * 64) for name in ("main", "side")])
+        for pod, mark in zip(_pods("a", "b"), "0f", strict=True)
+    ]
+    packed = KnownPods.packed(_written(pods))
+    assert packed.raw == _written(pods)
+    assert list(packed) == pods
+    assert len({id(pod.kind) for pod in packed.written()}) == 1
 
 
 def test_what_follows_from_a_list_is_the_same_packed_or_not() -> None:
