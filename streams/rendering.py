@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from slacktide.schemas.headers import Header, Headers
 from slacktide.streams.records import Out
 
@@ -106,17 +104,6 @@ class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
         return headers_in(self.tail)
 
 
-class _Answer(msgspec.Struct, gc=False):
-    """What is counted of an answer."""
-
-    answer: str
-    observed_ms: int
-    decided_ms: int
-
-
-_answer = msgspec.json.Decoder(_Answer).decode
-
-
 class RenderedAnswers(Sequence[Out]):
     """Answers to samples, in order. Those that are rendered become objects when somebody looks at them.
 
@@ -199,16 +186,21 @@ def _read_back(topic: str, partition: int, record: bytes) -> RenderedOut:
     key = record[at : at + size]
     size, at = varint_at(record, at + size)
     value = record[at : at + size]
-    its = _answer(value)
+    decided_ms, observed_ms = (_number_behind(value, name) for name in (b'"decided_ms":', b'"observed_ms":'))
     return RenderedOut(
         topic=topic,
         partition=partition,
         key=key,
         value=value,
         tail=record[at + size :],
-        answer=its.answer,
-        age_ms=max(0, its.decided_ms - its.observed_ms),
+        answer="set" if b'"answer":"set"' in value else "keep",
+        age_ms=max(0, decided_ms - observed_ms),
     )
+
+
+def _number_behind(value: bytes, name: bytes) -> int:
+    begin = value.index(name) + len(name)
+    return int(value[begin : value.index(b",", begin)])
 
 
 def record_of(out: Out) -> bytes:
