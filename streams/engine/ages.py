@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from prometheus_client import Histogram
@@ -14,7 +13,9 @@ class Ages(Histogram):
 
     def observe_all(self, ages_ms: Sequence[int]) -> None:
         """Count ages in milliseconds, as ``observe`` counts one. The library has no other way to add many."""
-        bounds_s = self._upper_bounds
-        for bucket, count in Counter([bisect_left(bounds_s, age_ms / 1_000) for age_ms in ages_ms]).items():
-            self._buckets[bucket].inc(count)
+        ordered, below = sorted(ages_ms), 0
+        for bucket, bound_s in zip(self._buckets, self._upper_bounds, strict=True):
+            before, below = below, bisect_right(ordered, bound_s * 1_000)
+            if below > before:
+                bucket.inc(below - before)
         self._sum.inc(sum(ages_ms) / 1_000)
