@@ -12,6 +12,11 @@ NO_CREDIT = "no credit"
 DESCHEDULER = "_descheduler"
 """Whose credit descheduling spends: it has an account as a node has, and no node can be called so."""
 
+QUEUE = "_queue"
+"""Whose credit evictions of the job queue spend: those after its quotas shrank."""
+ACCOUNTS = frozenset({DESCHEDULER, QUEUE})
+"""All that are no nodes."""
+
 
 class EvictionCredit(Message, frozen=True, kw_only=True):
     """A node's lease. Totals, not differences: heard twice or late it grants nothing twice.

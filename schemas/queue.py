@@ -200,6 +200,8 @@ class QueueDecision(Message, frozen=True, kw_only=True):
     """Of the term."""
     pods_ready: PodsReadySettings | None = None
     """Of the term. None: pods are not waited for."""
+    allowed: list[str] = []
+    """Uids of workloads for which there was eviction credit: they stop if they exceed a quota that shrank."""
     tried: Count = 0
     """Workloads that were tried, each as often as it was."""
     changes: list[QueueState] = []

@@ -116,13 +116,13 @@ SHADOW_COMMAND = Topic(name="slacktide.node.command.shadow.v1", message=NodeComm
 SHADOW_ALLOCATABLE = Topic(name="slacktide.node.allocatable.shadow.v1", message=NodeAllocatable, key="node",
                            cleanup="compact", producers=("stream",), consumers=("operator",))  # fmt: skip
 OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
-                producers=("agent", "bridge"), consumers=("governor", "operator"))  # fmt: skip
+                producers=("agent", "bridge", "queue"), consumers=("governor", "operator"))  # fmt: skip
 AUDIT = Topic(name="slacktide.audit.v1", message=NodeOutcome, key="node", partitions=1,
               retention_ms=30 * 24 * HOUR_MS,
               producers=("agent", "bridge"), consumers=("bridge", "operator"))  # fmt: skip
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
                cleanup="compact", segment_ms=HOUR_MS,
-               producers=("governor",), consumers=("agent", "governor", "bridge"))  # fmt: skip
+               producers=("governor",), consumers=("agent", "governor", "bridge", "queue"))  # fmt: skip
 MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the pod's uid", partitions=1,
                    retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
 REFUSED_POD = Topic(name="slacktide.pod.refused.v1", message=RefusedPod, key="the namespace", partitions=1,

@@ -19,7 +19,7 @@ from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, 
 from slacktide.streams.engine import queue_metrics as metrics
 from slacktide.streams.engine.office import mono_ms
 from slacktide.streams.kafka import WHOLE, Placed, Refused
-from slacktide.streams.queue.decider import Decider
+from slacktide.streams.queue.decider import Decider, Exceeding
 from slacktide.streams.queue.ledger import Fence, decision_of, ledger_of
 from slacktide.streams.queue.reading import Inputs, inputs_of, last_of_each
 from slacktide.streams.records import Out, Record, text_of
@@ -61,6 +61,16 @@ class Writing(Protocol):
         """Write, and wait until all is acknowledged."""
 
 
+class Credit(Protocol):
+    """Eviction credit of the governor, for workloads that exceed a quota that shrank."""
+
+    async def ready(self, victims: Sequence[Exceeding]) -> list[str]:
+        """Uids of those that may be evicted now."""
+
+    async def spend(self, victims: Sequence[Exceeding]) -> None:
+        """These go."""
+
+
 class Term:
     """From its beginning to the first trouble.
 
@@ -90,6 +100,8 @@ class Term:
         self._reading, self._writing, self._now_ms = reading, writing, now_ms
         self._fence = Fence()
         self._decider: Decider
+        self.credit: Credit | None = None
+        """None: nobody is evicted because a quota shrank."""
         self._begun = False
         self._waiting: list[Record] = []
         """Inputs that no turn has taken in."""
@@ -165,10 +177,13 @@ class Term:
         """
         decider, now_ms = self._decider, self._now_ms()
         due_ms = decider.due_ms
-        if self._begun or self._waiting or (due_ms is not None and due_ms <= now_ms):
+        allowed = await self.credit.ready(decider.exceeding) if self.credit is not None and decider.exceeding else []
+        if self._begun or self._waiting or allowed or (due_ms is not None and due_ms <= now_ms):
             began_ms = mono_ms()
-            turn = decider.turn(self._taken(), now_ms)
+            turn = decider.turn(self._taken(), now_ms, allowed)
             metrics.TURN_SECONDS.observe((mono_ms() - began_ms) / 1_000)
+            if self.credit is not None and turn.stopped:
+                await self.credit.spend(turn.stopped)
             self._begun = False
             offset = await self._write_down(turn.decision)
             await self._publish(turn.letters)

@@ -17,7 +17,7 @@ from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION
 from slacktide.streams.engine import queue_metrics as metrics
 from slacktide.streams.engine.office import Office, mono_ms, stand
 from slacktide.streams.engine.queue_selling import SellingWriter
-from slacktide.streams.engine.queue_term import TOPICS, Term
+from slacktide.streams.engine.queue_term import TOPICS, Credit, Term
 from slacktide.streams.kafka import Sender, Tail, present
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ class QueueSettings:
     """A decider silent for this long has lost its office."""
     fair_sharing: bool = False
     pods_ready: PodsReadySettings | None = None
+    credit: Callable[[Tail, int, Sender], Credit] | None = None
+    """Makes the account with the governor of a term: of what reads credit, the term's epoch, and what writes."""
 
 
 async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
@@ -97,6 +99,9 @@ async def _decide(
         await term.begin(await office.done())
         metrics.DECIDES.set(1)
         stayed_ms = looked_ms = mono_ms()
+        if settings.credit is not None:
+            credit = await stack.enter_async_context(Tail(settings.bootstrap, FETCH_WAIT_MS))
+            term.credit = settings.credit(credit, term.epoch, sender)
         selling = SellingWriter(settings.bootstrap, settings.process)
         stack.push_async_callback(selling.close)
         while office.elected and not stop.is_set():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas.queue import QueueDecision, QueueEviction, QueueState
-from slacktide.schemas.queue_objects import QueueObject, WorkloadObject
+from slacktide.schemas.queue_objects import LocalQueueObject, QueueObject, WorkloadObject
 from slacktide.schemas.topics import QUEUE_STATE
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
 from slacktide.streams.decisions.queue.missing import missing
@@ -107,7 +107,7 @@ class Queue:
 
         """
         uid, state = one.metadata.uid, self.state(one)
-        given = queue_cluster(self._objects)
+        given = queue_cluster(self._concerning(one))
         mine = next((each for each in (*given.waiting, *given.admitted) if each.uid == uid), None)
         done = [found for record in decisions if (found := decision_of(record)) is not None]
         named = {each.metadata.uid: f"{each.metadata.namespace or 'default'}/{each.metadata.name}"
@@ -125,6 +125,27 @@ class Queue:
         if mine is None or state.phase != "pending":
             return plain
         return _waiting(plain, mine, given, done, now_ms, self._states)
+
+    def _concerning(self, one: WorkloadObject) -> list[QueueObject]:
+        """What its place depends on: of workloads those that have quota, and those of its ClusterQueue."""
+        local = {
+            (each.metadata.namespace or "default", each.metadata.name): each.spec.cluster_queue
+            for each in self._objects
+            if isinstance(each, LocalQueueObject)
+        }
+
+        def queue(each: WorkloadObject) -> str | None:
+            return local.get((each.metadata.namespace or "default", each.spec.queue_name))
+
+        mine = queue(one)
+        return [
+            each
+            for each in self._objects
+            if not isinstance(each, WorkloadObject)
+            or each is one
+            or each.status.admission is not None
+            or queue(each) == mine
+        ]
 
 
 def _waiting(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from slacktide.schemas import policy as policies
 from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.codec import decode
-from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT, EvictionCredit
+from slacktide.schemas.credit import ACCOUNTS, NO_CREDIT, EvictionCredit
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.proof import PROVEN
@@ -226,7 +226,7 @@ class Governor:
         spent = outcome.spent
         if spent is None:
             return
-        if outcome.node == DESCHEDULER:
+        if outcome.node in ACCOUNTS:
             self._known(outcome.node, outcome.boot_id, now_ms)  # it has no metric
         node = self._nodes.get(outcome.node)
         ledger = None if node is None else node.ledger_at(outcome.boot_id)

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.queue import QueueBooking, QueueState
 from slacktide.schemas.queue_objects import QueueObject
-from slacktide.streams.decisions.queue.cluster_objects import Admitted, QueueCluster, QueueObjects, Wanted, booked
+from slacktide.streams.decisions.queue.cluster_objects import (
+    Admitted,
+    QueueCluster,
+    QueueObjects,
+    Wanted,
+    booked,
+    sharing_queues,
+)
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.room import PodGroup, pod_groups
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
@@ -32,6 +39,8 @@ class Specs:
         self.built: QueueCluster = self._objects.built()
         self.version = 0
         """Grows where an object has changed."""
+        self.shares: frozenset[str] = frozenset()
+        """ClusterQueues whose quotas are a share of what is sold."""
 
     @property
     def objects(self) -> list[QueueObject]:
@@ -78,6 +87,7 @@ class Specs:
         objects = QueueObjects([by_key[key] for key in sorted(by_key)])
         built = objects.built()
         self._by_key, self._objects, self.built, self._places = by_key, objects, built, {}
+        self.shares = sharing_queues(by_key.values())
         self.version += 1
 
 

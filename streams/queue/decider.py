@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +31,7 @@ from slacktide.streams.decisions.queue.assign import Assignment
 from slacktide.streams.decisions.queue.cluster_objects import Wanted, admitted_sets, wanted
 from slacktide.streams.decisions.queue.cycle import Entry
 from slacktide.streams.decisions.queue.eviction import Eviction, Party
+from slacktide.streams.decisions.queue.excess import excess
 from slacktide.streams.decisions.queue.scheduling import Cycle
 from slacktide.streams.queue.cluster import Specs, View
 from slacktide.streams.queue.ledger import Ledger
@@ -46,8 +47,17 @@ RETRY_MS = 5_000
 """A workload that could not be started is tried again after so long."""
 NOT_STARTED = "FailedAfterNomination"
 DEACTIVATED = "Deactivated"
+SHRANK = "QuotaShrank"
 ADOPTED = "Adopted"
 """It held quota by its status before it was decided on."""
+
+
+class Exceeding(NamedTuple):
+    """A workload that would have to stop, because a quota shrank that is a share of what is sold."""
+
+    uid: str
+    namespace: str
+    name: str
 
 
 class Turn(NamedTuple):
@@ -56,6 +66,8 @@ class Turn(NamedTuple):
     decision: QueueDecision
     letters: list[Out]
     """Of records that cannot be used."""
+    stopped: list[Exceeding]
+    """Those that are to stop because a quota shrank."""
 
 
 class Decider:
@@ -89,6 +101,9 @@ class Decider:
         self._vanished: list[str] | None = None
         """Uids that hold or wait by the ledger and have no record any more; None: not known yet."""
         self._retries: dict[str, int] = {}
+        self.exceeding: list[Exceeding] = []
+        """The next ones to stop, in their order, once there is eviction credit."""
+        self._shrank = True
         self._timeouts: dict[str, int] = {}
         """By uid when to look whether pods are ready."""
         self._view = View(
@@ -128,12 +143,13 @@ class Decider:
         """When a turn is due although nothing has come; None: never."""
         return 0 if self.goes_on else min((*self._retries.values(), *self._timeouts.values()), default=None)
 
-    def turn(self, inputs: Inputs, now_ms: int) -> Turn:
+    def turn(self, inputs: Inputs, now_ms: int, allowed: Sequence[str] = ()) -> Turn:
         """Take in what has come, and decide.
 
         Args:
             inputs: behind those of the turn before; at a term's first turn all specs and workloads that are kept.
             now_ms: UTC epoch.
+            allowed: uids of those that exceed a quota and for which there is eviction credit.
 
         """
         ledger = self.ledger
@@ -147,6 +163,7 @@ class Decider:
         if self._vanished is None or self._specs.version > version:
             self._forget_vanished()
             self._view.rebuild(self._now_ms)
+            self._shrank = True
         else:
             for uid in touched:
                 self._view.sync(uid, self._now_ms)
@@ -155,6 +172,7 @@ class Decider:
         self._forget_vanished()
         self._retry()
         self._evict_unready()
+        stopped = self._evict_exceeding(allowed)
         tried, evictions = self._cycles()
         decision = QueueDecision(
             epoch=ledger.epoch,
@@ -164,11 +182,14 @@ class Decider:
             read=read,
             fair_sharing=self._fair_sharing,
             pods_ready=self._pods_ready,
+            allowed=list(allowed),
             tried=tried,
             changes=list(self._changes.values()),
             evictions=evictions,
         )
-        return Turn(self._decided(decision), self._letters)
+        self.exceeding = self._exceeding() if self._shrank else []
+        self._shrank = bool(self.exceeding)
+        return Turn(self._decided(decision), self._letters, stopped)
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """By ClusterQueue how many workloads wait, and how many hold quota."""
@@ -296,6 +317,28 @@ class Decider:
                 reason, fields = evicted(done, self._now_ms)
                 self._change(uid, "evicting", reason, state, **fields)
                 self._view.sync(uid, self._now_ms)
+
+    def _evict_exceeding(self, allowed: Sequence[str]) -> list[Exceeding]:
+        """Those that still exceed a quota that is a share of what is sold."""
+        stopped = [one for one in self._exceeding() if one.uid in allowed] if allowed else []
+        for one in stopped:
+            fields = {"evicted_ms": self._now_ms, "evicted_reason": SHRANK}
+            self._change(one.uid, "evicting", SHRANK, self.ledger.states[one.uid], **fields)
+            self._view.sync(one.uid, self._now_ms)
+        return stopped
+
+    def _exceeding(self) -> list[Exceeding]:
+        scheduling, shares = self._view.scheduling, self._specs.shares
+        if not shares:
+            return []
+        uids = [
+            uid
+            for one in excess(scheduling.holders.values(), scheduling.usage)
+            if one.queue in shares
+            for uid in one.stops
+            if self.ledger.states[uid].phase == "reserved" and uid in self._wanted
+        ]
+        return [Exceeding(uid, self._wanted[uid].namespace, self._wanted[uid].name) for uid in uids]
 
     def _note_due(self, uid: str, state: QueueState) -> None:
         """When the workload is to be looked at, although nothing comes."""

@@ -41,7 +41,7 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
             decider = Decider(one.process, ledger.copy(), fair_sharing=one.fair_sharing, pods_ready=one.pods_ready)
             again = decider.begin(one.epoch, one.decided_ms)
         elif decider is not None:
-            again = decider.turn(_between(inputs, decider.ledger, one), one.decided_ms).decision
+            again = decider.turn(_between(inputs, decider.ledger, one), one.decided_ms, one.allowed).decision
         else:
             continue  # its term began before the records
         ledger.decided(one)

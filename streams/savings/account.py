@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slacktide.schemas.codec import decode
-from slacktide.schemas.credit import DESCHEDULER
+from slacktide.schemas.credit import DESCHEDULER, QUEUE
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
@@ -83,6 +83,8 @@ class Account:
         outcome = decode(record.value, NodeOutcome)
         if outcome.node != text_of(record.key or b""):
             return
+        if outcome.node == QUEUE:
+            return  # it names a workload, and no pod
         if outcome.node == DESCHEDULER:  # which names the pod, and no node
             if outcome.result == "applied":
                 self._descheduled(uid_of(outcome.target))

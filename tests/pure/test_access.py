@@ -45,7 +45,7 @@ def worker() -> list[Path]:
 
 
 def queue() -> list[Path]:
-    return [*python("streams/queue"), *(ROOT / "streams" / "engine").glob("queue*.py")]
+    return [*python("streams/queue", "agents/queue_credit.py"), *(ROOT / "streams" / "engine").glob("queue*.py")]
 
 
 def bridge() -> list[Path]:
@@ -108,7 +108,7 @@ def test_only_workers_command_and_only_agents_report() -> None:
         topics.ZONES.name,
         topics.FORECAST.name,
     ]
-    assert writers[topics.OUTCOME.name] == {"agent", "bridge"}, "who evicts tells of it"
+    assert writers[topics.OUTCOME.name] == {"agent", "bridge", "queue"}, "who evicts tells of it"
     assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler", "queue"}
     assert not [part.name for part in PARTS if DEAD_LETTER in part.writes and part is REPLAYER]
 

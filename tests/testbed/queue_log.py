@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from slacktide.schemas.codec import decode, encode
@@ -52,6 +53,7 @@ from testbed.history.queue import complaints
 
 NAMES = tuple(one.name for one in (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_STATE, QUEUE_DECISION))
 STEP_MS = 1_000
+EVERYTHING: Mapping[tuple[str, int], int] = MappingProxyType({})
 BEGUN_MS = 1_772_366_400_000
 RECLAIM = PreemptionSpec(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
 
@@ -108,7 +110,7 @@ class Reading:
         self._at: dict[str, int] = {}
 
     async def read(
-        self, since_ms: Mapping[tuple[str, int], int | None], *, offsets: Mapping[tuple[str, int], int]
+        self, since_ms: Mapping[tuple[str, int], int | None], *, offsets: Mapping[tuple[str, int], int] = EVERYTHING
     ) -> Found:
         self._at = {topic: offsets.get((topic, number), 0) for topic, number in since_ms}
         return Found(await self.more())
@@ -117,8 +119,9 @@ class Reading:
         await asyncio.sleep(0)
         found = []
         for topic, at in self._at.items():
-            found += self._log.topics[topic][at:]
-            self._at[topic] = len(self._log.topics[topic])
+            records = self._log.topics.setdefault(topic, [])
+            found += records[at:]
+            self._at[topic] = len(records)
         return found
 
 

@@ -8,7 +8,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources
 from slacktide.schemas.message import Message
-from slacktide.schemas.queue_objects import ClusterQueueObject, Metadata
+from slacktide.schemas.queue_objects import ClusterQueueObject, Metadata, NodeSize, SoldObject, SoldSpec
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, Topic
 from slacktide.streams.records import Record
 from testbed.queue_log import queue
@@ -21,6 +21,14 @@ def sharing(name: str, percent: str = "100", *, cohort: str = "") -> ClusterQueu
     plain = queue(name, "1", cohort=cohort)
     annotations = {"slacktide.io/quota-of": "batch", "slacktide.io/quota-percent": percent}
     return msgspec.structs.replace(plain, metadata=Metadata(name=name, annotations=annotations))
+
+
+def sold(cpu_milli: int, *nodes: int, memory: int = 100 * GI) -> SoldObject:
+    """What the flavor ``default`` sells, and its nodes."""
+    sizes = [NodeSize(cpu_milli=node, memory_bytes=memory) for node in nodes]
+    return SoldObject(
+        metadata=Metadata(name="default"), spec=SoldSpec(cpu_milli=cpu_milli, memory_bytes=memory, nodes=sizes)
+    )
 
 
 def record(topic: Topic, node: str, message: Message | None) -> Record:

@@ -62,19 +62,22 @@ def command(settings: QueueRunSettings) -> None:
     Run two: one decides, the other waits. It writes decisions and states to the log, and nothing to a cluster.
     SIGTERM: finishes its turn, leaves the group.
     """
+    from slacktide.agents.queue_credit import QueueCredit  # noqa: PLC0415 - as below
     from slacktide.streams.engine import queueing  # noqa: PLC0415 - loads Kafka: not for --help
 
     garbage.seldom()
+    clock = SystemClock()
     given = queueing.QueueSettings(
         bootstrap=settings.bootstrap,
         process=settings.process_name,
         session_timeout_ms=round(settings.session_timeout * 1_000),
         fair_sharing=settings.fair_sharing,
         pods_ready=_pods_ready(settings),
+        credit=lambda tail, epoch, sender: QueueCredit(tail, epoch, sender, clock),
     )
 
     async def work(stop: asyncio.Event, health: Health) -> None:
-        await queueing.run(given, stop, health, SystemClock().wall_ms)
+        await queueing.run(given, stop, health, clock.wall_ms)
 
     process.run("queue", settings, work)
 

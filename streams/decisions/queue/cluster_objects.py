@@ -103,6 +103,7 @@ class Wanted(NamedTuple):
 
     uid: str
     namespace: str
+    name: str
     local: str
     """Its LocalQueue."""
     active: bool
@@ -142,6 +143,7 @@ def wanted(one: WorkloadObject) -> Wanted:
     return Wanted(
         uid=_uid(one),
         namespace=_namespace(one),
+        name=one.metadata.name,
         local=one.spec.queue_name,
         active=one.spec.active,
         finished=_is(one.status.conditions, "Finished"),
@@ -360,6 +362,16 @@ def _selects(selector: LabelSelector, labels: Mapping[str, str], of: str) -> boo
     if isinstance(read, label_selector.InvalidSelector):
         raise CaseError(f"{of}: spec.namespaceSelector", read.why)
     return matches(read, labels)
+
+
+def sharing_queues(objects: Iterable[QueueObject]) -> frozenset[str]:
+    """ClusterQueues whose quotas are a share of what is sold."""
+    return frozenset(
+        one.metadata.name
+        for one in objects
+        if isinstance(one, ClusterQueueObject)
+        and quota_percent(one.metadata.annotations or {}, one.metadata.name) is not None
+    )
 
 
 def sold_flavors(objects: Iterable[QueueObject]) -> set[str]:

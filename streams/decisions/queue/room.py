@@ -63,11 +63,6 @@ class Room:
         self._free = {flavor: [[int(one[0]), int(one[1])] for one in nodes] for flavor, nodes in sizes.items()}
         self._put: dict[str, list[_Put]] = {}
 
-    @property
-    def known(self) -> bool:
-        """Whether the nodes of any flavor are known."""
-        return bool(self._free)
-
     def fits(self, groups: Iterable[PodGroup]) -> bool:
         """Whether all pods have room at once."""
         put, whole = self._placed(groups)

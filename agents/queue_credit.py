@@ -1,0 +1,146 @@
+"""What the job queue may evict after its quotas shrank: its account with the governor, which grants to it as to a node.
+
+One credit is one workload, whose Job then ends its pods. Only credit that was asked for comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.credit_account import CreditAccount
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.credit import NO_CREDIT, QUEUE, EvictionCredit
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.outcome import NodeOutcome, PodName, Result, Spent
+from slacktide.schemas.topics import CREDIT, OUTCOME
+from slacktide.streams.records import Out, Record
+
+RULE = "QueueQuota"
+ASK_NS = 1_000_000_000
+
+
+class Victim(Protocol):
+    """A workload that exceeds a quota."""
+
+    @property
+    def uid(self) -> str:
+        """Of the workload."""
+
+    @property
+    def namespace(self) -> str:
+        """Where it is."""
+
+    @property
+    def name(self) -> str:
+        """Of the workload."""
+
+
+class Reading(Protocol):
+    """How the log is read; ``Tail`` is one."""
+
+    async def read(self, since_ms: Mapping[tuple[str, int], int | None]) -> object:
+        """What partitions hold; None: only what is yet to come."""
+
+    async def more(self) -> list[Record]:
+        """What has come since."""
+
+
+class Sending(Protocol):
+    """How the log is written."""
+
+    async def send_each(self, records: list[Out]) -> object:
+        """Write, and wait until all is acknowledged."""
+
+
+class QueueCredit:
+    """Of one term of the decider.
+
+    Args:
+        reading: the topic of credit, from now on.
+        epoch: of the term. A later account is higher.
+        sending: the log.
+        clock: the time.
+
+    """
+
+    def __init__(self, reading: Reading, epoch: int, sending: Sending, clock: Clock) -> None:
+        self._boot_id = f"{epoch:012}-queue"
+        self._account = CreditAccount(self._boot_id)
+        self._reading, self._sending, self._clock = reading, sending, clock
+        self._read_ns = self._asked_ns = 0
+        self._seq = 0
+
+    async def ready(self, victims: Iterable[Victim]) -> list[str]:
+        """Uids of those that may be evicted now, one at most; credit is asked for where there is none.
+
+        Raises:
+            LogError: credit cannot be read, or not asked for.
+
+        """
+        victims = list(victims)
+        if not victims:
+            return []
+        await self._read()
+        now_ns = self._clock.mono_ns()
+        able = next((one for one in victims if self._account.ready(now_ns, one.namespace)), None)
+        if able is not None:
+            return [able.uid]
+        if now_ns - self._asked_ns >= ASK_NS:
+            self._asked_ns = now_ns
+            first = {one.namespace: one for one in reversed(victims)}
+            await self._send(first.values(), "refused", NO_CREDIT)
+        return []
+
+    async def spend(self, victims: Iterable[Victim]) -> None:
+        """These go; this is written before the decision is, so that no eviction is left out of the budget.
+
+        Raises:
+            LogError: it cannot be written.
+
+        """
+        for one in victims:
+            self._account.spend(self._clock.mono_ns())
+            await self._send([one], "applied", "it exceeds its quota, which shrank")
+
+    async def _read(self) -> None:
+        began_ns = self._clock.mono_ns()
+        if not self._read_ns:
+            await self._reading.read({(CREDIT.name, 0): None})
+            self._read_ns = began_ns
+        for record in await self._reading.more():
+            if record.key == QUEUE.encode() and record.value is not None:
+                try:
+                    self._account.receive(decode(record.value, EvictionCredit), self._read_ns)
+                except BadMessageError:
+                    continue
+        self._read_ns = began_ns
+
+    async def _send(self, victims: Iterable[Victim], result: Result, reason: str) -> None:
+        await self._sending.send_each([self._out(one, result, reason) for one in victims])
+
+    def _out(self, one: Victim, result: Result, reason: str) -> Out:
+        now_ms = self._clock.wall_ms()
+        self._seq += 1
+        outcome = NodeOutcome(
+            node=QUEUE,
+            boot_id=self._boot_id,
+            seq=self._seq,
+            command_id=f"{self._boot_id}/{one.uid}",
+            rule=RULE,
+            target=f"workload/{one.uid}",
+            origin="stream",
+            result=result,
+            reason=reason,
+            policy_version="",
+            observed_ms=now_ms,
+            acted_ms=now_ms,
+            age_ms=0,
+            pod=PodName(namespace=one.namespace, name=one.name),
+            spent=Spent(evictions=self._account.spent, epoch=self._account.epoch),
+        )
+        event_id = f"{self._boot_id}/{self._seq}"
+        lines = headers(kind=OUTCOME.name, source="queue", subject=QUEUE, event_id=event_id, event_ms=now_ms)
+        return Out(topic=OUTCOME.name, key=QUEUE.encode(), value=encode(outcome), headers=lines)
