@@ -1,32 +1,41 @@
 """Figures: what the queue's decider decides a second, and what a cycle and its memory cost with many that wait.
 
-The decider's own CPU time, in this process and without Kafka: workloads finish, and others take their quota.
+The decider's own CPU time, in this process and without Kafka: workloads finish, and others take their quota. Then a
+term through Kafka: each turn is written, read back, and its states are published and acknowledged.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from statistics import quantiles
 
 import psutil
+from prometheus_client import REGISTRY
 
 from bench.rig import Rig
 from bench.rows import Row, judged, told
+from slacktide.agents.clock import SystemClock
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.queue import QueueBooking, QueueDecision, QueueOutcome
 from slacktide.schemas.topics import QUEUE_OUTCOME
 from slacktide.streams.decisions.queue.scheduling import Cycle, Scheduling
+from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.kafka import Sender, Tail
 from slacktide.streams.queue.decider import Decider
 from slacktide.streams.queue.ledger import Ledger
 from slacktide.streams.queue.reading import Inputs, inputs_of
-from slacktide.streams.records import Record
-from testbed.queue_log import BEGUN_MS, FLAVOR, Log, local, queue, workload
+from slacktide.streams.records import Out, Record
+from testbed.queue_log import BEGUN_MS, FLAVOR, NAMES, Log, local, queue, workload
 
 ADMISSIONS_PER_S, RSS_MB, CYCLE_MS = 500.0, 1_000.0, 100.0
 QUEUES = 30
 SHAPES = 5
 QUOTA = 40
+ADMITTED = 5_000
+FETCH_WAIT_MS = 50
 ENDED = 100
 """In each turn, of all queues."""
 NOTHING = Inputs([], [], [])
@@ -39,7 +48,47 @@ def measure(rig: Rig) -> list[Row]:
     for waiting in (few, many):
         rig.say(f"queue: {waiting:,} workloads in {QUEUES} ClusterQueues")
         rows += _Run(waiting).rows(10)
-    return rows
+    return [*rows, asyncio.run(_through_kafka(rig.kafka().bootstrap, 200 if rig.brief else ADMITTED))]
+
+
+async def _through_kafka(bootstrap: str, count: int) -> Row:
+    """All of them fit. The time is from when all are in Kafka until their states are acknowledged, of one term."""
+    log, now_ms = Log(), SystemClock().wall_ms
+    log.put(FLAVOR)
+    for number in range(QUEUES):
+        log.put(queue(f"q{number}", str(count)), local(f"q{number}"))
+    at = Cluster(bootstrap)
+    async with (
+        Tail(at, FETCH_WAIT_MS) as tail,
+        Sender(at, client_id="bench", timeout_s=30, compress=True) as sender,
+    ):
+        await sender.connect(NAMES)
+        await _sent(sender, log)
+        term = Term("bench", tail, sender, now_ms)
+        await term.begin(None)
+        await term.act()
+        log.put(*(workload(number, f"q{number % QUEUES}") for number in range(count)))
+        await _sent(sender, log)
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        while _admitted() < count or term.goes_on:
+            await term.listen()
+            await term.act()
+        took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+    per_s = count / took_s
+    return judged("queue, through Apache Kafka: admissions", f"{ADMISSIONS_PER_S:g}/s",
+                  f"{per_s:,.0f}/s, {count / cpu_s:,.0f} per CPU second",
+                  met=per_s >= ADMISSIONS_PER_S, n=count, per_s=per_s, per_cpu_s=count / cpu_s)  # fmt: skip
+
+
+def _admitted() -> float:
+    return REGISTRY.get_sample_value("slacktide_queue_admissions_total") or 0
+
+
+async def _sent(sender: Sender, log: Log) -> None:
+    """What a log in memory has goes to Kafka, and is gone from there."""
+    await sender.send([Out(topic=one.topic, partition=0, key=one.key, value=one.value) for one in log.records])
+    for records in log.topics.values():
+        records.clear()
 
 
 class _Run:
