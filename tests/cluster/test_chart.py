@@ -42,6 +42,8 @@ EACH: dict[str, tuple[Json, list[str]]] = {
     "scheduler": (SCHEDULER, ["scheduler"]),
     "console": (CONSOLE, ["console"]),
     "console with TLS": ({"console": {"enabled": True, "tls": True}}, ["console", "console-tls"]),
+    "queue, with kinds": ({"queue": {"enabled": True}}, ["queue", "queue-crds"]),
+    "queue": ({"queue": {"enabled": True, "crds": False}}, ["queue"]),
     "secured Kafka": (SECURED, ["secured-kafka"]),
     "self-signed kubelets": ({"kubelet": {"insecure": True}}, ["kubelet-self-signed"]),
     "older kubelets": ({"kubelet": {"access": "proxy"}}, ["kubelet-before-1.33"]),
@@ -51,8 +53,6 @@ EACH: dict[str, tuple[Json, list[str]]] = {
     "no burstable batch": ({"webhook": {"refuseBurstableBatch": True}}, ["refuse-burstable-batch"]),
     "network policies": ({"networkPolicies": True}, ["network-policy"]),
     "zones": ({"agent": {"zones": True}}, ["zones"]),
-    "queue, with kinds": ({"queue": {"enabled": True}}, ["queue", "queue-crds"]),
-    "queue": ({"queue": {"enabled": True, "crds": False}}, ["queue"]),
 }
 ALL: Json = {
     "kubelet": {"insecure": True, "access": "proxy"},

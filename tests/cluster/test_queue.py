@@ -9,15 +9,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from slacktide.agents import kubernetes
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.queue.job import JOB
 from slacktide.agents.cluster.queue.queue import JobQueue
+from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.queue import QueueDecision
-from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_SPEC, QUEUE_WORKLOAD
+from slacktide.schemas.queue import QueueDecision, QueueOutcome
+from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.identity import access_of
@@ -55,6 +57,11 @@ async def runs(queue: Queue, *names: str) -> None:
     )
 
 
+async def answers(rig: BridgeRig, job: Batch) -> list[str]:
+    """In order."""
+    return [decode(one.value, QueueOutcome).result for one in await rig.records(QUEUE_OUTCOME.name, job.uid)]
+
+
 async def finish(job: Batch) -> None:
     await asyncio.to_thread(job.run, lambda *_: DONE, lambda _: False)
 
@@ -64,11 +71,16 @@ async def test_jobs_wait_for_quota_and_run_on_their_flavors_nodes(queueing, rig,
     rig.replica(queue=True)
     first = queue.job("first")
     await runs(queue, "first")
+    [pod] = await soon(lambda: asyncio.to_thread(first.pods), "its controller makes its pod")
+    await asyncio.to_thread(first.say, pod, "Running")
     second = queue.job("second", suspend=False)
-    queue.job("third")
     await runs(queue, "first", "second")
+    third = queue.job("third")
+    await soon(lambda: rig.records(QUEUE_STATE.name, third.uid), "the third was tried")
+    assert queue.running() == {"first", "second"}
     assert first.spec["template"]["spec"]["nodeSelector"] == {POOL: queue.name}
     assert first.spec["template"]["metadata"]["labels"]["kueue.x-k8s.io/cluster-queue-name"] == queue.name
+    await soon(lambda: answers(rig, first), "its pod is ready", enough=lambda found: found == ["started", "ready"])
     await finish(first)
     await runs(queue, "second", "third")
     await asyncio.to_thread(second.delete)
@@ -145,14 +157,23 @@ async def test_where_kueue_admits_nothing_is_started(queueing, rig, deciding):
     replica = rig.replica(queue=True)
     try:
         job = queue.job("job", suspend=False)
-        await soon(lambda: rig.records("slacktide.queue.state.v1", job.uid), "it is decided on")
+        await soon(lambda: rig.records(QUEUE_STATE.name, job.uid), "it is decided on")
         await soon(lambda: _not_fresh(replica), "the bridge reports it", enough=lambda why: "Kueue admits here" in why)
+        assert "shadow: Kueue admits there" in await status(rig)
         assert queue.running() == {"job"}
         assert ADMISSION not in queueing.get(f"/apis/batch/v1/namespaces/{queue.namespace}/jobs/job")["metadata"].get(
             "annotations", {}
         )
     finally:
         queueing.delete(f"{path}/kueue-validating-webhook-configuration")
+
+
+async def status(rig: BridgeRig) -> str:
+    """As an operator sees it."""
+    arguments = ["queue", "status", "--bootstrap", rig.bootstrap, "--kubeconfig", str(rig.cluster.kubeconfig)]
+    done = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 async def _not_fresh(replica) -> str:

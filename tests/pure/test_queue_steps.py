@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.agents.cluster.queue.job import Job
+from slacktide.agents.cluster.queue.job import JOB, Job
 from slacktide.agents.cluster.queue.known import SOURCE, Known, Place
+from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.steps import Answer, Look, due
 from slacktide.agents.cluster.queue.template import ORIGINAL
 from slacktide.agents.cluster.queue.work import MARK, Write, merged
-from slacktide.schemas.queue import QueueBooking, QueuePodSet, QueueState
+from slacktide.schemas.codec import decode
+from slacktide.schemas.queue import QueueBooking, QueuePodSet, QueueState, QueueWorkload
 from slacktide.schemas.queue_objects import Metadata, ResourceFlavorObject, ResourceFlavorSpec, Toleration
 from slacktide.streams.records import Record
 
@@ -172,10 +174,52 @@ def test_a_partly_admitted_job_runs_fewer_pods_and_asks_for_all_again() -> None:
     assert restored["spec"]["parallelism"] == 2
 
 
+def test_pods_that_become_ready_and_are_not_any_more_are_answered_once() -> None:
+    running = raw(marked("started"), suspend=False)
+    ready = running | {"status": {"ready": 1, "succeeded": 1}}
+    assert step(running, state(of=booking(), started=True)) is None
+    assert step(ready, state(of=booking(), started=True)) == Answer(booking(), "ready")
+    for reason in ("Started", "Recovered"):
+        assert step(ready, state(of=booking(), started=True, ready_reason=reason)) is None
+        assert step(running, state(of=booking(), started=True, ready_reason=reason)) == Answer(booking(), "unready")
+    waits = state(of=booking(), started=True, ready_reason="WaitForRecovery")
+    assert step(ready, waits) == Answer(booking(), "ready")
+    assert step(running, waits) is None
+
+
+def test_a_job_whose_pods_were_too_often_not_ready_is_taken_out_of_the_queue() -> None:
+    limit = state("pending", reason="RequeuingLimitExceeded")
+    found = step(raw(), limit)
+    assert found.body == {"metadata": {"annotations": {"slacktide.io/queue-active": "false"}}}
+    assert step(patched(raw(), found.body), limit) is None
+
+
 def test_a_finished_job_gives_its_quota_back() -> None:
     done = raw(marked("started"), conditions=("Complete",), suspend=False)
     assert step(done, state(of=booking())) == Answer(booking(), "finished")
     assert step(done, state("finished")) is None
+
+
+def put(source: Source, given: Json) -> None:
+    source.put(JOB, msgspec.Raw(msgspec.json.encode(given)))
+
+
+def test_a_job_that_cannot_be_read_costs_itself_only_and_an_old_version_nothing() -> None:
+    known = Known()
+    source = Source(known, (JOB,))
+    put(source, raw())
+    [(place, value)] = known.pending(9)
+    assert (place.key, b'"parallelism"' in value) == ("u1", False)
+    bad = raw(parallelism="many")
+    put(source, bad | {"metadata": bad["metadata"] | {"resourceVersion": "13"}})
+    old = raw(parallelism=5)
+    put(source, old | {"metadata": old["metadata"] | {"resourceVersion": "9"}})
+    assert known.pending(9) == [(place, value)]
+    more = raw({"slacktide.io/queue-active": "false"}, parallelism=5)
+    put(source, more | {"metadata": more["metadata"] | {"resourceVersion": "14"}})
+    [(_, value)] = known.pending(9)
+    found = decode(value, QueueWorkload).workload.spec
+    assert (found.pod_sets[0].count, found.active) == (5, False)
 
 
 def record(key: str, value: bytes | None, offset: int, source: str = SOURCE) -> Record:

@@ -14,7 +14,7 @@ from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.steps import Answer, Look, due, ending
 from slacktide.agents.cluster.queue.work import Kind, Work, Write, merged
 from slacktide.agents.kubernetes import PODS, ApiAwayError, ApiError, ApiRefusedError, ApiServer
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Actuator:
                 await asyncio.wait({waking := asyncio.ensure_future(self._woken.wait())}, timeout=AGAIN_S / 2)
                 waking.cancel()
                 continue
-            found = await asyncio.gather(*(self._act(api, uid) for uid in uids))
+            found = await asyncio.gather(*(self._safely(api, uid) for uid in uids))
             await self._send([one for one in found if one is not None])
 
     def _taken(self) -> list[str]:
@@ -101,6 +101,14 @@ class Actuator:
         for uid in uids:
             del self._dirty[uid]
         return uids
+
+    async def _safely(self, api: ApiServer, uid: str) -> QueueOutcome | None:
+        try:
+            return await self._act(api, uid)
+        except Exception as exc:
+            log.exception("a queued object cannot be acted on", extra={"uid": uid})
+            self._failed(uid, failure("act on", exc))
+            return None
 
     async def _act(self, api: ApiServer, uid: str) -> QueueOutcome | None:
         """Do what is due for one object; the answer, if there is one."""

@@ -139,6 +139,12 @@ class Job:
         return "Suspended" in self._conditions and self._status.start_time is not None
 
     @property
+    def ready(self) -> bool:
+        """By its counts."""
+        spec, status = self._spec, self._status
+        return JobProgress(spec.parallelism, spec.completions, status.succeeded, status.ready).pods_ready
+
+    @property
     def finished(self) -> bool:
         """By its conditions."""
         return not self._conditions.isdisjoint({"Complete", "Failed"})

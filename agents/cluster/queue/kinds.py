@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -50,8 +51,14 @@ class _List(msgspec.Struct, frozen=True):
     resources: list[_Served] = []
 
 
-async def served(api: ApiServer) -> tuple[dict[str, Resource], set[str]]:
-    """By kind what the API server has of them, and which plurals of the group it has; without those needed: nothing.
+def workloads_of(plurals: Mapping[str, str]) -> Resource | None:
+    """The kind Workload; None: there is none."""
+    version = plurals.get("workloads")
+    return None if version is None else Resource(group=GROUP, version=version, plural="workloads")
+
+
+async def served(api: ApiServer) -> tuple[dict[str, Resource], dict[str, str]]:
+    """By kind what the API server has of them, without those needed nothing; and all of the group with their version.
 
     Raises:
         ApiError: it cannot be asked.
@@ -73,5 +80,5 @@ async def served(api: ApiServer) -> tuple[dict[str, Resource], set[str]]:
         if one.plural in plurals
     }
     if not found.keys() >= NEEDED:
-        return {}, set(plurals)
-    return {**found, "Namespace": NAMESPACES, "PriorityClass": PRIORITY_CLASSES}, set(plurals)
+        return {}, plurals
+    return {**found, "Namespace": NAMESPACES, "PriorityClass": PRIORITY_CLASSES}, plurals

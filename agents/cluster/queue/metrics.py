@@ -18,7 +18,7 @@ WRITES = Counter(
 ANSWERS = Counter("slacktide_bridge_queue_answers", "Answers to admissions that Kafka acknowledged.", ["result"])
 RECORDS = Counter("slacktide_bridge_queue_records", "Specs and workloads that Kafka acknowledged.", ["topic"])
 
-for _what in ("start", "stop", "suspend", "refuse", "reset", "restore"):
+for _what in ("start", "stop", "suspend", "refuse", "reset", "restore", "deactivate"):
     for _result in ("done", "conflict", "refused", "away"):
         WRITES.labels(_what, _result)
 for _answer in get_args(Result):

@@ -10,7 +10,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB
-from slacktide.agents.cluster.queue.kinds import GROUP, served
+from slacktide.agents.cluster.queue.kinds import GROUP, served, workloads_of
 from slacktide.agents.cluster.queue.known import SOURCE, Known
 from slacktide.agents.cluster.queue.notices import Notices
 from slacktide.agents.cluster.queue.rival import kueue
@@ -104,10 +104,7 @@ class JobQueue:
                 try:
                     now, plurals = await served(api)
                     self._kind_trouble = "" if now else f"the API server has no kinds of {GROUP}"
-                    version = next((one.version for one in now.values() if one.group == GROUP), "")
-                    workloads = Resource(group=GROUP, version=version, plural="workloads")
-                    rival = await kueue(api, workloads if "workloads" in plurals else None, self._clock.wall_ms)
-                    self._look(rival)
+                    self._look(await kueue(api, workloads_of(plurals), self._clock.wall_ms))
                     if now != there:
                         there = now
                         await _end(following)

@@ -12,9 +12,10 @@ import msgspec
 
 from slacktide.agents.cluster.queue.kinds import SPECS
 from slacktide.agents.cluster.queue.known import Known, Place
-from slacktide.agents.cluster.queue.work import Kind, Work
+from slacktide.agents.cluster.queue.work import ACTIVE, Kind, Work
 from slacktide.agents.kubernetes import ApiServer, Changed, Gone, Resource, Trouble, Whole, follow
 from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import failure
 from slacktide.schemas.queue_objects import (
     ObjectCondition,
     PriorityClassObject,
@@ -34,9 +35,15 @@ log = logging.getLogger(__name__)
 
 Name = tuple[str, str, str]
 """Kind, namespace and name."""
-ACTIVE = "slacktide.io/queue-active"
-"""Annotation of an object: ``false`` takes it out of the queue, and evicts it. Kueue has it in the Workload."""
 CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata
 
 
 class Source:
@@ -86,25 +93,24 @@ class Source:
         works = [self._follow_works(api, kind) for kind in self._kinds]
         return [*(self._follow_objects(api, kind, resource) for kind, resource in served.items()), *works]
 
-    def put(self, kind: Kind, raw: msgspec.Raw) -> Work | None:
-        """An object of a kind that is started and stopped, as it was read; None: it cannot be used, or is older."""
+    def put(self, kind: Kind, raw: msgspec.Raw) -> None:
+        """An object of a kind that is started and stopped, as it was read; an older version changes nothing."""
         try:
             work = kind.read(raw)
-        except (msgspec.ValidationError, ValueError) as exc:
-            log.warning("a %s cannot be used", kind.name, extra={"why": str(exc)})
-            return None
+            before = self.works.get(work.metadata.uid)
+            if before is not None and _older(work.version, before[1].version):
+                return
+            self._publish(kind, work)
+        except Exception as exc:  # noqa: BLE001 - one object's: its former version counts, and the others go on
+            log.warning("a %s cannot be used", kind.name, extra={"why": failure("read", exc)})
+            return
         metadata = work.metadata
         uid, name = metadata.uid, (kind.name, metadata.namespace, metadata.name)
-        before = self.works.get(uid)
-        if before is not None and _older(work.version, before[1].version):
-            return before[1]
         if self._uids.get(name, uid) != uid:
             self._work_gone(name)
         self._uids[name] = uid
         self.works[uid] = kind, work
-        self._publish(kind, work)
         self.changed(uid)
-        return work
 
     async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
         async with aclosing(follow(api, kind.resource, msgspec.Raw, labels=QUEUE_NAME)) as changes:
@@ -112,8 +118,9 @@ class Source:
                 self.troubles[kind.name] = change.why if isinstance(change, Trouble) else ""
                 match change:
                     case Whole(items=items):
-                        works = [work for raw in items if (work := self.put(kind, raw)) is not None]
-                        there = {one.metadata.uid for one in works}
+                        there = {msgspec.json.decode(raw, type=_Object).metadata.uid for raw in items}
+                        for raw in items:
+                            self.put(kind, raw)
                         for name, uid in list(self._uids.items()):
                             if name[0] == kind.name and uid not in there:
                                 self._work_gone(name)

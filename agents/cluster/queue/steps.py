@@ -11,11 +11,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from slacktide.agents.cluster.queue.template import flavors_of
-from slacktide.agents.cluster.queue.work import MARK, Json, Mark, Work, Write, above, mark_of, merged
+from slacktide.agents.cluster.queue.work import ACTIVE, MARK, Json, Mark, Work, Write, above, mark_of, merged
 from slacktide.schemas.queue import QueueBooking, QueueState, Result
 from slacktide.schemas.queue_objects import ResourceFlavorObject
 from slacktide.streams.decisions.queue.job_start import Admission, Conflict
 from slacktide.streams.decisions.queue.job_workload import QUEUE_NAME, workload_name
+
+READY = ("Started", "Recovered")
+"""Reasons of a state whose pods are ready."""
+LIMIT = "RequeuingLimitExceeded"
+"""Reason of a state: its pods were not ready too often."""
 
 
 class Answer(NamedTuple):
@@ -49,7 +54,7 @@ def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlav
     if work.finished:
         return None if booking is None else Answer(booking, "finished")
     if state is None or booking is None:
-        return _without(work, mark, known=state is not None)
+        return _without(work, mark, state)
     admission = (booking.epoch, booking.turn)
     if mark is not None and mark.admission > admission:
         return None  # the state is an old one
@@ -67,11 +72,13 @@ def ending(booking: QueueBooking, result: Result, *more: Json) -> Json:
     return merged({"metadata": {"annotations": {MARK: str(mark)}}}, *more)
 
 
-def _without(work: Work, mark: Mark | None, *, known: bool) -> Step:
+def _without(work: Work, mark: Mark | None, state: QueueState | None) -> Step:
     """It has no quota. What was started with quota and is unknown to the decider runs on: the log may be lost."""
+    if state is not None and state.reason == LIMIT and ACTIVE not in (work.metadata.annotations or {}):
+        return Write("deactivate", {"metadata": {"annotations": {ACTIVE: "false"}}})
     if work.suspended:
         return work.back()
-    if not known and mark is not None and mark.result == "started":
+    if state is None and mark is not None and mark.result == "started":
         return None
     return Write("suspend", work.stop())
 
@@ -112,7 +119,11 @@ def _running(work: Work, state: QueueState, booking: QueueBooking, mark: Mark | 
         return Write("suspend", work.stop())
     if above(work.pods_now, _counts(booking)):
         return Write("stop", ending(booking, "stopped", work.stop()))
-    return None if state.started else Answer(booking, "started")
+    if not state.started:
+        return Answer(booking, "started")
+    if work.ready != (state.ready_reason in READY) and (work.ready or state.ready_reason):
+        return Answer(booking, "ready" if work.ready else "unready")
+    return None
 
 
 def _counts(booking: QueueBooking) -> dict[str, int]:

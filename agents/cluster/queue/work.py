@@ -15,6 +15,8 @@ from slacktide.streams.decisions.queue.job_start import Admission, Conflict
 Json = dict[str, Any]
 MARK = "slacktide.io/queue-admission"
 """Annotation of an object: the latest admission that was acted on, and how. It never goes back."""
+ACTIVE = "slacktide.io/queue-active"
+"""Annotation of an object: ``false`` takes it out of the queue, and evicts it. Kueue has it in the Workload."""
 _MARK = re.compile(r"(\d{1,18})/(\d{1,18}) (started|stopped|conflict|refused)")
 
 
@@ -81,6 +83,10 @@ class Work(Protocol):
     @property
     def settled(self) -> bool:
         """Whether its controller has seen that it is suspended: it makes no pods any more."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all pods that it runs at a time are ready or done."""
 
     @property
     def finished(self) -> bool:

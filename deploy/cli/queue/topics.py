@@ -13,6 +13,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.not_found import NotFoundError, near
+from slacktide.deploy.cli.queue.carrying import carrying
 from slacktide.deploy.cli.queue.files import objects_of as objects_of_files
 from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, Kafka, file, option
@@ -63,8 +64,9 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
 
 @click.command(epilog="Example: slacktide queue status -o wide --bootstrap kafka-1:9092")
 @click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", show_default=True)
+@click.option("--kubeconfig", type=file(), metavar="FILE", help="Show also whether this cluster's Jobs are started.")
 @bootstrap_option
-def status(bootstrap: Cluster, output: str) -> None:
+def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
     """Show each ClusterQueue: its quota, what is used and borrowed, and how many workloads wait and hold quota.
 
     After quotas shrank it lists what exceeds them, and which workloads would have to stop.
@@ -80,6 +82,8 @@ def status(bootstrap: Cluster, output: str) -> None:
     show(table(*rows(found.queues, wide=output == "wide")))
     for one in found.exceeds:
         show(exceeds_text(one))
+    if kubeconfig is not None:
+        show(carrying(kubeconfig))
     for note in found.notes:
         show(note)
 

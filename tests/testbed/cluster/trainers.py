@@ -71,6 +71,11 @@ class Trainer:
         return self.state == "Halted"
 
     @property
+    def ready(self) -> bool:
+        """By its state."""
+        return self.state == "Ready"
+
+    @property
     def finished(self) -> bool:
         """By its state."""
         return self.state == "Done"

@@ -1,0 +1,32 @@
+"""Whether the queue's decisions are carried out on a cluster, by what it has."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from slacktide.agents.clock import SystemClock
+
+
+def carrying(kubeconfig: Path) -> str:
+    """One line: that Jobs are started and stopped, or why not.
+
+    Raises:
+        ApiError: the API server cannot be asked.
+        ConfigError: the kubeconfig cannot be used.
+
+    """
+    return asyncio.run(_carrying(kubeconfig))
+
+
+async def _carrying(kubeconfig: Path) -> str:
+    from slacktide.agents.cluster.queue.kinds import GROUP, served, workloads_of  # noqa: PLC0415 - loads HTTP
+    from slacktide.agents.cluster.queue.rival import kueue  # noqa: PLC0415 - as above
+    from slacktide.agents.kubernetes import ApiServer, access  # noqa: PLC0415 - as above
+
+    async with ApiServer(await access(kubeconfig), name="slacktide-queue-status") as api:
+        kinds, plurals = await served(api)
+        if not kinds:
+            return f"shadow: the API server has no kinds of {GROUP}"
+        rival = await kueue(api, workloads_of(plurals), SystemClock().wall_ms)
+    return f"shadow: Kueue admits there: {rival}" if rival else "live: a bridge with --queue starts and stops Jobs"
