@@ -40,6 +40,7 @@ CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
 
 class _Metadata(msgspec.Struct, frozen=True):
     uid: str
+    version: str = msgspec.field(name="resourceVersion", default="")
 
 
 class _Object(msgspec.Struct, frozen=True):
@@ -95,11 +96,12 @@ class Source:
 
     def put(self, kind: Kind, raw: msgspec.Raw) -> None:
         """An object of a kind that is started and stopped, as it was read; an older version changes nothing."""
+        head = msgspec.json.decode(raw, type=_Object).metadata
+        before = self.works.get(head.uid)
+        if before is not None and not _newer(head.version, before[1].version):
+            return
         try:
             work = kind.read(raw)
-            before = self.works.get(work.metadata.uid)
-            if before is not None and _older(work.version, before[1].version):
-                return
             self._publish(kind, work)
         except Exception as exc:  # noqa: BLE001 - one object's: its former version counts, and the others go on
             log.warning("a %s cannot be used", kind.name, extra={"why": failure("read", exc)})
@@ -219,6 +221,6 @@ def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
     return msgspec.structs.replace(made, status=WorkloadStatus(conditions=finished, reclaimable_pods=done))
 
 
-def _older(version: str, than: str) -> bool:
-    """Whether a resource version is an earlier one of the same object: they are numbers that grow."""
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+def _newer(version: str, than: str) -> bool:
+    """Whether a resource version is a later one of the same object: they are numbers that grow."""
+    return not (version.isdecimal() and than.isdecimal()) or int(version) > int(than)
