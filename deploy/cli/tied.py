@@ -27,8 +27,9 @@ def popen(
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
     env: Mapping[str, str] | None = None,
+    keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a child that gets the signal ``death`` when this thread ends.
+    """Start a child that gets the signal ``death`` when this thread ends, and has the open files ``keep``.
 
     It has a session of its own, so that Ctrl-C reaches the parent alone, which stops its children in order.
     """
@@ -38,6 +39,7 @@ def popen(
         stdout=stdout,
         stderr=stderr,
         env=env,
+        pass_fds=keep,
         start_new_session=True,
         preexec_fn=_tie(os.getpid(), death),  # noqa: PLW1509 - one call of a function found before
     )

@@ -32,8 +32,8 @@ def _rows(report: dict) -> list[Row]:
     if slow["controlled"] is None or slow["uncontrolled"] is None:
         raise CannotRunError(f"the demo measured no slowdown: {slow}")
     said = f"{slow['controlled']:.2f} x, uncontrolled {slow['uncontrolled']:.2f} x"
-    if slow["weights_only"] is not None:
-        said += f", weights only {slow['weights_only']:.2f} x"
+    if slow["weights"] is not None:
+        said += f", weights {slow['weights']:.2f} x"
     return [
         judged(
             "LS slowdown, controlled",

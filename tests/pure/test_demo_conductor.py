@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from slacktide.deploy.cli.demo import conductor
-from slacktide.deploy.cli.demo.conditions import conditions
+from slacktide.deploy.cli.demo.conditions import Scenario, conditions
 from slacktide.deploy.cli.demo.conductor import Conductor
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
@@ -46,6 +46,7 @@ class Paper:
     """A world that notes what it is told, and uses one CPU second whenever it is asked."""
 
     mode: Literal["real", "virtual"] = "virtual"
+    scenario: Scenario = "cpu"
     why = "a test"
     nodes: Sequence[str] = ("n",)
     machine = Machine(capacity_milli=2000, mem_bytes=1 << 30)
@@ -77,6 +78,9 @@ class Paper:
     def used(self) -> Used:
         self._asked += 1
         return Used(service_s=float(self._asked), batch_s=2.0 * self._asked)
+
+    def unsettled(self) -> str:
+        return ""
 
     def trouble(self) -> str:
         return self.ended

@@ -32,14 +32,14 @@ GOOD = Report(
     mode="real",
     reaction_ms=Reaction(p50=640, p99=1210, n=22, steps=23),
     utilization=Utilization(ls_alone=0.25, colocated=0.58, others=0.1),
-    ls_slowdown=Slowdown(uncontrolled=5.05, weights_only=1.36, controlled=1.3),
+    ls_slowdown=Slowdown(uncontrolled=5.05, weights=1.36, controlled=1.3),
     batch_cpu_seconds=31.4,
     decided_by=Decided(stream=58, guard=1),
-    ls_p99_ms={"ls_alone": 14.0},
+    ls_p99_ms={"alone": 14.0},
     shares={
-        "ls_alone": Share(utilization=0.25, batch_cpus=0.0),
+        "alone": Share(utilization=0.25, batch_cpus=0.0),
         "uncontrolled": Share(utilization=0.99, batch_cpus=1.6),
-        "weights_only": Share(utilization=0.98, batch_cpus=1.5),
+        "weights": Share(utilization=0.98, batch_cpus=1.5),
         "controlled": Share(utilization=0.58, batch_cpus=0.52),
     },
     ls_requests=4_000,
@@ -100,7 +100,7 @@ def test_the_report_says_what_it_promised():
     assert said["mode"] == "real"
     assert {"p50", "p99", "n"} <= said["reaction_ms"].keys()
     assert said["utilization"] == {"ls_alone": 0.25, "colocated": 0.58, "others": 0.1}
-    assert said["ls_slowdown"] == {"uncontrolled": 5.05, "weights_only": 1.36, "controlled": 1.3}
+    assert said["ls_slowdown"] == {"uncontrolled": 5.05, "weights": 1.36, "controlled": 1.3}
     assert said["batch_cpu_seconds"] == 31.4
     assert said["decided_by"] == {"stream": 58, "guard": 1}
 
@@ -142,7 +142,7 @@ def test_the_summary_holds_every_figure():
 def test_the_verdict_states_what_weights_alone_would_do(weights, said):
     """A sceptic reads it; so it argues against the loop where the figures do."""
     text = verdict(
-        msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights_only=weights, controlled=1.3))
+        msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights=weights, controlled=1.3))
     )
 
     assert "58% busy instead of 25%" in text
@@ -150,12 +150,24 @@ def test_the_verdict_states_what_weights_alone_would_do(weights, said):
     assert said in text
 
 
+@pytest.mark.parametrize(("controlled", "same"), [(1.1, False), (2.9, True)])
+def test_the_verdict_on_memory_says_what_the_service_kept(controlled, same):
+    """And where the lost memory did no harm."""
+    held = {"alone": 150 << 20, "weights": 40 << 20, "controlled": 149 << 20}
+    shares = {name: Share(utilization=0.5, batch_cpus=1.0, service_mem_bytes=size) for name, size in held.items()}
+    slow = Slowdown(uncontrolled=None, weights=3.0, controlled=controlled)
+    report = msgspec.structs.replace(GOOD, scenario="memory", shares=shares, ls_slowdown=slow)
+
+    assert "of 150 MiB the service keeps 40 MiB, and its p99 is 3.00 x" in verdict(report)
+    assert ("did not slow the service" in verdict(report)) == same
+    assert [row[0] for row in rows(report)] == ["alone", "weights", "controlled"]
+    assert sentences(report)[0] == ("service's memory", "alone 150 MiB, weights 40 MiB, controlled 149 MiB")
+
+
 def test_there_is_no_verdict_on_what_did_not_run():
     assert verdict(msgspec.structs.replace(GOOD, shares={})) == ""
     assert (
-        verdict(
-            msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights_only=None, controlled=1.3))
-        )
+        verdict(msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights=None, controlled=1.3)))
         == ""
     )
 
@@ -190,12 +202,12 @@ def test_a_request_belongs_to_the_window_in_which_it_was_due():
 def test_slowdowns_come_from_ended_windows_only():
     """A figure does not jump while it is being measured."""
     ledger = Ledger(wall_offset_ms=0)
-    window_of(ledger, "ls_alone", 0, 100.0, [10.0], Used(service_s=1.0, batch_s=0.0))
+    window_of(ledger, "alone", 0, 100.0, [10.0], Used(service_s=1.0, batch_s=0.0))
     running = window_of(ledger, "controlled", 0, 110.0, [15.0], None)
 
-    assert ledger.slowdowns() == {"ls_alone": 1.0}
+    assert ledger.slowdowns() == {"alone": 1.0}
     running.used = Used(service_s=1.0, batch_s=1.0)
-    assert ledger.slowdowns() == {"ls_alone": 1.0, "controlled": 1.5}
+    assert ledger.slowdowns() == {"alone": 1.0, "controlled": 1.5}
 
 
 def test_steps_are_judged_when_their_time_is_over():

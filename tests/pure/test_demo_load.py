@@ -67,10 +67,21 @@ def test_conditions_are_interleaved_three_times_with_one_load_a_block():
     """A slow drift of the machine meets all conditions alike, and like is compared with like."""
     plan = conditions(60)
 
-    assert [condition.name for condition in plan] == ["ls_alone", "uncontrolled", "weights_only", "controlled"] * 3
+    assert [condition.name for condition in plan] == ["alone", "uncontrolled", "weights", "controlled"] * 3
     assert all(len({condition.seed for condition in plan if condition.block == block}) == 1 for block in range(BLOCKS))
     assert sum(condition.measured_s for condition in plan if condition.limited) == 60
     assert {condition.measured_s for condition in plan if not condition.limited} == {5.0}
+
+
+def test_the_memory_scenario_has_plain_pods_under_weights_and_limited_ones_under_control():
+    """Plain best-effort pods request nothing, so nothing limits their memory."""
+    plan = conditions(60, blocks=1, scenario="memory")
+
+    assert [(one.name, one.batch) for one in plan] == [
+        ("alone", "none"),
+        ("weights", "plain"),
+        ("controlled", "besteffort"),
+    ]
 
 
 def test_a_virtual_service_slows_down_most_beside_equals_and_least_when_the_batch_is_held_back():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 
 from slacktide.deploy.cli.demo.groups import Groups, PodGroup, plan, shares_of, weight_of
+from slacktide.deploy.cli.demo.keeper import least, room_mib
 from slacktide.deploy.cli.demo.pods import batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
@@ -17,6 +18,7 @@ def test_the_policy_is_valid_and_limits_only_when_told_to():
 
     assert (on.notes, off.notes) == ((), ())
     assert (on.policy.resource_threshold.enable, off.policy.resource_threshold.enable) == (True, False)
+    assert (on.policy.resource_qos.policies.cpu, off.policy.resource_qos.policies.cpu) == ("podIdle", "groupIdentity")
     assert on.policy.colocation.metric_aggregate_duration_s == 10
 
 
@@ -26,8 +28,8 @@ def test_the_batch_requests_what_the_service_leaves_in_either_form():
 
     assert service_pod("n", 8000).request_milli + sum(pod.request_milli for pod in native) == 8000
     assert [pod.request_milli for pod in best_effort] == [0, 0]
-    assert {pod.uid for pod in native + best_effort} == batch_uids(["n"], 8000)
-    assert len(batch_uids(["n"], 8000)) == 4
+    assert {pod.uid for pod in native + best_effort + batch_pods("plain", "n", 8000)} == batch_uids(["n"], 8000)
+    assert len(batch_uids(["n"], 8000)) == 6
     assert batch_pods("none", "n", 8000) == []
 
 
@@ -42,6 +44,25 @@ def test_the_inventory_is_what_kubectl_prints():
     assert (service["status"]["qosClass"], batch["status"]["qosClass"]) == ("Burstable", "BestEffort")
     assert batch["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
     assert batch["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/batch-cpu"] == "500"
+
+
+def test_a_plain_pod_requests_nothing_and_is_best_effort_all_the_same():
+    """As one that no webhook saw."""
+    found = yaml.safe_load(inventory_yaml(["demo"], 2000, 4 << 30, batch_pods("plain", "demo", 2000)))
+    pod = found["items"][1]
+
+    assert pod["spec"]["containers"][0]["resources"] == {"requests": {}}
+    assert pod["status"]["qosClass"] == "BestEffort"
+
+
+def test_batch_work_keeps_nothing_before_its_pod_has_a_limit_and_no_more_than_that():
+    """What it took before would not fit under a limit that comes later."""
+    unlimited_v1, unlimited_v2, container, pod = "9223372036854771712\n", "max\n", str(96 << 20), str(128 << 20)
+
+    assert least([unlimited_v1, unlimited_v2]) is None
+    assert least([container, unlimited_v1, pod]) == 96 << 20
+    assert room_mib([unlimited_v2], share=1) == 0
+    assert room_mib([container, pod], share=2) == 36
 
 
 def test_the_agent_reads_the_inventory_without_a_remark():

@@ -62,8 +62,8 @@ def frame_of(story: Story, **other) -> Frame:
     values = {
         "mode": "real", "why": "root, cgroup v1", "takes_s": 90.0, "console": "", "now_ms": 2_500, "story": story,
         "scale": SCALE,
-        "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "p99_ms": {"ls_alone": 9.0},
-        "slowdowns": {"ls_alone": 1.0}, "reaction": Reaction(p50=600, p99=900, n=2, steps=2),
+        "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "p99_ms": {"alone": 9.0},
+        "slowdowns": {"alone": 1.0}, "reaction": Reaction(p50=600, p99=900, n=2, steps=2),
         "decided": Decided(stream=3, guard=0),
     } | other  # fmt: skip
     return Frame(**values)
@@ -155,7 +155,7 @@ points = st.builds(
     Point,
     at_ms=st.just(0), ls_milli=st.integers(0, 3000), be_milli=st.integers(0, 3000), system_milli=st.integers(0, 3000),
     allowance_milli=st.none() | st.integers(0, 5000), reclaimable_milli=st.none() | st.integers(0, 5000),
-    condition=st.sampled_from(["ls_alone", "controlled", None]),
+    condition=st.sampled_from(["alone", "controlled", None]),
 )  # fmt: skip
 
 

@@ -20,14 +20,14 @@ BE_TEXT = "#3a9bdc"
 """As a text on black: the fill would be too dark."""
 CAPACITY, CEILING, REQUEST, ALLOWANCE = "#e4e4e4", "#f0e442", "#b0b0b0", "#8fd3ff"
 GOOD, FAIR, BAD = "#009e73", "#e69f00", "#d55e00"
-RIBBON: dict[Name | None, tuple[str, str]] = {
-    "ls_alone": ("alone", "white on #4a4a4a"),
-    "uncontrolled": ("native", "white on #9c3d00"),
-    "weights_only": ("weights", "white on #8a6100"),
-    "controlled": ("controlled", "white on #006b4f"),
-    None: ("", ""),
+RIBBON: dict[Name | None, str] = {
+    "alone": "white on #4a4a4a",
+    "uncontrolled": "white on #9c3d00",
+    "weights": "white on #8a6100",
+    "controlled": "white on #006b4f",
+    None: "",
 }
-"""A word that fits into six seconds, and its colours."""
+"""Colours of a condition."""
 
 Run = tuple[str, str]
 """Text and its style, as rich writes styles."""
@@ -110,14 +110,14 @@ def legend() -> list[Run]:
 
 
 def ribbon(points: Sequence[Point], width: int) -> list[Run]:
-    """Which condition held in each column; its name where there is room."""
+    """Which condition held in each column; as much of its name as there is room for."""
     spans: list[tuple[Name | None, int]] = []
     for point in points[-width:]:
         if spans and spans[-1][0] == point.condition:
             spans[-1] = (point.condition, spans[-1][1] + 1)
         else:
             spans.append((point.condition, 1))
-    drawn = [(RIBBON[name][0][:length].center(length), RIBBON[name][1]) for name, length in spans]
+    drawn = [((name or "")[:length].center(length), RIBBON[name]) for name, length in spans]
     return [*drawn, (" " * (width - sum(len(text) for text, _ in drawn)), "")]
 
 

@@ -6,9 +6,11 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import click
 
+from slacktide.deploy.cli.demo.conditions import Scenario
 from slacktide.deploy.cli.demo.session import Session, Wish
 from slacktide.deploy.cli.settings import configured, setting
 
@@ -20,8 +22,13 @@ SECONDS_MIN = 6.0
 class DemoSettings:
     """What can be asked of the demo."""
 
+    scenario: Scenario = setting(  # noqa: RUF009 - it gives a field
+        "What batch work takes: `cpu`, or `memory`, where weights alone fail. `memory` needs real control groups.",
+        click.Choice(get_args(Scenario)),
+        default="cpu",
+    )
     seconds: float = setting(
-        "Seconds of controlled time, in three blocks. The other conditions add 3 x 15 s.",
+        "Seconds of controlled time, in three blocks. Each other condition adds 15 s.",
         click.FloatRange(min=SECONDS_MIN),
         default=60.0,
     )
@@ -46,18 +53,22 @@ def command(settings: DemoSettings) -> None:
 
     As root with writable control groups, it runs real processes, and removes the groups afterwards. Otherwise it uses
     virtual nodes. Conditions: the service alone, with uncontrolled batch work, with weights only, and controlled by
-    Slacktide, three times each. It prints a summary at the end or on Ctrl-C. Exit code 1: the loop did not close.
+    Slacktide, three times each. With `--scenario memory` batch work takes memory, too. Then the conditions are: alone,
+    weights, controlled. It prints a summary at the end or on Ctrl-C. Exit code 1: the loop did not close.
 
     While it runs, a console shows the same in a browser, at the printed address. It needs the extra slacktide[console].
     """
     if settings.report is not None and not _takes_files(folder := settings.report.absolute().parent):
         raise click.BadParameter(f"{folder} is no folder that can be written to", param_hint="'--report'")
+    if settings.scenario == "memory" and settings.nodes is not None:
+        raise click.BadParameter("virtual nodes have no page cache to lose", param_hint="'--nodes'")
     wish = Wish(
         seconds=settings.seconds,
         virtual_nodes=settings.nodes,
         plain=settings.plain or not sys.stdout.isatty(),
         report=settings.report,
         console=not settings.no_console,
+        scenario=settings.scenario,
     )
     if failure := Session(wish).run():
         raise click.ClickException(failure)

@@ -20,7 +20,7 @@ LEAD_S = 0.4
 """From telling the service of a load to its beginning: its workers look a few times a second."""
 ANSWERED_WITHIN_S = 60.0
 """For everything to start, on a busy machine."""
-SETTLED_WITHIN_S = 20.0
+SETTLED_WITHIN_S = 40.0
 DRAIN_S = 0.8
 """Until the last requests were served and the last outcomes read."""
 STEADY_S = 3_600.0
@@ -116,14 +116,14 @@ class Conductor:
         return ""
 
     def _unsettled(self, condition: Condition) -> str:
-        """What is still missing, by the nodes' newest samples, for the condition to hold."""
+        """What is still missing, by the nodes' newest samples and groups, for the condition to hold."""
         for name in self._world.nodes:
             limited = self._story.nodes[name].points[-1].allowance_milli is not None
             if condition.limited and not limited:
                 return f"no limit in the kernel of node {name}"
             if limited and not condition.limited:
                 return f"still a limit in the kernel of node {name}, though the policy has none"
-        return ""
+        return self._world.unsettled()
 
     async def _measure(self, condition: Condition) -> None:
         loads = {
@@ -143,7 +143,11 @@ class Conductor:
         finally:  # also where the demo is stopped within
             after = self._world.used()
             window.end_s = min(window.end_s, self.now_s())
-            window.used = Used(service_s=after.service_s - before.service_s, batch_s=after.batch_s - before.batch_s)
+            window.used = Used(
+                service_s=after.service_s - before.service_s,
+                batch_s=after.batch_s - before.batch_s,
+                service_mem_bytes=after.service_mem_bytes,
+            )
 
     def _play(self, loads: Mapping[str, Load], seed: int) -> float:
         start_s = self.now_s() + LEAD_S

@@ -149,12 +149,19 @@ class Groups:
 
     def _make_one(self, group: Path, shares: int, *, leaf: bool) -> None:
         group.mkdir(exist_ok=True)
-        if self.version == 2:
-            (group / "cpu.weight").write_text(str(weight_of(shares)))
-            if not leaf:
-                (group / "cgroup.subtree_control").write_text(self._controllers)
-        elif (group / "cpu.shares").exists():
-            (group / "cpu.shares").write_text(str(shares))
+        if self.version == 1 and not (group / "cpu.shares").exists():
+            return
+        self._weigh(group, shares)
+        if self.version == 2 and not leaf:
+            (group / "cgroup.subtree_control").write_text(self._controllers)
+
+    def weigh(self, group: str, shares: int) -> None:
+        """Change a group's weight until the groups are made again."""
+        self._weigh((self.mount if self.version == 2 else self.mount / "cpu") / group, shares)
+
+    def _weigh(self, group: Path, shares: int) -> None:
+        name, text = ("cpu.weight", weight_of(shares)) if self.version == 2 else ("cpu.shares", shares)
+        (group / name).write_text(str(text))
 
     def _remove_pods(self, hierarchy: Path, *, keep: set[str]) -> None:
         for pod in (hierarchy / KUBEPODS).glob("*/pod*"):
@@ -174,6 +181,31 @@ class Groups:
         except FileNotFoundError:
             return 0.0
         return int(text if self.version == 1 else text.split()[1]) / unit
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Let the demo's groups hold no more together: they stand in for a small machine.
+
+        Raises:
+            NoGroupsError: the memory controller cannot be had here.
+
+        """
+        try:
+            self._memory_file(OWN, "limit").write_text(str(limit_bytes))
+        except OSError as exc:
+            raise NoGroupsError(f"memory of control groups cannot be limited: {exc.filename}: {exc.strerror}") from exc
+
+    def memory_bytes(self, group: str) -> int:
+        """Memory that a group holds, its part of the page cache included."""
+        return int(self._memory_file(group, "held").read_text())
+
+    def limit_files(self, pod: PodGroup) -> list[Path]:
+        """The files with the memory limits of a pod's groups."""
+        return [self._memory_file(group, "limit") for group in (f"{pod.path}/{CONTAINER}", pod.path)]
+
+    def _memory_file(self, group: str, what: Literal["limit", "held"]) -> Path:
+        if self.version == 1:
+            return self.mount / "memory" / group / f"memory.{'limit' if what == 'limit' else 'usage'}_in_bytes"
+        return self.mount / group / ("memory.max" if what == "limit" else "memory.current")
 
     def remove(self) -> int:
         """Remove the demo's groups with all processes in them; says how many there were."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from slacktide.deploy.cli.demo.conditions import TITLES, Condition, Name
+from slacktide.deploy.cli.demo.conditions import NAMES, Condition, Name
 from slacktide.deploy.cli.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.cli.demo.report import Decided, Reaction, Report, Share, Slowdown, Utilization
 from slacktide.deploy.cli.demo.story import Story
@@ -74,7 +74,7 @@ class Ledger:
     def slowdowns(self) -> Mapping[Name, float]:
         """By condition, against the service alone."""
         p99s_ms = self._p99s_ms()
-        found = {name: slowdown(each_ms, p99s_ms.get("ls_alone", [])) for name, each_ms in p99s_ms.items()}
+        found = {name: slowdown(each_ms, p99s_ms.get("alone", [])) for name, each_ms in p99s_ms.items()}
         return {name: round(value, 3) for name, value in found.items() if value is not None}
 
     def reaction(self, cuts: Sequence[Cut], now_s: float) -> Reaction:
@@ -103,9 +103,10 @@ class Ledger:
         slowdowns = self.slowdowns()
         controlled = self._ended("controlled")
         cpus = world.machine.capacity_milli / 1000 * len(world.nodes)
-        alone, colocated = self._share("ls_alone", cpus), self._share("controlled", cpus)
+        alone, colocated = self._share("alone", cpus), self._share("controlled", cpus)
         return Report(
             mode=world.mode,
+            scenario=world.scenario,
             reaction_ms=self.reaction(story.cuts, now_s),
             utilization=Utilization(
                 ls_alone=None if alone is None else alone.utilization,
@@ -114,13 +115,13 @@ class Ledger:
             ),
             ls_slowdown=Slowdown(
                 uncontrolled=slowdowns.get("uncontrolled"),
-                weights_only=slowdowns.get("weights_only"),
+                weights=slowdowns.get("weights"),
                 controlled=slowdowns.get("controlled"),
             ),
             batch_cpu_seconds=round(sum(used.batch_s for _, used in controlled), 3),
             decided_by=self.decided(story, now_s),
             ls_p99_ms=dict(self.p99_ms()),
-            shares={name: share for name in TITLES if (share := self._share(name, cpus)) is not None},
+            shares={name: share for name in NAMES[world.scenario] if (share := self._share(name, cpus)) is not None},
             ls_requests=sum(len(window.latencies_ms) for window in self.windows),
             applied=story.applied(),
             controlled_seconds=round(sum(span_s for span_s, _ in controlled), 3),
@@ -142,7 +143,12 @@ class Ledger:
             return None
         batch_s = sum(used.batch_s for _, used in ended)
         both_s = batch_s + sum(used.service_s for _, used in ended)
-        return Share(utilization=round(both_s / span_s / cpus, 4), batch_cpus=round(batch_s / span_s, 3))
+        held = [used.service_mem_bytes for _, used in ended if used.service_mem_bytes is not None]
+        return Share(
+            utilization=round(both_s / span_s / cpus, 4),
+            batch_cpus=round(batch_s / span_s, 3),
+            service_mem_bytes=round(median(held)) if held else None,
+        )
 
     def _others(self, capacity_milli: int, story: Story) -> float | None:
         spans = [(self.wall_ms(window.start_s), self.wall_ms(window.end_s)) for window in self._of("controlled")]

@@ -17,6 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 REQUEST_CPU_MS = 5.0
 REPORT_EVERY_S = 0.25
+RECORDS, RECORD_BYTES = 32, 128 << 10
+"""That a request reads of the service's data, where it has some."""
+MIB = 1 << 20
 
 
 def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[float]:
@@ -63,14 +66,38 @@ def _timed_ns(units: int) -> int:
     return time.thread_time_ns() - start_ns
 
 
+def fill(path: str, size: int) -> None:
+    """Write a file of so many bytes; its pages belong to the memory group of who writes it."""
+    with open(path, "wb") as file:  # noqa: PTH123 lean
+        file.writelines(b"x" * MIB for _ in range(size // MIB))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class Data:
+    """The service's data, a file: what the kernel does not keep of it in memory, it reads from disk."""
+
+    def __init__(self, path: str, seed: int) -> None:
+        self._file = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead, however much the disk is set to
+        self._records = os.fstat(self._file).st_size // RECORD_BYTES
+        self._dice = random.Random(seed)  # noqa: S311 records, no secret
+
+    def read(self) -> None:
+        """What one request reads."""
+        for _ in range(RECORDS):
+            os.pread(self._file, RECORD_BYTES, self._dice.randrange(self._records) * RECORD_BYTES)
+
+
 class Worker:
     """Serves what is due, in order of arrival; a new play takes the place of what had not arrived yet.
 
     A play is a JSON file that is replaced whole: ``start_s`` (monotonic), ``seed``, ``phases``.
     """
 
-    def __init__(self, units: int, play: str, number: int) -> None:
+    def __init__(self, units: int, play: str, number: int, data: str | None = None) -> None:
         self._units = units
+        self._data = None if data is None else Data(data, number)
         self._play = play
         self._number = number
         self._play_changed_ns = 0
@@ -98,6 +125,8 @@ class Worker:
 
     def _serve(self, arrival_s: float) -> None:
         work(self._units)
+        if self._data is not None:
+            self._data.read()
         self._done.append((round(arrival_s, 6), round((time.monotonic() - arrival_s) * 1000, 3)))
 
     def _draw(self) -> None:
@@ -121,11 +150,16 @@ class Worker:
 
 
 def main() -> None:
-    """``ls_worker calibrate`` prints the units of a request; ``ls_worker UNITS PLAY_FILE NUMBER`` serves."""
+    """``ls_worker calibrate`` prints the units of a request; ``ls_worker UNITS PLAY_FILE NUMBER [DATA_FILE]`` serves.
+
+    ``ls_worker fill DATA_FILE BYTES`` writes the data.
+    """
     if sys.argv[1] == "calibrate":
         print(calibrate())
-        return
-    Worker(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])).run()
+    elif sys.argv[1] == "fill":
+        fill(sys.argv[2], int(sys.argv[3]))
+    else:
+        Worker(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:]).run()
 
 
 if __name__ == "__main__":

@@ -13,11 +13,13 @@ import yaml
 from slacktide.deploy.cli.demo.groups import CONTAINER, PodGroup
 
 BATCH_PODS = 2
-REQUEST_MEM = "256Mi"
+REQUEST_MIB = 256
 WINDOW_S = 10
 """Short, so that what is reclaimable follows within the demo."""
-CEILING_PCT = 65
-Form = Literal["none", "burstable", "besteffort"]
+CEILING_PCT = 95
+"""With `cpu.idle` on best-effort pods, as the shipped policies have it."""
+Form = Literal["none", "burstable", "besteffort", "plain"]
+"""No pods; with native requests; with batch resources; best-effort pods that request nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +30,11 @@ class DemoPod:
     name: str
     kind: Literal["service", "burstable", "besteffort"]
     cpu_milli: int
-    """What it requests: CPU, or batch CPU for best-effort."""
+    """What it requests: CPU, or batch CPU for best-effort; such a pod with 0 requests nothing at all."""
     limit_milli: int | None = None
     """The most that it may use of the same; None: whatever is idle is its."""
+    mem_mib: int = REQUEST_MIB
+    """What it requests; the limit of a pod with batch resources."""
 
     @property
     def uid(self) -> str:
@@ -64,13 +68,15 @@ def batch_pods(form: Form, node: str, capacity_milli: int) -> list[DemoPod]:
     if form == "none":
         return []
     each_milli = capacity_milli // 2 // BATCH_PODS
+    if form == "plain":
+        return [DemoPod(node=node, name=f"crunch-plain-{n}", kind="besteffort", cpu_milli=0) for n in range(BATCH_PODS)]
     name = "crunch-native" if form == "burstable" else "crunch-batch"
     return [DemoPod(node=node, name=f"{name}-{n}", kind=form, cpu_milli=each_milli) for n in range(BATCH_PODS)]
 
 
 def batch_uids(nodes: Iterable[str], capacity_milli: int) -> set[str]:
-    """The uids of the batch work in both forms."""
-    forms: tuple[Form, ...] = ("burstable", "besteffort")
+    """The uids of the batch work in all forms."""
+    forms: tuple[Form, ...] = ("burstable", "besteffort", "plain")
     return {pod.uid for node in nodes for form in forms for pod in batch_pods(form, node, capacity_milli)}
 
 
@@ -92,13 +98,14 @@ def inventory_yaml(nodes: Iterable[str], capacity_milli: int, mem_bytes: int, po
 
 def _pod(pod: DemoPod) -> dict[str, Any]:
     best_effort = pod.kind == "besteffort"
-    if best_effort:
-        amounts = {"kubernetes.io/batch-cpu": str(pod.cpu_milli), "kubernetes.io/batch-memory": REQUEST_MEM}
-        labels = {"koordinator.sh/qosClass": "BE"}
-    else:
-        amounts = {"cpu": _cpu(pod.cpu_milli), "memory": REQUEST_MEM}
-        labels = {"koordinator.sh/qosClass": "LS"}
-    limits = {"kubernetes.io/batch-memory": REQUEST_MEM} if best_effort else {}
+    memory = f"{pod.mem_mib}Mi"
+    labels = {"koordinator.sh/qosClass": "BE" if best_effort else "LS"}
+    amounts: dict[str, str] = {}
+    if not best_effort:
+        amounts = {"cpu": _cpu(pod.cpu_milli), "memory": memory}
+    elif pod.cpu_milli:
+        amounts = {"kubernetes.io/batch-cpu": str(pod.cpu_milli), "kubernetes.io/batch-memory": memory}
+    limits = {"kubernetes.io/batch-memory": memory} if best_effort and amounts else {}
     if pod.limit_milli is not None:
         limits |= {"kubernetes.io/batch-cpu": str(pod.limit_milli)} if best_effort else {"cpu": _cpu(pod.limit_milli)}
     resources = {"requests": amounts} | ({"limits": limits} if limits else {})
@@ -121,13 +128,17 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
 
 
 def policy_yaml(*, suppress: bool) -> str:
-    """The demo's ``slo-controller-config``."""
+    """The demo's ``slo-controller-config``; ``suppress``: what the shipped policies do about CPU."""
     threshold = {"enable": suppress, "cpuSuppressThresholdPercent": CEILING_PCT, "cpuSuppressPolicy": "cfsQuota"}
     colocation = {"enable": True, "metricAggregateDurationSeconds": WINDOW_S}
     data = {
         "colocation-config": json.dumps(colocation),
         "resource-threshold-config": json.dumps({"clusterStrategy": threshold}),
     }
+    if suppress:
+        best_effort = {"cpuQOS": {"enable": True, "schedIdle": 1}}
+        qos = {"policies": {"cpuPolicy": "podIdle"}, "beClass": best_effort}
+        data["resource-qos-config"] = json.dumps({"clusterStrategy": qos})
     name = {"name": "slo-controller-config", "namespace": "koordinator-system"}
     return yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}, sort_keys=False)
 

@@ -14,6 +14,7 @@ from typing import Literal
 from slacktide.deploy.cli import main, tied
 from slacktide.deploy.cli.broker import FETCH_WAIT_MS
 from slacktide.deploy.cli.demo import agents, busy, join, ls_worker
+from slacktide.deploy.cli.demo.conditions import Scenario
 from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
@@ -49,6 +50,7 @@ class RealWorld:
     """One node: this machine."""
 
     mode: Literal["real", "virtual"] = "real"
+    scenario: Scenario = "cpu"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
         """Take opened groups, and a folder for what the workers read."""
@@ -65,6 +67,10 @@ class RealWorld:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._crunchers: list[subprocess.Popen[bytes]] = []
         self._unread: dict[int, bytes] = {}
+        self._processes = -(-self._cpus // BATCH_PODS)
+        """Of a batch pod."""
+        self._open_files: Sequence[int] = ()
+        """That the service's workers inherit."""
 
     async def open(self) -> None:
         """Make the service's pod and start its workers.
@@ -76,9 +82,10 @@ class RealWorld:
         self._groups.make([self._service.group], self.machine.capacity_milli)
         units = await self._calibrate()
         joined = self._groups.join_files(self._service.group)
+        more = await self._data()
         for number in range(self._cpus):
-            arguments = join.command(ls_worker.__name__, str(units), str(self._play), str(number), join=joined)
-            worker = tied.popen(arguments, stdout=subprocess.PIPE)
+            arguments = join.command(ls_worker.__name__, str(units), str(self._play), str(number), *more, join=joined)
+            worker = tied.popen(arguments, stdout=subprocess.PIPE, keep=self._open_files)
             assert worker.stdout is not None
             os.set_blocking(worker.stdout.fileno(), False)
             self._workers.append(worker)
@@ -110,12 +117,12 @@ class RealWorld:
         if form == self._form:
             return
         await self._end(self._crunchers)
-        self._form, self._batch = form, batch_pods(form, self.nodes[0], self.machine.capacity_milli)
+        self._form, self._batch = form, self._batch_pods(form)
         self._groups.make([pod.group for pod in self.pods()], self.machine.capacity_milli)
         for pod in self._batch:
             joined = self._groups.join_files(pod.group)
-            for _ in range(-(-self._cpus // BATCH_PODS)):
-                self._crunchers.append(tied.popen(join.command(busy.__name__, join=joined)))
+            for _ in range(self._processes):
+                self._crunchers.append(tied.popen(join.command(*self._work(pod), join=joined)))
 
     def pods(self) -> list[DemoPod]:
         """The service and the batch work."""
@@ -140,6 +147,10 @@ class RealWorld:
             batch_s=sum(self._groups.cpu_s(pod.group.path) for pod in self._batch),
         )
 
+    def unsettled(self) -> str:
+        """Batch work takes CPU at once."""
+        return ""
+
     def trouble(self) -> str:
         """A worker or cruncher that ended."""
         for what, processes in (("a worker of the service", self._workers), ("a batch process", self._crunchers)):
@@ -153,6 +164,18 @@ class RealWorld:
         await self._end(self._crunchers)
         await self._end(self._workers)
         self._groups.close()
+
+    async def _data(self) -> list[str]:
+        """Arguments of the service's workers about data that they need."""
+        return []
+
+    def _batch_pods(self, form: Form) -> list[DemoPod]:
+        return batch_pods(form, self.nodes[0], self.machine.capacity_milli)
+
+    def _work(self, pod: DemoPod) -> list[str]:
+        """The module that a process of a batch pod runs, and its arguments."""
+        del pod
+        return [busy.__name__]
 
     async def _calibrate(self) -> int:
         """How much work makes a request of 5 ms."""

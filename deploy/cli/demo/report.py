@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from slacktide.deploy.cli.demo.conditions import MEANINGS, TITLES, Name
+from slacktide.deploy.cli.demo.conditions import MEANINGS, NAMES, Name, Scenario
 
-LIMITED: tuple[Name, ...] = ("uncontrolled", "weights_only", "controlled")
+LIMITED: tuple[Name, ...] = ("uncontrolled", "weights", "controlled")
 BATCH_CPU_S_MIN = 0.01
 AS_GOOD = 1.05
 """Slowdowns that differ by less are alike."""
@@ -46,7 +46,7 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
     """The service's p99 latency over that when alone: ratio of the medians over the blocks."""
 
     uncontrolled: float | None
-    weights_only: float | None
+    weights: float | None
     controlled: float | None
 
 
@@ -57,6 +57,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """As a part of the machine."""
     batch_cpus: float
     """CPU seconds of batch work a second: the work that was done."""
+    service_mem_bytes: int | None = None
+    """Memory that the service held at the end of a measured time; null: not measured."""
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one run; null: not measured."""
 
     mode: str
+    scenario: Scenario = "cpu"
     reaction_ms: Reaction
     utilization: Utilization
     ls_slowdown: Slowdown
@@ -95,7 +98,7 @@ def not_closed(report: Report) -> str:
         return "The loop did not close: the demo ended before any controlled time was measured."
     if not report.ls_requests:
         return "The loop did not close: the latency-sensitive service answered no request."
-    if report.batch_cpu_seconds < BATCH_CPU_S_MIN:
+    if report.scenario == "cpu" and report.batch_cpu_seconds < BATCH_CPU_S_MIN:
         return "The loop did not close: the batch work got no CPU time in controlled time."
     if not report.applied:
         return (
@@ -108,36 +111,51 @@ def not_closed(report: Report) -> str:
 def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
     """The comparison: condition, what it is, p99 latency, slowdown, utilization, batch work done."""
     slowdowns = _slowdowns(report)
-    found = []
-    for name in TITLES:
+    found: list[tuple[str, str, str, str, str, str]] = []
+    for name in NAMES[report.scenario]:
         share = report.shares.get(name)
         used = (None, None) if share is None else (share.utilization, share.batch_cpus)
         figures = _ms(report.ls_p99_ms.get(name)), _times(slowdowns[name]), _part(used[0]), _cpus(used[1])
-        found.append((TITLES[name], MEANINGS[name], *figures))
+        found.append((name, MEANINGS[name], *figures))
     return found
 
 
 def verdict(report: Report) -> str:
     """What the comparison comes to, in a sentence or two, also where weights alone do as well; "": too little ran."""
     slow, shares = report.ls_slowdown, report.shares
-    if not all((slow.uncontrolled, slow.weights_only, slow.controlled)) or not shares.keys() >= TITLES.keys():
+    if not all(_slowdowns(report)[name] and name in shares for name in NAMES[report.scenario]):
         return ""
-    alone, weights, ours = (shares[name] for name in ("ls_alone", "weights_only", "controlled"))
+    if report.scenario == "memory":
+        return _memory_verdict(report)
+    alone, weights, ours = (shares[name] for name in ("alone", "weights", "controlled"))
     text = (
         f"Controlled, the machine is {_part(ours.utilization)} busy instead of {_part(alone.utilization)}, and the "
         f"service's p99 is {_times(slow.controlled)} that of the service alone; uncontrolled it is "
         f"{_times(slow.uncontrolled)}."
     )
-    if (slow.weights_only or 0) <= (slow.controlled or 0) * AS_GOOD and weights.batch_cpus >= ours.batch_cpus:
+    if (slow.weights or 0) <= (slow.controlled or 0) * AS_GOOD and weights.batch_cpus >= ours.batch_cpus:
         return (
             f"{text} On this load weights alone do as well, with {_cpus(weights.batch_cpus)} of batch work instead of "
-            f"{_cpus(ours.batch_cpus)}: they hold CPU, but neither memory nor what is placed on the node."
+            f"{_cpus(ours.batch_cpus)}: they hold CPU, but not memory: slacktide demo --scenario memory."
         )
-    return f"{text} Weights alone give {_times(slow.weights_only)}."
+    return f"{text} Weights alone give {_times(slow.weights)}."
+
+
+def _memory_verdict(report: Report) -> str:
+    slow, shares = report.ls_slowdown, report.shares
+    alone, weights, ours = (_mib(shares[name].service_mem_bytes) for name in NAMES["memory"])
+    text = (
+        f"Weights give batch work less CPU, and all the memory it asks for: of {alone} the service keeps {weights}, "
+        f"and its p99 is {_times(slow.weights)} that of the service alone. Controlled, each batch pod has the memory "
+        f"limit that it requested: the service keeps {ours}, and its p99 is {_times(slow.controlled)}."
+    )
+    if (slow.weights or 0) <= (slow.controlled or 0) * AS_GOOD:
+        return f"{text} On this machine the lost memory did not slow the service."
+    return text
 
 
 def _slowdowns(report: Report) -> dict[str, float | None]:
-    found: dict[str, Any] = msgspec.structs.asdict(report.ls_slowdown) | {"ls_alone": 1.0}
+    found: dict[str, Any] = msgspec.structs.asdict(report.ls_slowdown) | {"alone": 1.0}
     return found
 
 
@@ -145,7 +163,10 @@ def sentences(report: Report) -> list[tuple[str, str]]:
     """The other figures, each with what it is."""
     use, reaction, decided = report.utilization, report.reaction_ms, report.decided_by
     reacted = f"p50 {_ms(reaction.p50)}, p99 {_ms(reaction.p99)}; {reaction.n} of {reaction.steps} steps"
+    held = {name: share.service_mem_bytes for name, share in report.shares.items() if share.service_mem_bytes}
+    memory = [("service's memory", ", ".join(f"{name} {_mib(held_bytes)}" for name, held_bytes in held.items()))]
     return [
+        *(memory if held else []),
         ("utilization by pods", f"{_part(use.ls_alone)} service alone -> {_part(use.colocated)} together, controlled"),
         ("everything else", _others(use.others)),
         ("batch work done", f"{report.batch_cpu_seconds:.1f} CPU seconds in {report.controlled_seconds:.0f} s"),
@@ -174,6 +195,10 @@ def _times(value: float | None) -> str:
 
 def _cpus(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f} CPUs"
+
+
+def _mib(value: int | None) -> str:
+    return "-" if value is None else f"{value >> 20} MiB"
 
 
 def _part(value: float | None) -> str:

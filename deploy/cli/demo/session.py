@@ -17,11 +17,12 @@ import uvloop
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.demo.chart import Scale
-from slacktide.deploy.cli.demo.conditions import Condition, conditions
+from slacktide.deploy.cli.demo.conditions import Condition, Scenario, conditions
 from slacktide.deploy.cli.demo.conductor import Conductor
 from slacktide.deploy.cli.demo.feed import feed
 from slacktide.deploy.cli.demo.frame import Frame
-from slacktide.deploy.cli.demo.groups import NoGroupsError
+from slacktide.deploy.cli.demo.groups import Groups, NoGroupsError
+from slacktide.deploy.cli.demo.memory import MemoryWorld
 from slacktide.deploy.cli.demo.pods import CEILING_PCT, batch_uids, service_pod
 from slacktide.deploy.cli.demo.real import RealWorld, groups_here
 from slacktide.deploy.cli.demo.report import as_json, not_closed
@@ -50,6 +51,7 @@ class Wish:
     report: Path | None
     console: bool = False
     """Show the same in a browser."""
+    scenario: Scenario = "cpu"
 
 
 class Session:
@@ -59,7 +61,7 @@ class Session:
         """Do as wished; ``plan``: other conditions than the usual ones."""
         self._wish = wish
         self._clock = SystemClock()
-        self._plan = conditions(wish.seconds) if plan is None else plan
+        self._plan = conditions(wish.seconds, scenario=wish.scenario) if plan is None else plan
 
     def run(self) -> str:
         """Run to the end, or to Ctrl-C; returns in one sentence why the loop did not close, or ""."""
@@ -76,7 +78,10 @@ class Session:
         stop = asyncio.get_running_loop().create_future()
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, _stop_by, stop, name)
-        world = choose(self._wish.virtual_nodes, folder)
+        try:
+            world = choose(self._wish.virtual_nodes, folder, scenario=self._wish.scenario)
+        except NoGroupsError as exc:
+            return f"The memory scenario needs root and control groups with the memory controller: {exc}"
         stack = Stack(folder, self._clock, console=self._wish.console)
         story = Story(batch_uids(world.nodes, world.machine.capacity_milli))
         conductor = Conductor(world, story, self._clock, publish=stack.publish, trouble=stack.trouble)
@@ -188,11 +193,26 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
             raise error
 
 
-def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL) -> World:
-    """The real machine where it can be had and nothing else is asked for; else so many virtual nodes as usual."""
+def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, scenario: Scenario = "cpu") -> World:
+    """The real machine where it can be had and nothing else is asked for; else so many virtual nodes as usual.
+
+    Raises:
+        NoGroupsError: the memory scenario runs on real control groups only.
+
+    """
+    if scenario == "memory":
+        return _with_memory(groups_here(), folder)
     if virtual_nodes is not None:
         return VirtualWorld(virtual_nodes, folder, "as asked")
     try:
         return RealWorld(groups_here(), folder)
     except NoGroupsError as exc:
         return VirtualWorld(usual, folder, str(exc))
+
+
+def _with_memory(groups: Groups, folder: Path) -> World:
+    try:
+        return MemoryWorld(groups, folder)
+    except NoGroupsError:
+        groups.close()
+        raise

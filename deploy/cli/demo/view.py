@@ -17,7 +17,7 @@ from rich.style import Style
 
 from slacktide.deploy.cli.demo import chart
 from slacktide.deploy.cli.demo.chart import Run
-from slacktide.deploy.cli.demo.conditions import BLOCKS, TITLES
+from slacktide.deploy.cli.demo.conditions import BLOCKS, NAMES
 from slacktide.deploy.cli.demo.frame import Frame
 from slacktide.deploy.cli.demo.story import Line
 
@@ -115,7 +115,7 @@ def _state(frame: Frame, width: int) -> Runs:
     state: list[Run] = [(f" {frame.stage or 'starting'}", STRONG)]
     if condition is not None:
         state = [
-            (f" {TITLES[condition.name]} ", f"bold {chart.RIBBON[condition.name][1]}"),
+            (f" {condition.name} ", f"bold {chart.RIBBON[condition.name]}"),
             (f" {frame.stage or f'{max(0.0, frame.left_s):.0f} s left'}", STRONG),
             (f", block {condition.block + 1} of {BLOCKS}", ""),
         ]
@@ -202,10 +202,10 @@ def _now(frame: Frame) -> list[Runs]:
 
 def _so_far(frame: Frame) -> list[Runs]:
     lines: list[Runs] = [_head("Service p99, slowdown")]
-    for name, title in TITLES.items():
+    for name in NAMES[frame.condition.scenario if frame.condition else "cpu"]:
         p99, slower = frame.p99_ms.get(name), frame.slowdowns.get(name)
         shown = "-" if p99 is None else f"{p99:.0f} ms"
-        lines.append(_figure(title, f"{shown}  {'' if slower is None else f'{slower:.1f}x':>6}", ""))
+        lines.append(_figure(name, f"{shown}  {'' if slower is None else f'{slower:.1f}x':>6}", ""))
     reaction = frame.reaction
     answered = f"{reaction.n}/{reaction.steps}" if reaction.steps else ""
     lines.append(_figure("reaction p50", f"{_or_dash(reaction.p50, ' ms')}  {answered:>6}", ""))

@@ -12,6 +12,7 @@ import msgspec
 
 from slacktide.deploy.cli.broker import FETCH_WAIT_MS
 from slacktide.deploy.cli.demo import agents
+from slacktide.deploy.cli.demo.conditions import Scenario
 from slacktide.deploy.cli.demo.load import Load, steady
 from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
@@ -114,6 +115,7 @@ class VirtualWorld:
     """Some virtual nodes, all alike."""
 
     mode: Literal["real", "virtual"] = "virtual"
+    scenario: Scenario = "cpu"
 
     def __init__(self, count: int, folder: Path, why: str) -> None:
         self.machine = Machine(capacity_milli=CPUS * 1000, mem_bytes=MEM_BYTES)
@@ -177,6 +179,10 @@ class VirtualWorld:
         """Over all nodes."""
         each = [node.used() for node in self._running]
         return Used(service_s=sum(used.service_s for used in each), batch_s=sum(used.batch_s for used in each))
+
+    def unsettled(self) -> str:
+        """Nothing takes time here."""
+        return ""
 
     def trouble(self) -> str:
         """Whether the model still runs."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from slacktide.deploy.cli.demo.agents import PlannedNode
+from slacktide.deploy.cli.demo.conditions import Scenario
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form
 from slacktide.schemas.connection import Cluster
@@ -32,6 +33,8 @@ class Used:
 
     service_s: float
     batch_s: float
+    service_mem_bytes: int | None = None
+    """Memory that the service's group holds now, its part of the page cache included; None: not of interest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class World(Protocol):
     """The nodes with their pods. All nodes are alike."""
 
     mode: Literal["real", "virtual"]
+    scenario: Scenario
     why: str
     """Why it is this one of the two, and where to find it."""
     nodes: Sequence[str]
@@ -79,6 +83,9 @@ class World(Protocol):
 
     def used(self) -> Used:
         """CPU seconds of the pods so far."""
+
+    def unsettled(self) -> str:
+        """What the batch work or its limits have not come to yet, in words; "": nothing."""
 
     def trouble(self) -> str:
         """What ended that should run, in one sentence; "" where all is well."""
