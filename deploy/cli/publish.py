@@ -42,7 +42,7 @@ class PublishSettings(process.ProcessSettings):
         "and the last valid one stays in force.",
         file(),
         default=SHIPPED_POLICY,
-        shown="the shipped policy: suppress by quota, memory eviction from 70%",
+        shown="the shipped policy: idle best-effort pods, quota above 95%, memory eviction from 70%",
     )
     inventory: Path | None = setting(
         "File with the node, in the format of `kubectl get node -o yaml`. Reread when it changes. Without a Node, "

@@ -77,7 +77,7 @@ class UpSettings(NodeSettings):
         "and the last valid one stays in force.",
         file(),
         default=SHIPPED_POLICY,
-        shown="the shipped policy: suppress by quota, memory eviction from 70%",
+        shown="the shipped policy: idle best-effort pods, quota above 95%, memory eviction from 70%",
     )
     metrics_port: int = setting(
         "Port of the agent's endpoints. The stream worker uses the next port. 0: free ports, which are logged at "

@@ -99,7 +99,7 @@ def test_a_machine_that_tells_no_memory_has_to_be_described(tmp_path: Path) -> N
         machine.inventory("my-node", tmp_path, tmp_path)
 
 
-def test_the_shipped_policy_suppresses_by_quota_evicts_by_memory_and_has_no_surprises() -> None:
+def test_the_shipped_policy_has_idle_pods_a_high_quota_and_memory_eviction_and_nothing_in_vain() -> None:
     parsed = policies.parse(load_yaml(SHIPPED_POLICY), "policy.yaml")
     document = yaml.safe_load(SHIPPED_POLICY.read_text())
 
@@ -108,7 +108,7 @@ def test_the_shipped_policy_suppresses_by_quota_evicts_by_memory_and_has_no_surp
     assert parsed.policy.colocation == policies.Colocation(enable=True)
     assert parsed.policy.resource_threshold == policies.ResourceThreshold(
         enable=True,
-        cpu_suppress_threshold_pct=65,
+        cpu_suppress_threshold_pct=95,
         cpu_suppress_policy="cfsQuota",
         mem_evict_threshold_pct=70,
         sub_priority_enable=True,

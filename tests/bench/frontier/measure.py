@@ -25,7 +25,7 @@ from slacktide.deploy.cli.demo.groups import NoGroupsError
 WHOLE = ("nginx", "threads")
 """Services that are measured with two kinds of batch work, under all conditions."""
 KINDS = ("encode", "stream")
-FEW = (ALONE, AWAKE, "weights", "weights, idle", "quota 65%", "pressure", "pressure, idle")
+FEW = (ALONE, AWAKE, "weights", "weights, idle", "shipped", "quota 65%", "pressure", "pressure, idle")
 OTHER_KINDS = {"redis": "compile", "demo": "spin"}
 BLOCKS, PHASE_S, BRIEF_S = 5, 20.0, 3.0
 TRIES = 2
