@@ -16,7 +16,8 @@ from slacktide.schemas.policy import Policy, parse
 
 PODS = 100
 WARM_UP_S, KAFKA_S, EMBEDDED_S = 6.0, 30.0, 12.0
-CORE_PCT, RSS_MB = 2.0, 64.0
+CORE_PCT, ALL_PCT, RSS_MB = 2.0, 2.5, 64.0
+"""As shipped, and with everything on."""
 
 
 EVERYTHING = {
@@ -25,6 +26,7 @@ EVERYTHING = {
         "clusterStrategy": {
             "enable": True,
             "cpuSuppressPolicy": "cfsQuota",
+            "cpuSuppressSignal": "both",
             "memoryEvictThresholdPercent": 95,
             "cpuEvictBESatisfactionLowerPercent": 20,
             "cpuEvictBESatisfactionUpperPercent": 40,
@@ -40,7 +42,7 @@ EVERYTHING = {
         }
     },
 }
-"""Isolation, evictions, both bursts, QoS classes; thresholds that nothing here reaches."""
+"""Pressure, isolation, evictions, both bursts, QoS classes; thresholds that nothing here reaches."""
 
 
 def measure(rig: Rig) -> list[Row]:
@@ -55,8 +57,8 @@ def measure(rig: Rig) -> list[Row]:
                f"{core_pct:.2f}% over {KAFKA_S:.0f} s; {said}", met=core_pct <= CORE_PCT, core_pct=core_pct),
         judged(f"agent, {PODS} pods: RSS", f"<= {RSS_MB:g} MB", f"{rss_mb:.1f} MB",
                met=rss_mb <= RSS_MB, rss_mb=rss_mb),
-        judged(f"agent, {PODS} pods, everything on: CPU time", f"<= {CORE_PCT:g}% of a core",
-               f"{all_pct:.2f}% over {KAFKA_S:.0f} s; {all_said}", met=all_pct <= CORE_PCT, core_pct=all_pct),
+        judged(f"agent, {PODS} pods, everything on: CPU time", f"<= {ALL_PCT:g}% of a core",
+               f"{all_pct:.2f}% over {KAFKA_S:.0f} s; {all_said}", met=all_pct <= ALL_PCT, core_pct=all_pct),
         judged(f"agent, {PODS} pods, everything on: RSS", f"<= {RSS_MB:g} MB", f"{all_mb:.1f} MB",
                met=all_mb <= RSS_MB, rss_mb=all_mb),
         told("the same through the embedded broker", f"{other_pct:.2f}% of a core, {other_mb:.1f} MB; {other}",
