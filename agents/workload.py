@@ -1,6 +1,7 @@
 """PURE: what becomes of a part that ends: is its own DaemonSet or Deployment deleted, or are its pods replaced?
 
 Both end a pod with SIGTERM. `kubectl delete -k` deletes the part's account and rights, too, and before its pods end.
+`kubectl delete namespace` may end pods before it deletes the workload: a namespace that is being deleted tells.
 """
 
 from __future__ import annotations
@@ -37,8 +38,18 @@ def path_of(plural: str, name: str) -> str:
     return f"/apis/apps/v1/namespaces/{namespace}/{plural}/{own}"
 
 
+def namespace_of(name: str) -> str:
+    """Where the API server has the namespace of a workload.
+
+    Args:
+        name: NAMESPACE/NAME.
+
+    """
+    return f"/api/v1/namespaces/{name.partition('/')[0]}"
+
+
 def standing(status: int, body: bytes) -> Standing:
-    """How a workload stands by an answer to GET; one with a deletionTimestamp is deleted."""
+    """How a workload, or its namespace, stands by an answer to GET; one with a deletionTimestamp is deleted."""
     if status == _NOT_FOUND:
         return "deleted"
     if status in _REFUSALS:

@@ -8,7 +8,7 @@ import logging
 from slacktide.agents.http import HttpError
 from slacktide.agents.https import Access
 from slacktide.agents.node.apiserver import ApiServer
-from slacktide.agents.workload import Standing, is_removed, path_of, standing
+from slacktide.agents.workload import Standing, is_removed, namespace_of, path_of, standing
 from slacktide.schemas.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ RETRY_S, RETRY_MAX_S = 1.0, 60.0
 
 
 class Removal:
-    """Asks the API server about the agent's DaemonSet: once as the agent starts, once as it ends.
+    """Asks the API server about the agent's DaemonSet and namespace: once as the agent starts, once as it ends.
 
     Args:
         access: how the API server is reached.
@@ -68,9 +68,13 @@ class Removal:
         server = ApiServer(self._access)
         try:
             answer = server.get(path_of("daemonsets", self._daemon_set))
+            now = standing(answer.status, answer.body)
+            if now == "there":
+                around = server.get(namespace_of(self._daemon_set))
+                now = "deleted" if standing(around.status, around.body) == "deleted" else now
         except HttpError as exc:
             log.info("no answer about the DaemonSet", extra={"daemon_set": self._daemon_set, "why": str(exc)})
             return "unknown"
         finally:
             server.close()
-        return standing(answer.status, answer.body)
+        return now

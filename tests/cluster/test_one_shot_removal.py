@@ -133,6 +133,20 @@ async def test_without_its_deployment_the_bridge_lets_its_rights_go(own: BridgeR
     assert held(own.cluster) == [False, False, False]
 
 
+async def test_a_namespace_that_is_deleted_alone_holds_nothing_and_nodes_lose_what_the_bridge_wrote(
+    own: BridgeRig,
+) -> None:
+    """Its pods end before its accounts are deleted: nothing here deletes them at all."""
+    node = await sold(own)
+    own.replica("waits", deployment=DEPLOYMENT)
+    own.cluster.kubectl("delete", "namespace", SYSTEM, "--wait=false")
+    await until(lambda: own.resources(node) == NOTHING, 20)
+    await own.end()
+
+    assert own.resources(node) == NOTHING, "nobody wrote it again"
+    assert held(own.cluster) == [False, False, False]
+
+
 async def test_where_no_bridge_is_left_the_commands_of_the_docs_let_the_rights_go(own: BridgeRig) -> None:
     node = await sold_by_one_that_was_killed(own)
     delete_all(own.cluster)

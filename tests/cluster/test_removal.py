@@ -31,6 +31,7 @@ SUPPRESS = policy_from(
     colocation={"enable": True},
     threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 20}},
 )
+OF_NAMESPACE = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -51,7 +52,8 @@ class Node:
         name, uid = server.node(), "8c6a0a3e-0000-4000-8000-000000000001"
         self.path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
         server.post(self.path, workload("DaemonSet", "slacktide-agent", namespace))
-        self.account = agent_account(server, namespace, name, rights=[*RIGHTS, *([READS] if may_read else [])])
+        rights = [*RIGHTS, READS, OF_NAMESPACE] if may_read else RIGHTS
+        self.account = agent_account(server, namespace, name, rights=rights)
         token = folder / "token"
         token.write_text(self.account.token)
         self.machine = Machine(cpus=4, mem_bytes=8 * GIB)
@@ -118,6 +120,19 @@ async def test_a_daemon_set_that_waits_for_its_pods_is_deleted(
     command = ("delete", "daemonset", "slacktide-agent", "-n", namespace, "--wait=false", "--cascade=foreground")
     api_server.kubectl(*command)
     assert api_server.exists(f"{node.path}/slacktide-agent"), "nothing here collects garbage"
+    await node.end()
+
+    assert node.quota_us is None
+
+
+async def test_in_a_namespace_that_is_being_deleted_all_limits_go_though_the_daemon_set_is_there(
+    api_server: ApiServer, namespace: str, where: str, tmp_path: Path
+) -> None:
+    """`kubectl delete namespace` ends pods before it deletes their DaemonSet."""
+    node = Node(api_server, namespace, tmp_path, where)
+    await node.holds()
+    api_server.kubectl("delete", "namespace", namespace, "--wait=false")
+    assert "deletionTimestamp" not in api_server.get(f"{node.path}/slacktide-agent")["metadata"]
     await node.end()
 
     assert node.quota_us is None

@@ -55,6 +55,7 @@ NEEDED = {
         Act(verb="create", resource="pods/eviction", namespace="batch"),
         Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
         Act(verb="get", resource="daemonsets.apps", namespace=SYSTEM, name="slacktide-agent"),
+        Act(verb="get", resource="namespaces", namespace=SYSTEM, name=SYSTEM),
         Act(verb="watch", resource="nodes", name="node-1"),
     ],
     "slacktide-bridge": [
@@ -68,6 +69,7 @@ NEEDED = {
         Act(verb="create", resource=LEASES, namespace=SYSTEM),
         *(Act(verb=verb, resource=LEASES, namespace=SYSTEM, name="slacktide-bridge") for verb in ("get", "update")),
         Act(verb="get", resource="deployments.apps", namespace=SYSTEM, name="slacktide-bridge"),
+        Act(verb="get", resource="namespaces", namespace=SYSTEM, name=SYSTEM),
         *(Act(verb=verb, resource=kind, name="slacktide-bridge") for kind in OWN_RIGHTS for verb in ("get", "patch")),
     ],
     "slacktide-webhook": [
@@ -116,6 +118,7 @@ BEYOND = [
     Act(verb="create", resource="serviceaccounts/token", namespace=SYSTEM),
     Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
     Act(verb="list", resource="namespaces"),
+    *(Act(verb=verb, resource="namespaces", namespace=SYSTEM, name=SYSTEM) for verb in ("patch", "delete")),
     *(
         Act(verb=verb, resource=f"{kind}.apps", namespace=SYSTEM)
         for kind in WORKLOADS

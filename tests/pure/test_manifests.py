@@ -211,6 +211,7 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
         ("deployments", asked["deployment"].removeprefix(f"{SYSTEM}/")),
         *((right.plural, bridge.NAME) for right in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, SERVICE_ACCOUNTS)),
         ("leases", bridge.NAME),
+        ("namespaces", SYSTEM),
         ("secrets", webhook.SECRET),
         ("secrets", enrolment.SECRET),
         ("secrets", ring.SECRET),

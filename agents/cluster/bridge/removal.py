@@ -1,8 +1,8 @@
 """Where the bridge is removed from the cluster, it removes batch and mid resources from the Nodes that it wrote.
 
-Either its Deployment is deleted, or its own rights are, as `kubectl delete -k` and the deletion of the namespace do.
-A finalizer keeps these rights until the Nodes are done. The leader adds it before it writes to Nodes: a bridge that
-never wrote holds nothing.
+Either its Deployment is deleted, or its rights or its namespace are, as by `kubectl delete -k` or `kubectl delete
+namespace`. A finalizer keeps these rights until the Nodes are done. The leader adds it before it writes to Nodes: a
+bridge that never wrote holds nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slacktide.agents.kubernetes import (
     Patch,
     Resource,
 )
-from slacktide.agents.workload import Standing, path_of, standing
+from slacktide.agents.workload import Standing, namespace_of, path_of, standing
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,10 @@ class Removal:
         )
 
     async def hold(self) -> None:
-        """Add the finalizer to each right. Never raises."""
+        """Add the finalizer to each right, unless one is being deleted. Never raises."""
         try:
+            if await self._being_deleted() == "deleted":
+                return
             for (resource, namespace), right in zip(self._rights, await self._read(), strict=True):
                 if not right.metadata.deletion_timestamp and FINALIZER not in right.finalizers:
                     patch = self._patch(resource, namespace, right, [*right.finalizers, FINALIZER])
@@ -113,7 +115,7 @@ class Removal:
             log.warning(why, extra={"why": str(exc), "remedy": "kubectl apply -k deploy/kubernetes"})
 
     async def begun(self) -> None:
-        """Return once a right is being deleted."""
+        """Return once a right or the namespace is being deleted."""
         while await self._being_deleted() != "deleted":  # noqa: ASYNC110 - no right to watch
             await asyncio.sleep(LOOK_S)
 
@@ -151,17 +153,25 @@ class Removal:
         return rights != "refused" and await self._standing() == "deleted"
 
     async def _being_deleted(self) -> Standing:
-        """How the rights stand; ``deleted``: one is being deleted, and held."""
+        """How the rights stand; ``deleted``: one is being deleted, and held, or the namespace is."""
         try:
-            return "deleted" if any(one.metadata.deletion_timestamp for one in await self._read()) else "there"
+            if any(one.metadata.deletion_timestamp for one in await self._read()):
+                return "deleted"
+            return "deleted" if await self._namespace() == "deleted" else "there"
         except ApiRefusedError as exc:
             return "refused" if exc.status in {401, 403, NOT_FOUND} else "unknown"
         except ApiError:
             return "unknown"
 
     async def _standing(self) -> Standing:
+        return await self._at(path_of("deployments", self._deployment))
+
+    async def _namespace(self) -> Standing:
+        return await self._at(namespace_of(self._deployment))
+
+    async def _at(self, path: str) -> Standing:
         try:
-            return standing(200, (await self._api.text(path_of("deployments", self._deployment))).encode())
+            return standing(200, (await self._api.text(path)).encode())
         except ApiRefusedError as exc:
             return standing(exc.status, b"")
         except ApiError:
