@@ -219,7 +219,7 @@ def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server
     server.post("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
     server.pod(SYSTEM, "agent", node="small", spec=REQUESTS)
     small = doctor(server.kubeconfig)["batch-amounts"]
-    busy = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "700m"}}}]}
+    busy = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "800m"}}}]}
     server.pod("default", "busy", node="small", spec=busy)
     busier = doctor(server.kubeconfig)["batch-amounts"]
     raised = {"colocation-config": json.dumps({"enable": True, "cpuReclaimThresholdPercent": 600})}
@@ -232,7 +232,7 @@ def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server
     requests = " if its pods and Slacktide's use what they request"
     assert (before["verdict"], before["found"]) == ("warning", f"small sells up to 1200m, and 0m{requests}")
     assert small["verdict"] == "ok"
-    assert (busier["verdict"], busier["found"]) == ("warning", f"small sells up to 1200m, and 490m{requests}")
+    assert (busier["verdict"], busier["found"]) == ("warning", f"small sells up to 1200m, and 390m{requests}")
     assert "cpuReclaimThresholdPercent" in busier["advice"]
     assert (policed["verdict"], policed["found"].split()[4]) == ("ok", "12000m,")
 

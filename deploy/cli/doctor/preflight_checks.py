@@ -11,7 +11,7 @@ from slacktide.deploy.cli.doctor.api_checks import MINOR_FINE_GRAINED, MINOR_MIN
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unknown, warned
 from slacktide.deploy.cli.text import count
 
-EXAMPLE_CPU_MILLI = 1_000
+EXAMPLE_CPU_MILLI = 400
 """What the pod of deploy/kubernetes/examples/batch-job.yaml requests."""
 OWN_NODES = "colocation-agent=slacktide"
 """Label of the nodes that Slacktide has where Koordinator has the others."""
