@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.admin import ApiVersionRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.transaction import (
@@ -57,7 +57,7 @@ async def probe(bootstrap: Cluster, *, timeout_s: float = 10.0) -> Probed:
         LogError: it cannot be reached, or does not answer.
 
     """
-    async with _client(bootstrap, timeout_s) as client:
+    async with connected(bootstrap, timeout_s) as client:
         node = client.get_random_node()
         apis = {row[0] for row in (await client.send(node, ApiVersionRequest())).api_versions}
         trouble = await _idempotence_trouble(client, node, apis)
@@ -71,21 +71,9 @@ async def probe(bootstrap: Cluster, *, timeout_s: float = 10.0) -> Probed:
         )
 
 
-async def hidden_topics(bootstrap: Cluster, names: Sequence[str], *, timeout_s: float = 10.0) -> list[str]:
-    """Those of these topics of which this login may not know, whether they exist or not. Asking creates none.
-
-    Raises:
-        LogError: the cluster cannot be reached, or does not answer.
-
-    """
-    async with _client(bootstrap, timeout_s) as client:
-        request = MetadataRequest(list(names), allow_auto_topic_creation=False)
-        metadata = await client.send(client.get_random_node(), request)
-        return sorted(topic for code, topic, *_ in metadata.topics if code == TopicAuthorizationFailedError.errno)
-
-
 @asynccontextmanager
-async def _client(bootstrap: Cluster, timeout_s: float) -> AsyncIterator[Any]:
+async def connected(bootstrap: Cluster, timeout_s: float) -> AsyncIterator[Any]:
+    """Connect, and raise ``LogError`` if that or a request fails."""
     made = AIOKafkaClient(**client(bootstrap), request_timeout_ms=REQUEST_MS)
     try:
         async with asyncio.timeout(timeout_s):

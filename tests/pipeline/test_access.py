@@ -35,15 +35,17 @@ from slacktide.schemas.access import (
     QUEUE_GROUP,
     READER,
     REPLAYER,
+    STREAM,
     STREAM_GROUP,
     Part,
 )
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import TOPICS
+from slacktide.schemas.topics import COMMAND, TOPICS
 from slacktide.streams.kafka import describe_topics
 from slacktide.streams.kafka.change import creation_trouble
 from slacktide.streams.kafka.connecting import client
+from slacktide.streams.kafka.rights import lacking
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
@@ -269,6 +271,24 @@ async def test_a_worker_that_may_not_join_its_group_names_the_right_and_joins_on
         await asyncio.to_thread(worker.wait_ready)
 
 
+async def test_the_preflight_names_the_consumer_group_and_the_operation_that_a_login_lacks(
+    granted: GuardedKafka, tmp_path: Path
+) -> None:
+    door = granted.doors["stream"]
+    assert await lacking(door, STREAM) == []
+    async with granted.group_denied(STREAM.principal, JOBS_GROUP):
+        (tmp_path / "stream").mkdir()
+        (tmp_path / "stream" / login_facts.FILE).symlink_to(door.security.file)
+        [finding] = login_findings(await login_facts.gather(granted.login, tmp_path))
+
+    assert finding.verdict == "failed"
+    assert finding.found.endswith(f"no right to group {JOBS_GROUP} (Read)")
+    assert f"{COMMAND.name} (Write)" in await lacking(granted.doors[READER.name], STREAM)
+    granted.forget()
+    assert await lacking(door, STREAM) == [], "asked before an installation"
+    applied(granted)
+
+
 async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret(
     granted: GuardedKafka, tmp_path: Path
 ) -> None:
@@ -299,7 +319,7 @@ async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret
         "webhook": "failed",
         "topics": "failed",
     }
-    assert "SCRAM-SHA-512 as slacktide-webhook: no right to slacktide.dead-letter.v1, " in found["stream"].found
+    assert "SCRAM-SHA-512 as slacktide-webhook: no right to slacktide.dead-letter.v1 (Write), " in found["stream"].found
     assert found["stream"].advice == "grant what slacktide topics acl stream prints"
     assert "No such file or directory" in found["webhook"].found
     assert "Secret slacktide-kafka-webhook" in found["webhook"].advice

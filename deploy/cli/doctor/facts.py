@@ -158,8 +158,8 @@ class LoginFacts:
     """False: it logs in with a token that only its pod has."""
     trouble: str = ""
     """Why it could not log in; "": it could."""
-    hidden: Sequence[str] = ()
-    """Topics of the part of which this login may not know."""
+    lacks: Sequence[str] = ()
+    """Rights of the part that this login does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,17 +44,17 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
 
 
 def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
-    """Whether each part can log in, and has rights to its topics."""
+    """Whether each part can log in, and has rights to its topics and consumer groups."""
     for one in facts:
-        check, needed = f"log.login-{one.part}", "a login with rights to the part's topics"
+        check, needed = f"log.login-{one.part}", "a login with rights to the part's topics and consumer groups"
         if one.trouble:
             advice = f"correct kafka.conf in the Secret slacktide-kafka-{one.part} (docs/secured-kafka.md)"
             yield failed(check, one.trouble, needed, advice)
         elif not one.tried:
             yield warned(check, "not tried: it needs a token", needed, f"only the pod of {one.part} has this token")
-        elif one.hidden:
+        elif one.lacks:
             advice = f"grant what slacktide topics acl {one.part} prints"
-            yield failed(check, f"{one.security}: no right to {some(one.hidden)}", needed, advice)
+            yield failed(check, f"{one.security}: no right to {some(one.lacks)}", needed, advice)
         else:
             yield good(check, str(one.security), needed)
 

@@ -10,7 +10,7 @@ from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
 from slacktide.schemas.connection import Cluster, Security, parse
 from slacktide.schemas.errors import ConfigError, LogError
 from slacktide.streams.kafka.connecting import tls
-from slacktide.streams.kafka.probe import hidden_topics
+from slacktide.streams.kafka.rights import lacking
 
 FILE = "kafka.conf"
 MOUNTED = "/etc/slacktide/kafka"
@@ -34,13 +34,12 @@ async def _login(addresses: str, folder: Path, part: Part) -> LoginFacts:
         security = _security(folder)
         if security.token_url:
             return LoginFacts(part=part.name, security=security, tried=False)
-        names = dict.fromkeys(topic.name for topic in (*part.reads, *part.writes))
-        hidden = await hidden_topics(Cluster(addresses, security), list(names))
+        lacks = await lacking(Cluster(addresses, security), part)
     except (ConfigError, LogError) as exc:
         return LoginFacts(part=part.name, trouble=str(exc))
     except OSError as exc:
         return LoginFacts(part=part.name, trouble=f"{folder / FILE}: {exc.strerror}")
-    return LoginFacts(part=part.name, security=security, hidden=hidden)
+    return LoginFacts(part=part.name, security=security, lacks=lacks)
 
 
 def _security(folder: Path) -> Security:
