@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from slacktide.schemas import heartbeat
@@ -18,22 +19,21 @@ BEATEN = (METRIC, ALLOCATABLE, SCORE)
 BINDING = "0.5.0"
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
 EXAMPLES = Path(__file__).resolve().parent / "examples"
-SCHEMAS = "../schemas/jsonschema"
-"""As seen from docs/, where the document lies."""
+SCHEMAS = "#/components/schemas"
 
 HEADERS: Json = {
     "type": "object",
     "description": "CloudEvents in binary mode. One traceparent holds a sample, its answer and its outcome together.",
     "properties": {
-        "ce_specversion": {"const": "1.0"},
+        "ce_specversion": {"const": "1.0", "description": "Version of CloudEvents."},
         "ce_id": {"type": "string", "description": "Unique together with ce_source."},
         "ce_type": {"type": "string", "description": "The topic's name."},
         "ce_source": {"type": "string", "description": "Who wrote it, such as agent/node-1 or stream/blue."},
         "ce_subject": {"type": "string", "description": "The record's key."},
-        "ce_time": {"type": "string", "format": "date-time"},
+        "ce_time": {"type": "string", "format": "date-time", "description": "Event time, as RFC 3339."},
         "ce_dataschema": {"type": "string", "description": "The schema's name in schemas/jsonschema."},
-        "content-type": {"const": "application/json"},
-        "traceparent": {"type": "string"},
+        "content-type": {"const": "application/json", "description": "Of the body."},
+        "traceparent": {"type": "string", "description": "W3C trace context of the sample that led to it."},
         "ce_deadletter": {
             "type": "string",
             "description": "Written again by dead-letter replay: where the original lies.",
@@ -43,8 +43,14 @@ HEADERS: Json = {
 }
 
 
-def document() -> Json:
-    """All of it."""
+def document(definitions: Mapping[str, object]) -> Json:
+    """All of it, complete in itself.
+
+    Args:
+        definitions: the schema of each message and part, by its name; each refers to others as ``#/$defs/NAME``.
+
+    """
+    schemas = json.loads(json.dumps(definitions).replace('"#/$defs/', f'"{SCHEMAS}/'))
     return {
         "asyncapi": VERSION,
         "info": {
@@ -61,7 +67,7 @@ def document() -> Json:
             for topic in topics
         },
         "components": {
-            "schemas": {"headers": HEADERS},
+            "schemas": {"headers": HEADERS, **schemas},
             "messages": {topic.name: _message(topic) for topic in TOPICS} | {heartbeat.KIND: _heartbeat()},
         },
     }
@@ -78,7 +84,7 @@ def _heartbeat() -> Json:
     examples = [json.loads(path.read_bytes()) for path in sorted((EXAMPLES / heartbeat.KIND).glob("*.json"))]
     body: Json = {
         "type": "string",
-        "description": f"JSON by {SCHEMAS}/{heartbeat.KIND}.json.",
+        "description": f"JSON by {SCHEMAS}/{Heartbeat.__name__}.",
         "contentMediaType": "application/json",
     }
     return {
@@ -127,7 +133,7 @@ def _message(topic: Topic) -> Json:
         "contentType": "application/json",
         "headers": {"$ref": "#/components/schemas/headers"},
         "correlationId": {"location": "$message.header#/traceparent"},
-        "payload": {"schemaFormat": SCHEMA_FORMAT, "schema": {"$ref": f"{SCHEMAS}/{topic.name}.json"}},
+        "payload": {"schemaFormat": SCHEMA_FORMAT, "schema": {"$ref": f"{SCHEMAS}/{topic.message.__name__}"}},
         "bindings": {
             "kafka": {"key": {"type": "string", "description": f"UTF-8: {topic.key}"}, "bindingVersion": BINDING}
         },

@@ -9,10 +9,11 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+import yaml
 
 from slacktide.schemas import asyncapi, heartbeat
 from slacktide.schemas.heartbeat import Heartbeat
@@ -22,6 +23,8 @@ from slacktide.schemas.topics import HOUR_MS, TOPICS, Topic
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FOLDER = Path(__file__).resolve().parent / "jsonschema"
+COMMON: dict[str, str] = yaml.safe_load((FOLDER.parent / "fields.yaml").read_text())
+"""What a field means if its class does not state it: by name, or by ``Class.name``."""
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ASYNCAPI, PAGE = DOCS / "asyncapi.json", DOCS / "topics.md"
@@ -34,16 +37,43 @@ def json_schema(topic: Topic) -> dict[str, object]:
 
 
 def schema_of(name: str, message: type[Message]) -> dict[str, object]:
-    """A message as JSON Schema: descriptions are the docstrings, units the ends of the names."""
+    """A message as JSON Schema: descriptions are the docstrings, units the ends of the names.
+
+    Raises:
+        ValueError: a field has no description.
+
+    """
     schema = msgspec.json.schema(message)
     kinds = {kind.__name__: kind for base in (Message, Part) for kind in _below(base)}
     for definition in schema["$defs"].values():
         definition["description"] = one_line(definition["description"])
         kind = kinds[definition["title"].partition("[")[0]]
         written = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
-        for field, text in _field_docs(kind).items():
-            definition["properties"][written[field]]["description"] = one_line(text)
+        docs = {written[field]: one_line(text) for field, text in _field_docs(kind).items()}
+        for key, field in definition.get("properties", {}).items():
+            text = docs.get(key) or COMMON.get(f"{kind.__name__}.{key}") or COMMON.get(key)
+            if not text:
+                raise ValueError(f"{kind.__name__}.{key}: no text below the field, and none in schemas/fields.yaml")
+            field["description"] = text
     return {"$schema": DIALECT, "$id": f"{name}.json", "title": name, **schema}
+
+
+def definitions(schemas: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """What all these schemas define, by its name.
+
+    Raises:
+        ValueError: two of them define a name differently.
+
+    """
+    found: dict[str, object] = {}
+    for schema in schemas:
+        parts = schema["$defs"]
+        assert isinstance(parts, dict)
+        if other := [name for name, part in parts.items() if found.setdefault(name, part) != part]:
+            raise ValueError(
+                f"{schema['title']}: another topic defines {', '.join(other)} differently: rename the class"
+            )
+    return found
 
 
 def _below(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
@@ -96,10 +126,11 @@ def _duration(span_ms: int) -> str:
 
 def derived() -> dict[Path, str]:
     """Every derived file with the text that it should hold."""
-    files = {FOLDER / f"{topic.name}.json": _written(json_schema(topic)) for topic in TOPICS}
-    files[FOLDER / f"{heartbeat.KIND}.json"] = _written(schema_of(heartbeat.KIND, Heartbeat))
+    schemas = {topic.name: json_schema(topic) for topic in TOPICS}
+    schemas[heartbeat.KIND] = schema_of(heartbeat.KIND, Heartbeat)
+    files = {FOLDER / f"{name}.json": _written(schema) for name, schema in schemas.items()}
     if DOCS.is_dir():
-        files[ASYNCAPI] = _written(asyncapi.document())
+        files[ASYNCAPI] = _written(asyncapi.document(definitions(schemas.values())))
         before, _, rest = PAGE.read_text().partition(BEGIN)
         files[PAGE] = before + BEGIN + topics_table() + rest[rest.index(END) :]
     return files
@@ -116,15 +147,16 @@ def main(arguments: list[str]) -> int:
         0 when all is as it should be.
 
     """
-    behind = [path for path, text in derived().items() if not path.is_file() or path.read_text() != text]
-    stray = sorted(set(FOLDER.glob("*.json")) - set(derived()))
+    wanted = derived()
+    behind = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
+    stray = sorted(set(FOLDER.glob("*.json")) - set(wanted))
     if arguments == ["--check"]:
         for path in behind + stray:
             print(f"{path}: not what the messages say; run python -m slacktide.schemas.export")  # noqa: T201
         return 1 if behind or stray else 0
     FOLDER.mkdir(exist_ok=True)
     for path in behind:
-        path.write_text(derived()[path])
+        path.write_text(wanted[path])
     for path in stray:
         path.unlink()
     return 0

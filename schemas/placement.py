@@ -47,3 +47,5 @@ class PodPlacement(Message, frozen=True, kw_only=True):
     """By reason, the most frequent first."""
     best: list[RankedNode] = []
     """The five best of those that would."""
+    dry_run: bool = False
+    """By the policy: the scheduler got all nodes, and preferred none of them by this."""

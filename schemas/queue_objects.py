@@ -165,7 +165,7 @@ class LocalQueueSpec(Part, frozen=True, kw_only=True):
     cluster_queue: Name
 
 
-class Resources(Part, frozen=True, kw_only=True):
+class ResourceDemand(Part, frozen=True, kw_only=True):
     """Of a container, or of a pod as a whole."""
 
     requests: Quantities | None = None
@@ -176,7 +176,7 @@ class ContainerSpec(Part, frozen=True, kw_only=True):
     """Of a pod."""
 
     name: str = ""
-    resources: Resources | None = None
+    resources: ResourceDemand | None = None
     restart_policy: str = ""
 
 
@@ -210,7 +210,7 @@ class PodSpec(Part, frozen=True, kw_only=True):
     containers: list[ContainerSpec] = []
     init_containers: list[ContainerSpec] | None = None
     overhead: Quantities | None = None
-    resources: Resources | None = None
+    resources: ResourceDemand | None = None
     runtime_class_name: str = ""
     priority_class_name: str = ""
     node_selector: dict[str, str] | None = None

@@ -57,6 +57,8 @@ class Topic:
     """Of a compacted topic that is read from its beginning: nothing younger than a segment is compacted."""
     compaction_lag_ms: int | None = None
     """Of a compacted topic: records younger than this are all kept, for a replay."""
+    compression: Literal["zstd"] | None = None
+    """Codec by which the brokers store it (docs/sizing.md#compression); None: as producers send it."""
     replication: int = 3
     min_insync_replicas: int = 2
     acks: Literal["all", "1"] = "all"
@@ -76,6 +78,8 @@ class Topic:
             config["segment.ms"] = str(self.segment_ms)
         if self.compaction_lag_ms is not None:
             config["min.compaction.lag.ms"] = str(self.compaction_lag_ms)
+        if self.compression is not None:
+            config["compression.type"] = self.compression
         return config
 
 
@@ -93,31 +97,33 @@ INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
                producers=("publisher", "bridge"),
                consumers=("stream", "agent", "governor", "publisher", "bridge", "scheduler"))  # fmt: skip
-METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
+METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", compression="zstd", cleanup="compact",
                producers=("stream",), consumers=("stream", "governor", "bridge", "scheduler", "operator"))  # fmt: skip
-ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
-                    producers=("stream",),
+ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node",
+                    compression="zstd", cleanup="compact", producers=("stream",),
                     consumers=("stream", "bridge", "scheduler", "queue", "operator"))  # fmt: skip
-SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
+SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", compression="zstd", cleanup="compact",
               producers=("stream",), consumers=("stream", "scheduler", "operator"))  # fmt: skip
 ZONES = Topic(name="slacktide.node.zones.v1", message=NodeZones, key="node", cleanup="compact",
               producers=("agent",), consumers=("bridge", "scheduler", "operator"))  # fmt: skip
 FORECAST = Topic(name="slacktide.node.forecast.v1", message=NodeForecast, key="node", cleanup="compact",
                  compaction_lag_ms=48 * HOUR_MS,
                  producers=("agent",), consumers=("stream", "agent", "operator"))  # fmt: skip
-WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
-               producers=("stream",), consumers=("stream",))  # fmt: skip
+WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node",
+               compression="zstd", retention_ms=HOUR_MS, producers=("stream",), consumers=("stream",))  # fmt: skip
 TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,
              acks="1", producers=("stream",), consumers=("operator",))  # fmt: skip
 COMMAND = Topic(name="slacktide.node.command.v1", message=NodeCommand, key="node", retention_ms=48 * HOUR_MS,
                 producers=("stream",), consumers=("agent",))  # fmt: skip
-SHADOW_COMMAND = Topic(name="slacktide.node.command.shadow.v1", message=NodeCommand, key="node",
+SHADOW_COMMAND = Topic(name="slacktide.node.command.shadow.v1", message=NodeCommand, key="node", compression="zstd",
                        retention_ms=48 * HOUR_MS, producers=("stream",), consumers=("operator",))  # fmt: skip
 SHADOW_ALLOCATABLE = Topic(name="slacktide.node.allocatable.shadow.v1", message=NodeAllocatable, key="node",
-                           cleanup="compact", producers=("stream",), consumers=("operator",))  # fmt: skip
-OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
+                           compression="zstd", cleanup="compact",
+                           producers=("stream",), consumers=("operator",))  # fmt: skip
+OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node",
+                compression="zstd", retention_ms=7 * 24 * HOUR_MS,
                 producers=("agent", "bridge", "queue"), consumers=("governor", "operator"))  # fmt: skip
-AUDIT = Topic(name="slacktide.audit.v1", message=NodeOutcome, key="node", partitions=1,
+AUDIT = Topic(name="slacktide.audit.v1", message=NodeOutcome, key="node", compression="zstd", partitions=1,
               retention_ms=30 * 24 * HOUR_MS,
               producers=("agent", "bridge"), consumers=("bridge", "operator"))  # fmt: skip
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,

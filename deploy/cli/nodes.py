@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # they are not for --help
 
 BAD = frozenset({"problem", "warning"})
 SORTS = ("problem", "name", "used", "sold", "age")
+FOR_PEOPLE = frozenset({"text", "wide"})
+"""Outputs; the others are for programs."""
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _HEAD = ["NODE", "STATE", "USED", "SOLD", "LIMIT", "AGE"]
 _WIDE = ["MEMORY", "SOLD MEMORY", "POLICY"]
@@ -49,9 +51,15 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def output_option(default: str) -> Callable[..., Any]:
+    """How to print: for people or programs."""
+    kinds = click.Choice(["text", "wide", "json", "yaml"])
+    return click.option("-o", "--output", type=kinds, default=default, show_default=True)
+
+
 @click.command(epilog="Example: slacktide nodes 'gpu-*' --sort used -o wide --bootstrap kafka-1:9092")
 @options
-@click.option("-o", "--output", type=click.Choice(["text", "wide", "json", "yaml"]), default="text", show_default=True)
+@output_option(default="text")
 @click.option("--watch", is_flag=True, help="Refresh each second, until Ctrl-C.")
 def command(
     bootstrap: Cluster, *, names: tuple[str, ...], sort: Sort, problems: bool, output: str, watch: bool
@@ -64,7 +72,7 @@ def command(
     With -o json or yaml: a list of {"node", "severity", "why", "age_ms", "capacity_cpu_milli", "used_cpu_milli",
     "batch_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "batch_mem_bytes", "limits", "policy_version"}.
     """
-    run(lambda: shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in {"text", "wide"})
+    run(lambda: shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in FOR_PEOPLE)
 
 
 def run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:

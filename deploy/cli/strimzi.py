@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +14,7 @@ from slacktide.schemas.topics import TOPICS, Topic
 
 VERSION = "kafka.strimzi.io/v1beta2"
 CLUSTER_LABEL = "strimzi.io/cluster"
+QUOTAS = ("producerByteRate", "consumerByteRate", "requestPercentage")
 
 
 @click.command(name="strimzi", epilog="Example: slacktide topics strimzi --cluster prod | kubectl apply -n kafka -f -")
@@ -25,14 +26,24 @@ CLUSTER_LABEL = "strimzi.io/cluster"
     metavar="PRODUCE CONSUME",
     help="Quotas of all agents together, in bytes per second and broker.",
 )
-def command(*, cluster: str, replicas: int, agent_quota: tuple[int, int] | None) -> None:
+@click.option(
+    "--agent-request-percent",
+    type=click.IntRange(1),
+    metavar="PERCENT",
+    help="Quota of all agents together on each broker's request and network threads; 100 is one thread.",
+)
+def command(
+    *, cluster: str, replicas: int, agent_quota: tuple[int, int] | None, agent_request_percent: int | None
+) -> None:
     """Print KafkaTopic and KafkaUser resources for Strimzi: every topic, and each part's user with its ACLs.
 
     The command does not connect to Kafka. Users log in by SCRAM-SHA-512. Strimzi makes a Secret with
     the password for each. The names are the principals that `slacktide topics acl` prints.
     """
     found = [_topic(topic, cluster, min(topic.replication, replicas)) for topic in TOPICS]
-    found += [_user(part, cluster, agent_quota if part is AGENT else None) for part in PARTS]
+    bytes_per_s = agent_quota or (None, None)
+    quotas = dict(zip(QUOTAS, (*bytes_per_s, agent_request_percent), strict=True))
+    found += [_user(part, cluster, quotas if part is AGENT else {}) for part in PARTS]
     click.echo(yaml.safe_dump_all(found, sort_keys=False, width=1_000), nl=False)
 
 
@@ -46,13 +57,13 @@ def _topic(topic: Topic, cluster: str, replicas: int) -> dict[str, Any]:
     return _resource("KafkaTopic", topic.name, cluster, spec)
 
 
-def _user(part: Part, cluster: str, quota: tuple[int, int] | None) -> dict[str, Any]:
+def _user(part: Part, cluster: str, quotas: Mapping[str, int | None]) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "authentication": {"type": "scram-sha-512"},
         "authorization": {"type": "simple", "acls": list(_acls(part))},
     }
-    if quota is not None:
-        spec["quotas"] = dict(zip(("producerByteRate", "consumerByteRate"), quota, strict=True))
+    if given := {name: quota for name, quota in quotas.items() if quota is not None}:
+        spec["quotas"] = given
     return _resource("KafkaUser", part.principal.removeprefix("User:"), cluster, spec)
 
 

@@ -59,6 +59,7 @@ _NODE: tuple[Feature, ...] = (
             "mem_calculate_policy",
             "batch_cpu_threshold_pct",
             "batch_mem_threshold_pct",
+            "resource_dry_run",
         ),
         lacks=lacks.colocated(),
     ),
@@ -78,6 +79,7 @@ _NODE: tuple[Feature, ...] = (
             "mid_reclaim_mode",
             "mid_cpu_threshold_pct",
             "mid_mem_threshold_pct",
+            "resource_dry_run",
         ),
         lacks=lacks.colocated(lacks.mid_predicted),
     ),
@@ -90,11 +92,15 @@ _NODE: tuple[Feature, ...] = (
             "mid_reclaim_mode",
             "mid_cpu_threshold_pct",
             "mid_mem_threshold_pct",
+            "resource_dry_run",
         ),
         lacks=lacks.colocated(lacks.mid_static),
     ),
     Feature(
-        name="FreeResource", strategy="colocation", fields=("free_class_enable",), lacks=lacks.colocated(lacks.free)
+        name="FreeResource",
+        strategy="colocation",
+        fields=("free_class_enable", "resource_dry_run"),
+        lacks=lacks.colocated(lacks.free),
     ),
     Feature(name="BEIsolation", strategy="colocation", fields=("isolation_dry_run",), lacks=lacks.colocated()),
     Feature(

@@ -21,3 +21,5 @@ class Placement(Message, frozen=True, kw_only=True):
     """The use of production pods alone, for a production pod. Where both are unset, ``usage`` holds for these, too."""
     factors: UsagePercents = UsagePercents(cpu_pct=85, mem_pct=70)
     """How much of its request a pod counts until it is measured."""
+    dry_run: bool = False
+    """Publish which nodes would refuse a pod and which it would prefer, and let each node pass."""

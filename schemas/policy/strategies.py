@@ -79,6 +79,8 @@ class Colocation(Message, frozen=True, kw_only=True):
     """Slacktide's own: predicted peaks are raised by so many percent."""
     isolation_dry_run: bool = False
     """Slacktide's own: record what best-effort pods' limits by their spec would be, and set none."""
+    resource_dry_run: bool = False
+    """Slacktide's own: compute and publish batch, mid and free resources, and write none to Nodes."""
     free_class_enable: bool = False
     """Slacktide's own: koord-free is a class that is sold what is idle, and goes first."""
 

@@ -14,6 +14,7 @@ from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.explain.carried_out import SUSPEND
 from slacktide.streams.explain.evidence import Logged, Severity
 from slacktide.streams.explain.node_log import NodeLog
+from slacktide.streams.explain.selling import DRY_RUN, sells_nothing
 
 SILENT_MS = 45_000
 """Figures are published or covered by a heartbeat at least each 30 s, heartbeats each few seconds."""
@@ -85,6 +86,8 @@ def _troubles(log: NodeLog, age_ms: int | None, last: Logged[NodeOutcome] | None
     else:
         yield from _of_limit(last.body)
     yield from _of_sale(None if log.allocatable is None else log.allocatable.body)
+    if sells_nothing(log):
+        yield "note", DRY_RUN
 
 
 def _of_limit(last: NodeOutcome) -> Iterator[tuple[Severity, str]]:

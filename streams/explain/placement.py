@@ -202,7 +202,7 @@ def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[Node
 
 def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
     """Why the scheduler found no node, where none would take the pod when it asked last."""
-    if placement.passed or not placement.asked:
+    if placement.passed or not placement.asked or placement.dry_run:
         return
     reasons = "; ".join(f"{one.reason} on {one.count} ({', '.join(one.nodes[:NAMED])})" for one in placement.refused)
     yield Finding(

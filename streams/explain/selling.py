@@ -19,6 +19,7 @@ from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node_log import NodeLog
 
 USERS_SHOWN = 3
+DRY_RUN = "dry run by the policy: batch, mid and free resources are computed, and the Node shows none"
 _NAMES = {
     "batch_cpu_milli": "batch-cpu",
     "batch_mem_bytes": "batch-memory",
@@ -69,8 +70,17 @@ def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]
         yield _stale(body)
     elif off is None and (body.reason or body.batch_cpu_milli is None):
         yield _none(body)
+    if off is None and sells_nothing(log):
+        yield Finding(name="batch.dry-run", severity="note", text=DRY_RUN)
     for figure in shown:
         yield from _figure(figure, log)
+
+
+def sells_nothing(log: NodeLog) -> bool:
+    """Whether the policy has the node's resources computed only."""
+    if log.policy is None or log.facts is None:
+        return False
+    return colocation_on(log.policy.body, log.facts).resource_dry_run
 
 
 def disabled(log: NodeLog) -> Finding | None:

@@ -75,7 +75,7 @@ class Sender:
         client_id: of this producer, in the brokers' logs.
         acks: who must have a record: all in-sync replicas, or the leader alone.
         timeout_s: for one request. A send ends within twice as long, a connection attempt within four times.
-        compress: with gzip, which every client reads. Records may be larger: a broker limits what it receives.
+        compress: with zstd (docs/sizing.md). Records may be larger: a broker limits what it receives.
 
     """
 
@@ -353,7 +353,7 @@ class Sender:
             request_timeout_ms=round(self._timeout_s * 1000),
             metadata_max_age_ms=METADATA_MS,
             max_batch_size=BATCH_BYTES,
-            compression_type="gzip" if self._compress else None,
+            compression_type="zstd" if self._compress else None,
         )
         try:
             async with asyncio.timeout(4 * self._timeout_s):

@@ -155,6 +155,8 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         assert nodes("al*", *at).splitlines()[1].split()[0] == NODE
         assert "known: alpha" in run_nodes("beta", *at).stderr
         assert "1 node, 0 with a problem or a warning; used " in _first_screen(*at)
+        once = subprocess.run([SLACKTIDE, "top", *at, "-o", "json"], capture_output=True, check=True, timeout=40)
+        assert [one["node"] for one in json.loads(once.stdout)] == [NODE]
 
         node.service.demand_milli = 8_000
         full = eventually(lambda: findings(told("node", NODE, *at)).get("batch.exhausted"), 30, every_s=0.5)

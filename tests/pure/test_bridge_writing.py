@@ -25,6 +25,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.units import cpu_milli, cpu_text, mem_text, whole
 from testbed.messages import any_message
+from testbed.policies import policy_from
 
 LARGE = Resources(cpu_milli=2**40, mem_bytes=2**50)
 FACTS = NodeFacts(name="node-1", capacity=LARGE, allocatable=LARGE)
@@ -156,6 +157,21 @@ def test_with_no_word_of_a_node_for_15_s_nothing_is_written_and_nothing_withdraw
     assert run.times("status") == [0]
     run.second(20 + FROZEN_S - 1)
     assert len(run.times("status")) == 2
+
+
+def test_a_dry_run_by_a_node_strategy_takes_the_resources_of_its_nodes_and_writes_none() -> None:
+    run = _Run()
+    run.writing.node("uid", FACTS, ON, 0)
+    dry = {"name": "canary", "nodeSelector": {"matchLabels": {"pool": "canary"}}, "resourceDryRun": True}
+    run.writing.policy(policy_from(colocation={"enable": True, "nodeConfigs": [dry]}))
+    run.writing.allocatables.receive(allocatable(), 0)
+    assert run.writing.due(0) == []
+    run.writing.node("uid", msgspec.structs.replace(FACTS, labels={"pool": "canary"}), ON, 1)
+    [taken] = run.writing.due(1)
+    run.writing.shows("node-1", BARE)
+
+    assert set(taken.body["status"]["allocatable"].values()) == {None}
+    assert run.writing.due(20) == [], "and nothing comes back"
 
 
 def test_an_older_samples_figures_displace_none() -> None:

@@ -169,6 +169,14 @@ def test_disabled_by_policy_names_the_key_and_who_said_it() -> None:
     assert "batch.none" not in names(told)
 
 
+def test_a_dry_run_of_resources_is_explained_and_their_arithmetic_stays() -> None:
+    chain = Chain(policy_of(replace(SUPPRESS.colocation, resource_dry_run=True), SUPPRESS.resource_threshold))
+    told = explain(chain, chain.run(1, 12))
+
+    assert "the Node shows none" in named(told, "batch.dry-run").text
+    assert next(figure for figure in told.figures if figure.of == "batch_cpu_milli").published
+
+
 def test_latency_sensitive_pods_that_use_all_are_the_term_that_made_it_nothing() -> None:
     """4 CPUs less 40% margin, 0.4 of the system and 3.4 of the service: nothing is left."""
     chain = Chain()

@@ -25,6 +25,7 @@ from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.score import NodeScore
 from slacktide.streams.decisions.load_aware_args import Percents, Thresholds
 from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.explain.placement import refused_by_all
 
 GIB = 2**30
 OVER = (
@@ -133,6 +134,21 @@ def test_the_policy_sets_the_thresholds_and_the_refusal_says_them() -> None:
     )
     asked.view.govern(governed(PlacementArgs(), Placement(factors=UsagePercents(cpu_pct=30))))
     assert asked.filter("a", cpu="3000")["NodeNames"] == ["a"]
+
+
+def test_in_a_dry_run_all_nodes_pass_alike_and_what_would_be_decided_is_published() -> None:
+    asked = Asked(a=1_000, busy=7_000)
+    asked.view.dry_run = True
+    answer = asked.filter("a", "busy", "nobody")
+
+    assert answer == {
+        "NodeNames": ["a", "busy", "nobody"], "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""
+    }  # fmt: skip
+    assert asked.prioritize("a", "busy", "nobody") == {"a": 0, "busy": 0, "nobody": 0}
+    assert asked.answers.answered("uid-p")
+    [placement] = asked.told
+    assert (placement.dry_run, placement.passed, len(placement.refused)) == (True, 1, 2)
+    assert list(refused_by_all(placement)) == []
 
 
 def test_pods_that_were_placed_are_estimated_anew_by_another_policy() -> None:

@@ -55,11 +55,12 @@ def test_each_part_has_the_rights_that_acl_prints_and_no_others() -> None:
 
 
 def test_a_quota_is_for_the_agents_alone() -> None:
-    users = of("KafkaUser", "--agent-quota", "2000000", "20000000")
+    users = of("KafkaUser", "--agent-quota", "2000000", "20000000", "--agent-request-percent", "200")
 
     assert {name: spec["quotas"] for name, spec in users.items() if "quotas" in spec} == {
-        "slacktide-agent": {"producerByteRate": 2_000_000, "consumerByteRate": 20_000_000}
+        "slacktide-agent": {"producerByteRate": 2_000_000, "consumerByteRate": 20_000_000, "requestPercentage": 200}
     }
+    assert of("KafkaUser", "--agent-request-percent", "50")["slacktide-agent"]["quotas"] == {"requestPercentage": 50}
 
 
 def test_all_belong_to_the_named_cluster() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from slacktide.schemas.access import IN_THE_LOOP
-from slacktide.schemas.export import ASYNCAPI
+from slacktide.schemas.export import ASYNCAPI, COMMON
 from slacktide.schemas.headers import headers
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE, TOPICS, Topic
 
@@ -38,15 +37,35 @@ def references(value: object) -> Iterator[str]:
 
 
 def resolved(reference: str) -> Any:
-    """What a reference leads to: within the document, or in a file beside it."""
-    file, _, pointer = reference.partition("#")
-    found = json.loads((ASYNCAPI.parent / Path(file)).read_text()) if file else DOCUMENT
-    for step in pointer.split("/")[1:]:
+    """What a reference leads to, within the document."""
+    root, *steps = reference.split("/")
+    assert root == "#", f"{reference} leads out of the document"
+    found = DOCUMENT
+    for step in steps:
         found = found[step.replace("~1", "/").replace("~0", "~")]
     return found
 
 
-def test_every_reference_leads_somewhere() -> None:
+def undescribed(part: str, schema: dict[str, Any]) -> list[str]:
+    return [f"{part}.{name}" for name, field in schema.get("properties", {}).items() if not field.get("description")]
+
+
+def test_every_field_of_every_message_is_described() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+
+    assert len(schemas) > len(TOPICS)
+    assert [one for part, schema in schemas.items() for one in undescribed(part, schema)] == []
+
+
+def test_no_common_description_is_without_a_field() -> None:
+    parts = {name.partition("[")[0]: schema for name, schema in DOCUMENT["components"]["schemas"].items()}
+    fields = {name for schema in parts.values() for name in schema.get("properties", {})}
+    own = {f"{part}.{name}" for part, schema in parts.items() for name in schema.get("properties", {})}
+
+    assert [name for name in COMMON if name not in fields | own] == []
+
+
+def test_every_reference_leads_somewhere_in_the_document() -> None:
     found = set(references(DOCUMENT))
 
     assert len(found) > 2 * len(TOPICS)
@@ -72,8 +91,9 @@ def test_a_topic_is_told_as_the_cluster_has_it(topic: Topic) -> None:
     config = {"cleanup.policy": topic.cleanup} | {
         k: str(v) for k, v in binding["topicConfiguration"].items() if k[0] != "c"
     }
-    # The binding has no field for the type of timestamps.
-    assert config | {TIMESTAMP_TYPE: STAMPED} == topic.config(topic.replication)
+    # The binding has no field for the type of timestamps, nor for the codec.
+    codec = {"compression.type": topic.compression} if topic.compression else {}
+    assert config | codec | {TIMESTAMP_TYPE: STAMPED} == topic.config(topic.replication)
     assert binding["topicConfiguration"]["cleanup.policy"] == [topic.cleanup]
 
 
@@ -85,7 +105,7 @@ def test_its_records_have_a_key_a_schema_and_three_examples_that_keep_to_it(topi
     assert message["bindings"]["kafka"]["key"]["description"] == f"UTF-8: {topic.key}"
     assert len(message["examples"]) >= 3
     for example in message["examples"]:
-        Draft202012Validator(schema).validate(example["payload"])
+        Draft202012Validator({**schema, "components": DOCUMENT["components"]}).validate(example["payload"])
 
 
 def test_headers_as_they_are_written_keep_to_what_is_said_of_them() -> None:

@@ -35,10 +35,10 @@ from slacktide.schemas.queue_objects import (
     PodTemplate,
     PreemptionSpec,
     QueueObject,
+    ResourceDemand,
     ResourceFlavorObject,
     ResourceGroup,
     ResourceQuota,
-    Resources,
     WorkloadObject,
     WorkloadPodSet,
     WorkloadSpec,
@@ -257,7 +257,7 @@ def workload(
     number: int, of: str, cpu: str = "1", *, priority: int = 0, pods: int = 1, active: bool = True
 ) -> WorkloadObject:
     """A workload of that LocalQueue; later numbers are newer."""
-    container = ContainerSpec(name="main", resources=Resources(requests={"cpu": cpu}))
+    container = ContainerSpec(name="main", resources=ResourceDemand(requests={"cpu": cpu}))
     created = f"2026-03-01T{12 + number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
     return WorkloadObject(
         metadata=Metadata(name=f"w{number}", namespace="jobs", uid=f"uid-{number:05}", creation_timestamp=created),

@@ -79,6 +79,11 @@ def figures_of(published: NodeAllocatable) -> Figures:
     return {field: getattr(published, field) for field in NAMES}
 
 
+def unsold(published: NodeAllocatable) -> NodeAllocatable:
+    """The same without any figure: a dry run publishes them, and a Node shows none."""
+    return msgspec.structs.replace(published, **dict.fromkeys(NAMES))
+
+
 def capped(published: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
     """The same, with no figure above the node's own capacity; what the node does not declare it does not have."""
     limits = {field: _capacity(field, capacity) for field in NAMES}

@@ -109,6 +109,9 @@ class Answers:
         choice = self._choose(asked).choice
         if len(choice.willing) == 1:  # then nobody asks which is best
             self._assume(asked.pod, choice)
+        if self._view.dry_run:
+            all_pass = {"NodeNames": asked.nodes, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
+            return _encoder.encode(all_pass)
         return _encoder.encode(
             {
                 "NodeNames": choice.names,
@@ -129,6 +132,8 @@ class Answers:
             BadMessageError: it is no such question, or its pod cannot be read.
 
         """
+        if self._view.dry_run:  # judged when it was filtered
+            return _encoder.encode([_Priority(node, 0) for node in _read(body).nodes])
         judged = self._just_judged(body)
         pod, choice, _ = judged or self._choose(_read(body))
         self._assume(pod, choice)
@@ -153,12 +158,15 @@ class Answers:
         """Judge the pod, and publish the placement."""
         now_s = self._now_s
         choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=now_s)
-        placement = _placement(asked.pod, choice, self._clock.wall_ms())
+        dry_run = self._view.dry_run
+        placement = _placement(asked.pod, choice, self._clock.wall_ms(), dry_run=dry_run)
         self._publish(placement)
         for one in placement.refused:
             metrics.REFUSALS.labels(one.reason).inc(one.count)
         self._answered.pop(asked.pod.uid, None)
-        if choice.willing:
+        if dry_run:
+            self._note_answered(asked.pod.uid)
+        if choice.willing or dry_run:
             self.waiting.accept(asked.pod.uid)
         elif choice.refused:
             self.waiting.refuse(asked.pod, choice.pod, choice.refused, now_s=now_s, decided_ms=placement.decided_ms)
@@ -166,6 +174,11 @@ class Answers:
         self._judged.pop(asked.pod.uid, None)
         judged = self._judged[asked.pod.uid] = _Judged(asked.pod, choice, now_s)
         return judged
+
+    def _note_answered(self, uid: str) -> None:
+        self._answered[uid] = None
+        while len(self._answered) > ANSWERED:
+            self._answered.popitem(last=False)
 
     def _let_go(self, before_s: float) -> None:
         """Of what was judged before; of a pod that waits nobody asks for the ranks, and each names all nodes."""
@@ -175,12 +188,13 @@ class Answers:
     def _assume(self, pod: SeenPod, choice: Choice) -> None:
         """Where it will most likely go counts at once: its binding is seen after the next pods have asked.
 
-        Other rules of the scheduler may send it elsewhere; then it counts there as soon as that is seen.
+        Other rules of the scheduler may send it elsewhere; then it counts there as soon as that is seen. In a dry run
+        these alone decide.
         """
+        if self._view.dry_run:
+            return
         for best in choice.best(1):
-            self._answered[pod.uid] = None
-            while len(self._answered) > ANSWERED:
-                self._answered.popitem(last=False)
+            self._note_answered(pod.uid)
             at_s = self._clock.wall_ms() / 1000
             self._view.assume(pod.asked, best.name, now_s=self._now_s, at_s=at_s)
 
@@ -199,7 +213,7 @@ def _read(body: bytes) -> _Asked:
     return _Asked(seen(question.pod), question.nodes)
 
 
-def _placement(asked: SeenPod, choice: Choice, now_ms: int) -> PodPlacement:
+def _placement(asked: SeenPod, choice: Choice, now_ms: int, *, dry_run: bool) -> PodPlacement:
     pod = asked.asked.pod
     why = worded(choice.pod, choice.refused)
     by_reason: dict[tuple[str, str], list[str]] = {}
@@ -227,4 +241,5 @@ def _placement(asked: SeenPod, choice: Choice, now_ms: int) -> PodPlacement:
             )
             for one in choice.best(NAMED)
         ],
+        dry_run=dry_run,
     )

@@ -121,6 +121,7 @@ class TopicReader:
         if self._policies.take(record.key, record.value, place_of(record)):
             policy = self._policies.policy
             free = policy.colocation.free_class_enable
+            self._view.dry_run = policy.placement.dry_run
             self._view.govern(governed(self._args, policy.placement, free_class_enable=free))
 
     def _zoned(self, record: Record, node: str, received_s: float) -> None:

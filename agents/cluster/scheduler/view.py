@@ -54,6 +54,8 @@ class View:
         """Pods that ask for batch or mid resources and not for a scheduler that knows load; by uid."""
         self.bound: deque[SeenPod] = deque(maxlen=BOUND_MAX)
         """Pods that a scheduler of ours has placed, since this was last emptied."""
+        self.dry_run = False
+        """Whether the policy has nodes judged only."""
         self._args = args
         self._counting = counting
         self._nodes: dict[str, KnownNode] = {}

@@ -8,8 +8,6 @@ import msgspec
 from slacktide.deploy.cli.size.sizing import Size, measured, sized
 from slacktide.deploy.cli.text import show, table
 
-COMPRESSED = "zstd"
-
 
 @click.command(epilog="Example: slacktide size --nodes 1000 --pods 30")
 @click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="Number of nodes.")
@@ -20,9 +18,9 @@ COMPRESSED = "zstd"
 def command(nodes: int, pods: int, output: str) -> None:
     """Compute what a cluster needs: bytes per day and topic, brokers' disks, partitions, workers and memory.
 
-    Bytes of records were measured, without compression and with each codec of Kafka. Each node is sampled once per
-    second. Outcomes are counted for nodes whose use changes each second. Topics that depend on events, such as
-    placements and dead letters, are not counted.
+    Bytes of records were measured, without compression and with each codec of Kafka. CODEC is what the topic is created
+    with. Each node is sampled once per second. Outcomes are counted for nodes whose use changes each second. Topics
+    that depend on events, such as placements and dead letters, are not counted.
     """
     found = sized(nodes, pods, measured())
     if output == "json":
@@ -32,17 +30,24 @@ def command(nodes: int, pods: int, output: str) -> None:
 
 
 def shown(size: Size) -> str:
-    """For people."""
-    head = ("TOPIC", "RECORDS/S", "GB/DAY", f"GB/DAY {COMPRESSED}", "DISK GB", f"DISK GB {COMPRESSED}")
+    """For people: each topic with the codec by which it is created."""
+    head = ("TOPIC", "RECORDS/S", "CODEC", "GB/DAY", "DISK GB", "DISK GB none")
     rows = [
-        (one.topic, f"{one.records_per_s:,.0f}", *_gb(one.bytes_per_day), *_gb(one.disk_bytes)) for one in size.topics
+        (
+            one.topic,
+            f"{one.records_per_s:,.0f}",
+            one.codec,
+            *_gb(one.bytes_per_day[one.codec], one.disk_bytes[one.codec], one.disk_bytes["none"]),
+        )
+        for one in size.topics
     ]
-    total = ("all", "", *_gb(size.bytes_per_day), *_gb(size.disk_bytes))
+    total = ("all", "", "", *_gb(size.created_bytes_per_day, size.created_disk_bytes, size.disk_bytes["none"]))
+    created, none = _gb(size.created_disk_bytes_per_broker, size.disk_bytes_per_broker["none"])
     return "\n".join(
         [
             table(head, [*rows, total]),
             "",
-            f"disk of each of three brokers  {', '.join(_gb(size.disk_bytes_per_broker))} GB: none, {COMPRESSED}",
+            f"disk of each of three brokers  {created} GB; {none} GB without compression",
             f"partitions                     {_partitions(size)}",
             f"workers                        {size.workers}, of which one may fail",
             f"memory of a worker             {size.worker_mem_bytes / 1e6:,.0f} MB",
@@ -56,5 +61,5 @@ def _partitions(size: Size) -> str:
     return f"{size.partitions}; topics are created with {size.partitions_created}: agents read more foreign answers"
 
 
-def _gb(by_codec: dict[str, int]) -> tuple[str, str]:
-    return f"{by_codec['none'] / 1e9:,.1f}", f"{by_codec[COMPRESSED] / 1e9:,.1f}"
+def _gb(*sizes_bytes: int) -> tuple[str, ...]:
+    return tuple(f"{size / 1e9:,.1f}" for size in sizes_bytes)

@@ -45,6 +45,8 @@ class TopicSize(msgspec.Struct, frozen=True, kw_only=True):
     """One topic of the whole cluster."""
 
     topic: str
+    codec: str
+    """By which brokers store it, as ``slacktide topics apply`` creates it."""
     records_per_s: float
     bytes_per_day: dict[str, int]
     """By codec, one replica."""
@@ -61,6 +63,10 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_day: dict[str, int]
     disk_bytes: dict[str, int]
     disk_bytes_per_broker: dict[str, int]
+    created_bytes_per_day: int
+    """With each topic's own codec, as the following two."""
+    created_disk_bytes: int
+    created_disk_bytes_per_broker: int
     partitions: int
     """So that no partition has more nodes than an agent should read answers of."""
     partitions_created: int
@@ -93,6 +99,7 @@ def sized(nodes: int, pods: int, by: Measured) -> Size:
         {codec: sum(sums[codec] for sums in found) for codec in CODECS}
         for found in ([one.bytes_per_day for one in topics], [one.disk_bytes for one in topics])
     )
+    created_disk = sum(one.disk_bytes[one.codec] for one in topics)
     factor = max(1.0, pods / PODS_MEASURED)
     busy = math.ceil(nodes * factor / by.nodes_per_worker)
     return Size(
@@ -102,6 +109,9 @@ def sized(nodes: int, pods: int, by: Measured) -> Size:
         bytes_per_day=per_day,
         disk_bytes=disk,
         disk_bytes_per_broker={codec: math.ceil(total / BROKERS) for codec, total in disk.items()},
+        created_bytes_per_day=sum(one.bytes_per_day[one.codec] for one in topics),
+        created_disk_bytes=created_disk,
+        created_disk_bytes_per_broker=math.ceil(created_disk / BROKERS),
         partitions=max(NODE_PARTITIONS, math.ceil(nodes / NODES_PER_PARTITION_MAX)),
         partitions_created=NODE_PARTITIONS,
         workers=busy + 1,
@@ -116,7 +126,8 @@ def _topic(name: str, nodes: int, pods: int, by: Measured) -> TopicSize:
     per_day = {codec: math.ceil(records_per_s * DAY_S * size) for codec, size in each.items()}
     topic = BY_NAME[name]
     disk = {codec: _kept_bytes(topic, one) * topic.replication for codec, one in per_day.items()}
-    return TopicSize(topic=name, records_per_s=round(records_per_s, 2), bytes_per_day=per_day, disk_bytes=disk)
+    codec, rate = topic.compression or "none", round(records_per_s, 2)
+    return TopicSize(topic=name, codec=codec, records_per_s=rate, bytes_per_day=per_day, disk_bytes=disk)
 
 
 def _kept_bytes(topic: Topic, bytes_per_day: int) -> int:

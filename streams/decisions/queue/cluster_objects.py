@@ -34,10 +34,10 @@ from slacktide.schemas.queue_objects import (
     Quantities,
     Quantity,
     QueueObject,
+    ResourceDemand,
     ResourceFlavorObject,
     ResourceGroup,
     ResourceQuota,
-    Resources,
     SoldObject,
     SoldSpec,
     WorkloadObject,
@@ -476,11 +476,11 @@ def _pod_set(name: str, pods: int, least: int | None, spec: PodSpec, of: str) ->
 
 
 def _container(one: ContainerSpec, of: str) -> Container:
-    asked = _asked(one.resources or Resources(), f"{of}: container {one.name}")
+    asked = _asked(one.resources or ResourceDemand(), f"{of}: container {one.name}")
     return Container(requests=asked.requests, limits=asked.limits, sidecar=one.restart_policy == "Always")
 
 
-def _asked(given: Resources, of: str) -> Container:
+def _asked(given: ResourceDemand, of: str) -> Container:
     return Container(requests=_amounts(given.requests, of), limits=_amounts(given.limits, of))
 
 
