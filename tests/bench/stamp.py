@@ -86,6 +86,16 @@ class StampedNode:
         """The list that its newest sample names."""
         return self._node.pods
 
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self._node.name
+
+    @property
+    def boot_id(self) -> str:
+        """Of its agent's start."""
+        return self._boot_id.decode()
+
     def stamp(self, now_ms: int, interval_ms: int = 1000) -> Stamped:
         """The next sample; the first and every 60th carry pods and facts, as does one after a change.
 

@@ -1,0 +1,122 @@
+"""What forecasts and the free class cost a worker: the same samples with and without them, by turns, in one process.
+
+``cd tests && python -m bench.sold_classes``. A ratio of two measurements in one process holds on a busy machine, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from bench import log
+from bench.stamp import Stamped, StampedNode
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.node.forecast.trainer import PUBLISH_MS
+from slacktide.schemas.codec import encode
+from slacktide.schemas.forecast import SYSTEM, Model, NodeForecast, PodModel
+from slacktide.schemas.policy import KEY, Policy
+from slacktide.schemas.topics import FORECAST, POLICY
+from slacktide.streams.decisions.mid_forecast import PROD
+from slacktide.streams.decisions.peak_models import PeakModel, PeakUse
+from slacktide.streams.records import Record
+from slacktide.streams.worker import Worker
+
+NODES, FETCH = 204, 816
+SECONDS = 60
+WARM_UP_S = 3
+HISTORY_MS = [*[30_000] * 60, *[2_000] * 150]
+"""Steps between the samples before: half an hour, of which the last five minutes are dense."""
+REPLACED_EACH_S = 40
+
+
+def _record(topic: str, partition: int, key: bytes, value: bytes, at: int = 0) -> Record:
+    return Record(topic=topic, partition=partition, offset=at, timestamp_ms=at, key=key, value=value)
+
+
+def _model(at_ms: int) -> Model:
+    """Of two days, with histograms of many buckets."""
+    model = PeakModel.new(at_ms=at_ms)
+    for minute in range(2_880):
+        spread = (minute * 7_919) % 2_880 / 2_880
+        model.add(PeakUse(cpu_cores=0.4 * spread, mem_bytes=spread * 2**30), at_ms=at_ms + minute * 60_000)
+    return Model(
+        cpu_p95_milli=model.cpu.peak(0.95).amount,
+        mem_p98_bytes=model.mem.peak(0.98).amount,
+        samples=model.samples,
+        since_ms=model.since_ms,
+        updated_ms=model.updated_ms,
+        cpu=model.cpu.checkpoint(),
+        mem=model.mem.checkpoint(),
+    )
+
+
+class Side:
+    """A worker with nodes of its own, all of them the same on both sides."""
+
+    def __init__(self, policy: Policy, start_ms: int) -> None:
+        self._worker = Worker("bench")
+        self._worker.policy(_record(POLICY.name, 0, KEY.encode(), encode(policy)))
+        self.nodes = [StampedNode(number, policy, replaced_each_s=REPLACED_EACH_S) for number in range(NODES)]
+        self.cpu_s = 0.0
+        for step_ms in HISTORY_MS:
+            start_ms += step_ms
+            self.answer([node.stamp(start_ms, step_ms) for node in self.nodes])
+        self.cpu_s = 0.0
+
+    def answer(self, samples: Sequence[Stamped]) -> None:
+        """Count the CPU time of this thread."""
+        records = [_record(one.topic, one.partition, one.key, one.value, place) for place, one in enumerate(samples)]
+        now_ms, begun_s = SystemClock().wall_ms(), time.thread_time()
+        for place in range(0, len(records), FETCH):
+            self._worker.samples(records[place : place + FETCH], now_ms)
+        self.cpu_s += time.thread_time() - begun_s
+
+    def foretell(self, nodes: Sequence[StampedNode], model: Model, at_ms: int) -> None:
+        """Take in a forecast of each node, and count that, too."""
+        records = [_forecast(node, model, at_ms) for node in nodes]
+        begun_s = time.thread_time()
+        self._worker.forecasts(records)
+        self.cpu_s += time.thread_time() - begun_s
+
+
+def _forecast(node: StampedNode, model: Model, at_ms: int) -> Record:
+    forecast = NodeForecast(
+        node=node.name,
+        boot_id=node.boot_id,
+        seq=at_ms,
+        observed_ms=at_ms,
+        interval_ms=60_000,
+        pods=[PodModel(uid=pod.uid, peaks=model) for pod in node.pods if pod.kube_qos != "BestEffort"],
+        items={SYSTEM: model, PROD: model, "node": model},
+    )
+    return _record(FORECAST.name, node.partition, node.name.encode(), encode(forecast), at_ms)
+
+
+def report() -> dict[str, float]:
+    """CPU time of a sample on both sides, and by how much throughput is lower with forecasts and free resources."""
+    usual = log.USUAL_POLICY
+    colocation = msgspec.structs.replace(usual.colocation, free_class_enable=True)
+    start_ms = SystemClock().wall_ms() - sum(HISTORY_MS)
+    sides = [Side(policy, start_ms) for policy in (usual, msgspec.structs.replace(usual, colocation=colocation))]
+    without, having = sides
+    start_ms += sum(HISTORY_MS)
+    model = _model(start_ms - 2_880 * 60_000)
+    having.foretell(having.nodes, model, start_ms)
+    for second in range(1, WARM_UP_S + SECONDS + 1):
+        if second == WARM_UP_S + 1:
+            without.cpu_s = having.cpu_s = 0.0
+        at_ms = start_ms + second * 1_000
+        due = [node for place, node in enumerate(having.nodes) if place * PUBLISH_MS // NODES // 1_000 == second]
+        having.foretell(due, model, at_ms)
+        for side in sides if second % 2 else reversed(sides):
+            side.answer([node.stamp(at_ms) for node in side.nodes])
+    each = [side.cpu_s / SECONDS / NODES * 1e6 for side in sides]
+    return {"us_without": each[0], "us_with": each[1], "throughput_lower_pct": 100 * (1 - each[0] / each[1])}
+
+
+if __name__ == "__main__":
+    for name, figure in report().items():
+        click.echo(f"{name:25} {figure:12,.3f}")
