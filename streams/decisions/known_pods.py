@@ -162,7 +162,7 @@ class KnownPods(Sequence[Pod]):
         self.prod_request = use_of(sum([pod.kind.cpu_milli for pod in prod]), sum([pod.kind.mem_bytes for pod in prod]))
         """What live production pods asked for together."""
         self.high = HighPods(
-            tuple([self.names[pod.name.uid].uid for pod in high]),
+            tuple([pod.name.uid for pod in high]),
             _amounts([pod.kind.cpu_milli for pod in high]),
             _amounts([pod.kind.mem_bytes for pod in high]),
             tuple([pod.kind.lse for pod in high]),
