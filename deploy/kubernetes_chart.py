@@ -36,7 +36,8 @@ Key = tuple[str, str, str]
 CONDITIONS: Mapping[str, str] = {
     "scheduler": ".Values.scheduler.enabled",
     "console": ".Values.console.enabled",
-    "queue": ".Values.queue.enabled",
+    "queue-decider": ".Values.queue.enabled",
+    "queue-bridge": ".Values.queue.enabled",
     "queue-crds": "and .Values.queue.enabled .Values.queue.crds",
     "console-tls": ".Values.console.tls",
     "secured-kafka": 'include "slacktide.secured" .',
@@ -50,7 +51,7 @@ CONDITIONS: Mapping[str, str] = {
     "zones": ".Values.agent.zones",
 }
 """Of each component: when the chart has it."""
-OPTIONAL = ("scheduler", "console", "queue")
+OPTIONAL = ("scheduler", "console", "queue-decider")
 """Components that are a part of their own, which others change."""
 BESIDE = ".Values.besideKoordinator"
 LANGUAGE = f"and .Values.language.install (not {BESIDE})"

@@ -50,6 +50,9 @@ ConfigMap yet. */}}
 {{- if .root.Values.scheduler.enabled }}
 {{- $logins = append $logins "scheduler" }}
 {{- end }}
+{{- if .root.Values.queue.enabled }}
+{{- $logins = append $logins "queue" }}
+{{- end }}
 {{- end -}}
 restartPolicy: Never
 automountServiceAccountToken: {{ hasKey . "account" }}

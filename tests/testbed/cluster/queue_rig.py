@@ -29,7 +29,7 @@ def install(server: ApiServer) -> None:
     for name in yaml.safe_load((components / "queue-crds/kustomization.yaml").read_text())["resources"]:
         server.kubectl("apply", "-f", str(components / "queue-crds" / name))
     server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    server.kubectl("apply", "-f", str(components / "queue/rbac.yaml"))
+    server.kubectl("apply", "-f", str(components / "queue-bridge/rbac.yaml"))
 
 
 @contextlib.contextmanager
