@@ -33,6 +33,9 @@ def test_a_bound_that_is_no_amount_is_refused_by_its_name() -> None:
     [
         pytest.param({"batch_cpu_milli": 4_000}, [BATCH], None, id="exactly"),
         pytest.param({"batch_cpu_milli": 3_999}, [BATCH], "batch_cpu_milli", id="one more than the bound"),
+        pytest.param({"batch_cpu_milli": 9_000}, [BATCH], None, id="less than the bound"),
+        pytest.param({"batch_cpu_milli": 2_000}, [Resources()], None, id="others that request none of it"),
+        pytest.param({"batch_cpu_milli": 1_999}, [Resources()], "batch_cpu_milli", id="which leave no more"),
         pytest.param({"batch_cpu_milli": 0}, [], "batch_cpu_milli", id="none at all"),
         pytest.param({"batch_mem_bytes": 1 << 30}, [BATCH], "batch_mem_bytes", id="memory"),
         pytest.param({"free_cpu_milli": 0}, [Resources(free_cpu_milli=9)], None, id="what it does not request"),
