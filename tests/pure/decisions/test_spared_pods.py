@@ -33,6 +33,8 @@ MID = Pod(
         pytest.param({"init_unlimited": True}, False, id="not one whose init container has no limit"),
         pytest.param({"requests": Resources()}, False, id="not one that bought nothing"),
         pytest.param({"kube_qos": "Burstable"}, False, id="not one outside the tier"),
+        pytest.param({"priority": 2_000_000_000, "requests": Resources()}, True, id="the least critical pod"),
+        pytest.param({"priority": 1_999_999_999, "requests": Resources()}, False, id="not one below that"),
         pytest.param({"priority": 2_000_001_000, "requests": Resources(), "containers": []}, True, id="a critical pod"),
     ],
 )
