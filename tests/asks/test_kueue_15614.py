@@ -14,7 +14,7 @@ metadata: {namespace: lab, name: urgent, uid: urgent, creationTimestamp: "2026-0
 spec:
   template:
     spec:
-      containers: [{name: main, resources: {requests: {cpu: "2", memory: 1Gi}}}]
+      containers: [{name: main, resources: {requests: {cpu: "4", memory: 1Gi}}}]
 """
 
 
