@@ -224,10 +224,12 @@ async def test_another_kind_needs_its_pod_sets_its_switch_and_its_end(queueing, 
         return {one["metadata"]["name"]: one["spec"]["halted"] for one in items["items"]}
 
     async with carried_out(rig):
-        await soon(halted, "one runs", enough=lambda found: found == {"one": False, "two": True})
-        roles = queueing.get(f"{path}/one")["spec"]["roles"]
+        # Both may be of one second: then their uids decide which is first.
+        found = await soon(halted, "one of both runs", enough=lambda found: sorted(found.values()) == [False, True])
+        first, second = sorted(found, key=lambda name: found[name])
+        roles = queueing.get(f"{path}/{first}")["spec"]["roles"]
         labels = [one["template"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] for one in roles]
         assert labels == ["driver", "worker"]
         assert {one["template"]["spec"]["nodeSelector"][POOL] for one in roles} == {queue.name}
-        queueing.patch(f"{path}/one/status", {"status": {"state": "Done"}})
-        await soon(halted, "two runs", enough=lambda found: found["two"] is False)
+        queueing.patch(f"{path}/{first}/status", {"status": {"state": "Done"}})
+        await soon(halted, "the other runs", enough=lambda found: found[second] is False)
