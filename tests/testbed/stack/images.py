@@ -7,11 +7,14 @@ in their own files. ``apache/kafka`` holds Maven Central's jars and is set up by
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
+from zipfile import ZipFile
 
 import pip
 from numpy._core import _multiarray_umath
@@ -66,6 +69,15 @@ def _python(layer: Layer) -> None:
     layer.text("/etc/uv/uv.toml", 'no-index = true\nfind-links = ["/wheels"]\n')
 
 
+def _loaded_by_zstd(layer: Layer) -> None:
+    """What the compiled library loads that lies in the jar for zstd."""
+    built_for = {"x86_64": "amd64"}.get(platform.machine(), platform.machine())
+    [jar] = kafka_libs().glob("zstd-jni-*.jar")
+    with ZipFile(jar) as packed, tempfile.TemporaryDirectory() as folder:
+        [name] = [one for one in packed.namelist() if one.startswith(f"linux/{built_for}/") and one.endswith(".so")]
+        libraries(layer, Path(packed.extract(name, folder)))
+
+
 def _kafka(layer: Layer) -> None:
     java = Path(shutil.which("java") or "").resolve()
     home = java.parents[1]
@@ -73,7 +85,9 @@ def _kafka(layer: Layer) -> None:
     program(layer, str(java), java)
     layer.link("/bin/java", str(java))
     library(layer, kafka_libs(), "/opt/kafka/libs")
-    for folder in ("/opt/kafka/config", "/mnt/shared/config", "/var/lib/kafka/data"):
+    _loaded_by_zstd(layer)
+    # The broker unpacks its library for zstd into /tmp.
+    for folder in ("/opt/kafka/config", "/mnt/shared/config", "/var/lib/kafka/data", "/tmp"):
         layer.folder(folder, owner=KAFKA_USER)
     layer.text("/etc/kafka/docker/server.properties", "# Not used: the environment holds all.\n")
     for name in ("log4j2.yaml", "tools-log4j2.yaml"):
