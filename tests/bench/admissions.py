@@ -19,7 +19,8 @@ from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch
-from testbed.cluster.queue_rig import Queue, decider, install
+from testbed.cluster.queue_rig import Queue, install
+from testbed.deciders import decider
 from testbed.rungs import lacks_cluster
 
 STARTS, BRIEF_STARTS = 600, 60

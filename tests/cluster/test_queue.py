@@ -24,8 +24,9 @@ from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch, job_controller
-from testbed.cluster.queue_rig import DONE, POOL, Kubelets, Queue, decider, install
+from testbed.cluster.queue_rig import DONE, POOL, Kubelets, Queue, install
 from testbed.cluster.trainers import CRD, TRAINER, trainer
+from testbed.deciders import decider
 from testbed.history.queue import complaints
 from testbed.parts import Part
 from testbed.queue_log import NAMES

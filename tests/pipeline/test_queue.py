@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,26 +22,14 @@ from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.queue.replay import replay
 from slacktide.streams.records import Out, Record
 from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.deciders import decider
 from testbed.history.queue import complaints
-from testbed.parts import Part
 from testbed.queue_log import FLAVOR, NAMES, Log, local, queue, term, workload
 from testbed.queue_nodes import allocatable, inventory, sharing
 
 COUNT = 200
 EXAMPLE = Path(__file__).parents[2] / "docs" / "queue-example.yaml"
 PATIENCE_S = 60.0
-
-
-@contextlib.contextmanager
-def decider(bootstrap: str, name: str, folder: Path) -> Iterator[Part]:
-    """``slacktide queue run`` as a process of its own."""
-    arguments = ["queue", "run", "--bootstrap", bootstrap, "--process-name", name, "--session-timeout", "1.5"]
-    part = Part(name, folder, arguments)
-    part.start()
-    try:
-        yield part
-    finally:
-        part.kill()
 
 
 async def records(bootstrap: str, topic: str) -> list[Record]:
@@ -132,7 +120,7 @@ async def test_killed_amid_two_hundred_workloads_it_ends_as_if_it_had_not_been(
         parts = chapters()
         await put(to, parts.pop(0))
         for name, share in (("one", 4), ("two", 4), ("three", 2)):
-            with decider(where, name, tmp_path) as part:
+            with decider(where, tmp_path, name) as part:
                 await until(partial(decided, where, name))
                 for _ in range(share):
                     await put(to, parts.pop(0))
@@ -170,7 +158,7 @@ async def test_an_operator_publishes_looks_simulates_and_reports(
         return len([one for one in (await standing(where)).values() if one.booking is not None]) == count
 
     assert await said("publish", str(EXAMPLE), *at) == "published 7 objects\n"
-    with decider(where, "one", tmp_path) as part:
+    with decider(where, tmp_path, "one") as part:
         await until(partial(holds, 1))
         found = json.loads(await said("status", "-o", "json", *at))
         assert {one["cluster_queue"]: (one["pending_count"], one["admitted_count"]) for one in found} == {
@@ -205,7 +193,7 @@ async def test_a_quota_follows_what_nodes_sell_and_a_job_is_explained_and_decide
     async with sender(where) as to:
         await put(to, log)
         await to.send([Out(topic=one.topic, key=one.key, value=one.value) for one in nodes])
-        with decider(where, "one", tmp_path):
+        with decider(where, tmp_path, "one"):
             await until(admitted)
             status = json.loads(await said("status", "-o", "json", "--bootstrap", where))
             assert status[0]["quotas"][0]["nominal"] == 2_000, "half of what two nodes sell"
@@ -229,9 +217,9 @@ async def test_of_two_processes_one_decides_and_the_other_takes_over(
 ) -> None:
     embedded_broker.apply_topics(4)
     where = embedded_broker.bootstrap
-    with decider(where, "first", tmp_path) as first:
+    with decider(where, tmp_path, "first") as first:
         await until(partial(decided, where, "first"))
-        with decider(where, "second", tmp_path) as second:
+        with decider(where, tmp_path, "second") as second:
             await asyncio.sleep(2)
             assert not await decided(where, "second")
             await asyncio.to_thread(second.wait_ready)

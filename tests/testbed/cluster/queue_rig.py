@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Self
 
 import yaml
@@ -14,7 +12,6 @@ import yaml
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
 from testbed.cluster.jobs import Batch
 from testbed.cluster.manifests import MANIFESTS
-from testbed.parts import Part
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -30,18 +27,6 @@ def install(server: ApiServer) -> None:
         server.kubectl("apply", "-f", str(components / "queue-crds" / name))
     server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     server.kubectl("apply", "-f", str(components / "queue-bridge/rbac.yaml"))
-
-
-@contextlib.contextmanager
-def decider(bootstrap: str, folder: Path, name: str = "one") -> Iterator[Part]:
-    """``slacktide queue run`` as a process of its own."""
-    arguments = ["queue", "run", "--bootstrap", bootstrap, "--process-name", name, "--session-timeout", "1.5"]
-    part = Part(name, folder, arguments)
-    part.start()
-    try:
-        yield part
-    finally:
-        part.kill()
 
 
 class Queue:

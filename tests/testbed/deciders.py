@@ -1,0 +1,21 @@
+"""``slacktide queue run`` as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.parts import Part
+
+
+@contextlib.contextmanager
+def decider(bootstrap: str, folder: Path, name: str = "one") -> Iterator[Part]:
+    """Started; killed in the end."""
+    arguments = ["queue", "run", "--bootstrap", bootstrap, "--process-name", name, "--session-timeout", "1.5"]
+    part = Part(name, folder, arguments)
+    part.start()
+    try:
+        yield part
+    finally:
+        part.kill()
