@@ -14,7 +14,7 @@ import msgspec
 from bench import log
 from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.node.forecast.trainer import PUBLISH_MS
+from slacktide.agents.node.forecast.trainer import PUBLISH_MS, written
 from slacktide.schemas.codec import encode
 from slacktide.schemas.forecast import SYSTEM, Model, NodeForecast, PodModel
 from slacktide.schemas.policy import KEY, Policy
@@ -42,15 +42,7 @@ def _model(at_ms: int) -> Model:
     for minute in range(2_880):
         spread = (minute * 7_919) % 2_880 / 2_880
         model.add(PeakUse(cpu_cores=0.4 * spread, mem_bytes=spread * 2**30), at_ms=at_ms + minute * 60_000)
-    return Model(
-        cpu_p95_milli=model.cpu.peak(0.95).amount,
-        mem_p98_bytes=model.mem.peak(0.98).amount,
-        samples=model.samples,
-        since_ms=model.since_ms,
-        updated_ms=model.updated_ms,
-        cpu=model.cpu.checkpoint(),
-        mem=model.mem.checkpoint(),
-    )
+    return written(model)
 
 
 class Side:

@@ -199,11 +199,11 @@ class Trainer:
             observed_ms=self._seen_ms or max(model.updated_ms for model in models.values()),
             interval_ms=self._interval_ms,
             pods=[
-                PodModel(uid=uid, containers=self._containers.get(uid, ""), peaks=_written(models[uid]))
+                PodModel(uid=uid, containers=self._containers.get(uid, ""), peaks=written(models[uid]))
                 for uid in listed
                 if uid in models
             ],
-            items={name: _written(models[uid]) for name, uid in _UIDS.items() if uid in models},
+            items={name: written(models[uid]) for name, uid in _UIDS.items() if uid in models},
             unknown=[uid for uid in listed if uid not in models],
             dropped=self.dropped,
         )
@@ -233,7 +233,8 @@ def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
             yield pod.uid, pod.uid, pod.peaks
 
 
-def _written(model: PeakModel) -> Model:
+def written(model: PeakModel) -> Model:
+    """A model as a forecast has it."""
     return Model(
         cpu_p95_milli=model.cpu.peak(0.95).amount,
         mem_p98_bytes=model.mem.peak(0.98).amount,
