@@ -21,6 +21,8 @@ from slacktide.schemas.queue_objects import (
 
 Phase = Literal["pending", "reserved", "evicting", "finished", "gone"]
 Result = Literal["started", "ready", "unready", "stopped", "finished", "conflict", "refused"]
+REQUEUING_LIMIT = "RequeuingLimitExceeded"
+"""Reason of a state: its pods were not ready in time too often, and it is to be set inactive."""
 
 
 class QueueSpec(Message, frozen=True, kw_only=True):
@@ -140,6 +142,11 @@ class QueueState(Message, frozen=True, kw_only=True):
     """How often it was evicted because its pods were not ready, since it was last set active."""
     retry_ms: TimeMs = 0
     """It is not tried before then."""
+
+    @property
+    def pods_ready(self) -> bool:
+        """Whether all its pods are ready."""
+        return self.ready_reason in {"Started", "Recovered"}
 
 
 class QueueParty(Message, frozen=True, kw_only=True):

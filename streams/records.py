@@ -90,6 +90,23 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.headers
 
 
+def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms: int, event: str = "") -> Out:
+    """A record of one of the job queue's topics, each of which has one partition.
+
+    Args:
+        topic: its name.
+        key: the record's key, and the event's subject.
+        value: None: a deletion.
+        source: who writes it.
+        event_ms: UTC epoch.
+        event: what tells it from others of the key; "": its time.
+
+    """
+    event_id = f"{key}/{event or event_ms}"
+    lines = headers(kind=topic, source=source, subject=key, event_id=event_id, event_ms=event_ms)
+    return Out(topic=topic, partition=0, key=key.encode(), value=value, headers=lines)
+
+
 def place_of(record: Record) -> str:
     """Where a record stands, for messages."""
     return f"{record.topic} {record.partition}:{record.offset}"

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.queue import spec_key, spec_of
 from slacktide.schemas.queue_objects import QueueObject, SoldObject
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, QUEUE_SPEC
@@ -16,7 +15,7 @@ from slacktide.streams.decisions.queue.cluster_objects import sold_flavors
 from slacktide.streams.engine.office import mono_ms
 from slacktide.streams.kafka import WHOLE, Sender, Tail, present
 from slacktide.streams.queue.selling import Selling
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, of_queue
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +74,5 @@ class SellingWriter:
 
     def _out(self, one: SoldObject, now_ms: int) -> Out:
         key, spec = spec_key(one), spec_of(one)
-        lines = headers(
-            kind=QUEUE_SPEC.name,
-            source=f"queue/{self._process}",
-            subject=key,
-            event_id=f"{key}/{now_ms}",
-            event_ms=now_ms,
-        )
         value = None if spec is None else encode(spec)
-        return Out(topic=QUEUE_SPEC.name, partition=0, key=key.encode(), value=value, headers=lines)
+        return of_queue(QUEUE_SPEC.name, key, value, source=f"queue/{self._process}", event_ms=now_ms)

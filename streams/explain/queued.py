@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from slacktide.schemas.queue import QueueDecision, QueueEviction, QueueState
+from slacktide.schemas.queue import REQUEUING_LIMIT, QueueDecision, QueueEviction, QueueState
 from slacktide.schemas.queue_objects import LocalQueueObject, QueueObject, WorkloadObject
 from slacktide.schemas.topics import QUEUE_STATE
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
@@ -164,11 +164,8 @@ def _waiting(
     admitted = _admissions(decisions, mine.queue, now_ms)
     scheduling = Scheduling(given.queues, given.holders, Settings(given.flavors, corrected=True))
     lacking = missing(mine.pod_sets, scheduling.cluster(mine.queue, now_ms // 1_000))
-    return QueuePlace(
-        workload=plain.workload,
-        local_queue=plain.local_queue,
-        cluster_queue=plain.cluster_queue,
-        state=plain.state,
+    return replace(
+        plain,
         reason=reason,
         position=position,
         pending_count=len(same),
@@ -178,7 +175,6 @@ def _waiting(
             for of, amount in sorted(lacking.amounts.items())
         ],
         never=[*lacking.uncovered, *(f"pod set {name}" for name in lacking.unmatched)],
-        preempted=plain.preempted,
     )
 
 
@@ -206,7 +202,7 @@ def _preempted(uid: str, decisions: Iterable[QueueDecision], names: dict[str, st
 
 REMEDIES = {
     "ExceedsMaxQuota": "a larger quota, or a smaller Job: it asks for more than its ClusterQueue could ever use",
-    "RequeuingLimitExceeded": "spec.active false and then true again: its pods were not ready in time too often",
+    REQUEUING_LIMIT: "spec.active false and then true again: its pods were not ready in time too often",
     "NamespaceMismatch": "a namespaceSelector of its ClusterQueue that selects its namespace",
     "WaitingForPodsReady": "the pods of admitted workloads, when they are ready",
     NO_ROOM: "nodes with room for all of its pods at once",

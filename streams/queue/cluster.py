@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from slacktide.schemas.errors import BadMessageError, failure
-from slacktide.schemas.queue import QueueBooking, QueueState
+from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState
 from slacktide.schemas.queue_objects import QueueObject
 from slacktide.streams.decisions.queue.cluster_objects import (
     Admitted,
@@ -19,7 +19,6 @@ from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.room import PodGroup, pod_groups
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
 from slacktide.streams.decisions.queue.victims import Holder
-from slacktide.streams.queue.pods_ready import LIMIT, READY
 from slacktide.streams.queue.reading import object_of
 from slacktide.streams.records import Record
 
@@ -136,7 +135,7 @@ class View:
                 scheduling.known[uid] = workload
             if holder is not None and holder != scheduling.holders.get(uid):
                 scheduling.hold(holder, now_s)
-            scheduling.pods_ready(uid, ready=state.ready_reason in READY)
+            scheduling.pods_ready(uid, ready=state.pods_ready)
             return
         known = scheduling.known.get(uid)
         if workload is None or (known is not None and known.queue != workload.queue):
@@ -151,7 +150,7 @@ class View:
         if one is None or not one.active or one.finished or (state is not None and state.phase == "finished"):
             return None
         queue, matches, _ = self._specs.place(one.namespace, one.local)
-        if queue is None or (state is not None and state.reason == LIMIT):
+        if queue is None or (state is not None and state.reason == REQUEUING_LIMIT):
             return None
         found = one.placed(queue, matches=matches)
         if state is None or not (state.evicted_ms or state.retry_ms):

@@ -11,8 +11,8 @@ import msgspec
 from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import failure
-from slacktide.schemas.headers import headers
 from slacktide.schemas.queue import (
+    REQUEUING_LIMIT,
     Phase,
     PodsReadySettings,
     QueueBooking,
@@ -35,9 +35,9 @@ from slacktide.streams.decisions.queue.excess import excess
 from slacktide.streams.decisions.queue.scheduling import Cycle
 from slacktide.streams.queue.cluster import Specs, View
 from slacktide.streams.queue.ledger import Ledger
-from slacktide.streams.queue.pods_ready import LIMIT, action, evicted, ready_reason
+from slacktide.streams.queue.pods_ready import action, evicted, ready_reason
 from slacktide.streams.queue.reading import Inputs, last_of_each, outcome_of, read_up_to, workload_of
-from slacktide.streams.records import Out, Record, dead_letter, text_of
+from slacktide.streams.records import Out, Record, dead_letter, of_queue, text_of
 
 CHANGES_MAX = 500
 """Of one turn, about: a decision of some 300 KiB. What is left is the next turn's."""
@@ -200,13 +200,14 @@ class Decider:
         """The record of a workload's state as it is now."""
         state = self.ledger.states.get(uid)
         stamp = f"{self.ledger.epoch}/{self.ledger.turn}"
-        return _out(QUEUE_STATE.name, uid, None if state is None else encode(state), self._process, stamp, self._now_ms)
+        return self._out(QUEUE_STATE.name, uid, None if state is None else encode(state), stamp, self._now_ms)
 
     def decision_out(self, one: QueueDecision) -> Out:
         """The record of a decision."""
-        return _out(
-            QUEUE_DECISION.name, self._process, encode(one), self._process, f"{one.epoch}/{one.turn}", one.decided_ms
-        )
+        return self._out(QUEUE_DECISION.name, self._process, encode(one), f"{one.epoch}/{one.turn}", one.decided_ms)
+
+    def _out(self, topic: str, key: str, value: bytes | None, event: str, event_ms: int) -> Out:
+        return of_queue(topic, key, value, source=f"queue/{self._process}", event=event, event_ms=event_ms)
 
     def _decided(self, one: QueueDecision) -> QueueDecision:
         self.changed.update(each.uid for each in one.changes)
@@ -247,7 +248,7 @@ class Decider:
             self._change(
                 uid, "evicting", DEACTIVATED, state, evicted_ms=self._now_ms, evicted_reason="", requeue_count=0
             )
-        elif state is not None and state.reason == LIMIT and not found.active:
+        elif state is not None and state.reason == REQUEUING_LIMIT and not found.active:
             self._change(uid, state.phase, DEACTIVATED, state, requeue_count=0)
         return uid
 
@@ -464,8 +465,3 @@ def _party(one: Party) -> QueueParty:
         share_before=min(one.share_before, float(AMOUNT_MAX)),
         share_after=min(one.share_after, float(AMOUNT_MAX)),
     )
-
-
-def _out(topic: str, key: str, value: bytes | None, process: str, event_id: str, event_ms: int) -> Out:
-    lines = headers(kind=topic, source=f"queue/{process}", subject=key, event_id=f"{key}/{event_id}", event_ms=event_ms)
-    return Out(topic=topic, partition=0, key=key.encode(), value=value, headers=lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slacktide.schemas.queue import PodsReadySettings, QueueState, Result
+from slacktide.schemas.queue import REQUEUING_LIMIT, PodsReadySettings, QueueState, Result
 from slacktide.streams.decisions.queue.pods_ready import (
     PodsReadyAction,
     PodsReadyConfig,
@@ -15,9 +15,6 @@ from slacktide.streams.decisions.queue.pods_ready_condition import pods_ready_co
 from slacktide.streams.decisions.queue.queue_order import Condition
 
 TIMEOUT = "PodsReadyTimeout"
-LIMIT = "RequeuingLimitExceeded"
-"""It was evicted too often, and is to be set inactive."""
-READY = frozenset({"Started", "Recovered"})
 NOTHING_DUE = PodsReadyAction("none")
 
 
@@ -30,7 +27,7 @@ def ready_reason(state: QueueState, result: Result) -> str:
 
 def action(state: QueueState, settings: PodsReadySettings | None, now_ms: int) -> PodsReadyAction:
     """What is to be done with a workload that has quota."""
-    if settings is None or state.booking is None or state.phase != "reserved" or state.ready_reason in READY:
+    if settings is None or state.booking is None or state.phase != "reserved" or state.pods_ready:
         return NOTHING_DUE
     waiting = Waiting(
         state.booking.reserved_ms // 1_000, pods_ready=_condition(state), requeue_count=state.requeue_count
@@ -41,7 +38,7 @@ def action(state: QueueState, settings: PodsReadySettings | None, now_ms: int) -
 def evicted(done: PodsReadyAction, now_ms: int) -> tuple[str, Mapping[str, object]]:
     """The reason of an eviction, and the fields that change with it."""
     if done.action == "deactivate":
-        return LIMIT, {"evicted_ms": now_ms, "evicted_reason": "Deactivated"}
+        return REQUEUING_LIMIT, {"evicted_ms": now_ms, "evicted_reason": "Deactivated"}
     return TIMEOUT, {
         "evicted_ms": now_ms,
         "evicted_reason": TIMEOUT,
@@ -53,7 +50,7 @@ def evicted(done: PodsReadyAction, now_ms: int) -> tuple[str, Mapping[str, objec
 def _condition(state: QueueState) -> Condition | None:
     if not state.ready_reason:
         return None
-    return Condition(state.ready_reason, state.ready_ms // 1_000, state.ready_reason in READY)
+    return Condition(state.ready_reason, state.ready_ms // 1_000, state.pods_ready)
 
 
 def _config(given: PodsReadySettings) -> PodsReadyConfig:

@@ -21,7 +21,6 @@ from slacktide.schemas.queue_objects import (
 )
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.queue.ledger import ledger_of
-from slacktide.streams.queue.pods_ready import READY
 from slacktide.streams.queue.reading import last_of_each, object_of, workload_of
 from slacktide.streams.records import Record
 
@@ -61,7 +60,7 @@ def with_status(one: WorkloadObject, state: QueueState | None) -> WorkloadObject
         status = "False" if state.phase == "reserved" else "True"
         conditions.append(_condition("Evicted", state.evicted_reason or "Preempted", state.evicted_ms, status))
     if state.ready_reason:
-        ready = "True" if state.ready_reason in READY else "False"
+        ready = "True" if state.pods_ready else "False"
         conditions.append(_condition("PodsReady", state.ready_reason, state.ready_ms, ready))
     admission = None
     if booking is not None:

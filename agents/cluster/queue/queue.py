@@ -22,11 +22,10 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.queue import QueueOutcome, QueueState
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail
-from slacktide.streams.records import Out, Record, text_of
+from slacktide.streams.records import Out, Record, of_queue, text_of
 
 log = logging.getLogger(__name__)
 
@@ -225,9 +224,7 @@ class JobQueue:
             await self._sender.connect([QUEUE_SPEC.name, QUEUE_WORKLOAD.name, QUEUE_OUTCOME.name])
 
     def _out(self, topic: str, key: str, value: bytes | None) -> Out:
-        now_ms = self._clock.wall_ms()
-        lines = headers(kind=topic, source=SOURCE, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms)
-        return Out(topic=topic, partition=0, key=key.encode(), value=value, headers=lines)
+        return of_queue(topic, key, value, source=SOURCE, event_ms=self._clock.wall_ms())
 
 
 async def _end(task: asyncio.Task[None] | None) -> None:

@@ -12,15 +12,10 @@ from typing import NamedTuple
 
 from slacktide.agents.cluster.queue.template import flavors_of
 from slacktide.agents.cluster.queue.work import ACTIVE, MARK, Json, Mark, Work, Write, above, mark_of, merged
-from slacktide.schemas.queue import QueueBooking, QueueState, Result
+from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState, Result
 from slacktide.schemas.queue_objects import ResourceFlavorObject
 from slacktide.streams.decisions.queue.job_start import Admission, Conflict
 from slacktide.streams.decisions.queue.job_workload import QUEUE_NAME, workload_name
-
-READY = ("Started", "Recovered")
-"""Reasons of a state whose pods are ready."""
-LIMIT = "RequeuingLimitExceeded"
-"""Reason of a state: its pods were not ready too often."""
 
 
 class Answer(NamedTuple):
@@ -74,7 +69,7 @@ def ending(booking: QueueBooking, result: Result, *more: Json) -> Json:
 
 def _without(work: Work, mark: Mark | None, state: QueueState | None) -> Step:
     """It has no quota. What was started with quota and is unknown to the decider runs on: the log may be lost."""
-    if state is not None and state.reason == LIMIT and ACTIVE not in (work.metadata.annotations or {}):
+    if state is not None and state.reason == REQUEUING_LIMIT and ACTIVE not in (work.metadata.annotations or {}):
         return Write("deactivate", {"metadata": {"annotations": {ACTIVE: "false"}}})
     if work.suspended:
         return work.back()
@@ -121,7 +116,7 @@ def _running(work: Work, state: QueueState, booking: QueueBooking, mark: Mark | 
         return Write("stop", ending(booking, "stopped", work.stop()))
     if not state.started:
         return Answer(booking, "started")
-    if work.ready != (state.ready_reason in READY) and (work.ready or state.ready_reason):
+    if work.ready != state.pods_ready and (work.ready or state.ready_reason):
         return Answer(booking, "ready" if work.ready else "unready")
     return None
 

@@ -21,7 +21,6 @@ from slacktide.deploy.cli.text import count, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result
 from slacktide.schemas.queue_objects import JobObject, QueueObject
@@ -30,7 +29,7 @@ from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
 from slacktide.streams.decisions.queue.published import Published, published
 from slacktide.streams.queue.ledger import ledger_of
 from slacktide.streams.queue.projection import objects_of
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Record, of_queue
 
 SOURCE = "queue/publish"
 SEND_S = 5.0
@@ -122,9 +121,8 @@ def _topic_of(one: Published) -> Topic:
 
 
 def _out(topic: Topic, key: str, message: Message | None, now_ms: int) -> Out:
-    lines = headers(kind=topic.name, source=SOURCE, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms)
     value = None if message is None else encode(message)
-    return Out(topic=topic.name, partition=0, key=key.encode(), value=value, headers=lines)
+    return of_queue(topic.name, key, value, source=SOURCE, event_ms=now_ms)
 
 
 async def _sent(bootstrap: Cluster, outs: Sequence[Out]) -> None:
