@@ -23,7 +23,7 @@ class HttpError(SlacktideError):
 
 
 class UnreachedError(HttpError):
-    """No connection was made: the server has heard nothing of what was asked."""
+    """No connection was made: the server has received nothing of what was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Answer:
     status: int
     body: bytes
     retry_after_s: int | None = None
-    """When to ask again, where the server says so in seconds."""
+    """When to ask again, where the server gives it in seconds."""
 
     @property
     def words(self) -> str:
@@ -97,7 +97,7 @@ def _exchange(connection: HTTPConnection, request: Request) -> Answer:
     if len(body) > BYTES_MAX:
         connection.close()
         raise HttpError(f"the answer is over {BYTES_MAX // 1024**2} MiB")
-    if response.length:  # a body cut short is not told otherwise, where a size was asked for
+    if response.length:  # a body cut short does not show otherwise, where a size was asked for
         raise IncompleteRead(body, response.length)
     after = response.headers.get("Retry-After", "")
     return Answer(status=response.status, body=body, retry_after_s=int(after) if _SECONDS.fullmatch(after) else None)

@@ -20,7 +20,7 @@ _BARE = re.compile(r"^(https://)([0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*)(:\d
 
 
 class CredentialsError(UnreachedError):
-    """A token or certificate will not do, one's own or the server's: it has heard nothing."""
+    """A token or certificate is refused, one's own or the server's: it has received nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Https:
         """Ask in JSON; what is asked must be harmless when it is done twice.
 
         Raises:
-            HttpError: no whole answer; the server may have heard.
+            HttpError: no whole answer; the server may have received the request.
             UnreachedError: nobody took the connection; it has not.
             CredentialsError: a file cannot be read, or the server's certificate is not accepted; nor has it.
 
@@ -129,7 +129,7 @@ class Https:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Notice within 20 s that a peer is gone which says nothing for minutes when all is well."""
+    """Notice within 20 s that a peer is gone which sends nothing for minutes when all is well."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,7 +1,7 @@
 """PURE: what becomes of a part that ends: is its own DaemonSet or Deployment deleted, or are its pods replaced?
 
 Both end a pod with SIGTERM. `kubectl delete -k` deletes the part's account and rights, too, and before its pods end.
-`kubectl delete namespace` may end pods before it deletes the workload: a namespace that is being deleted tells.
+`kubectl delete namespace` may end pods before it deletes the workload: a namespace that is being deleted shows it.
 """
 
 from __future__ import annotations

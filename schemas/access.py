@@ -143,10 +143,10 @@ BRIDGE = _in_the_loop(
 WEBHOOK = _in_the_loop("webhook", "slacktide webhook: lists pods that came past it", "webhook")
 SCHEDULER = _in_the_loop(
     "scheduler", "slacktide scheduler, beside each kube-scheduler", "scheduler", reads=(PLACEMENT,)
-)  # the other replicas' answers, before it says that nobody was asked
+)  # the other replicas' answers, before it reports that nobody was asked
 QUEUE = _in_the_loop("queue", "slacktide queue run: either of its replicas", "queue", joins=(QUEUE_GROUP,))
 IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER, QUEUE)
-"""Who says and hears in the loop itself. Everybody else reads along, or is there for a while."""
+"""Who writes and reads in the loop itself. Everybody else reads along, or is there for a while."""
 
 READER = Part(
     name="reader",
@@ -170,7 +170,7 @@ CONSOLE = Part(
 ADMINISTRATOR = Part(
     name="topics",
     what="topics plan and apply",
-    reads=TOPICS,  # a broker tells for certain where a topic ends only to who fetches
+    reads=TOPICS,  # a broker shows for certain where a topic ends only to who fetches
     besides=(*_on("Create", TOPICS), *_on("DescribeConfigs", TOPICS), *_on("AlterConfigs", TOPICS)),
 )
 REPLAYER = Part(

@@ -63,7 +63,7 @@ class NodeAllocatable(Message, frozen=True, kw_only=True):
     inventory_revision: str = ""
     """The inventory record whose capacity, labels and annotations the figures go by; "": the sample's facts."""
     stale_ms: TimeMs = 0
-    """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""
+    """For how long at least no record of the node had come to Kafka when this was published; 0: it is not silent."""
     forecast_revision: Revision = ""
     """The forecast that mid resources go by; "": there is none, and they hold nothing of what production pods leave."""
     prediction: Prediction | None = None

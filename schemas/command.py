@@ -42,7 +42,7 @@ class Setting(Message, frozen=True, kw_only=True):
 
 
 class Evict(Message, frozen=True, kw_only=True):
-    """A pod that shall go, and why. Whether it may go now, the node's eviction credit says."""
+    """A pod that shall go, and why. The node's eviction credit decides whether it may go now."""
 
     id: str
     rule: str
@@ -75,11 +75,11 @@ class NodeCommand(Message, frozen=True, kw_only=True):
     facts_revision: Revision
     pods_revision: Revision
     answer: Answer
-    """set: what is below; keep: what the sample says is in force; skipped: cannot decide."""
+    """set: what is below; keep: what the sample has in force; skipped: cannot decide."""
     reason: str = ""
     """Why it was skipped."""
     hold: list[Hold] = []
-    """Empty where the best-effort limit stays as the sample says."""
+    """Empty where the best-effort limit stays as the sample has it."""
     evict: list[Evict] = []
     """The first victim first."""
     settings: list[Setting] = []

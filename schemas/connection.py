@@ -18,7 +18,7 @@ ENVIRONMENT = "SLACKTIDE_KAFKA_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """Who both ends are, and whether others can listen. What is not said is ""."""
+    """Who both ends are, and whether others can listen. What is not set is ""."""
 
     protocol: str = "PLAINTEXT"
     ca: str = ""
@@ -33,7 +33,7 @@ class Security:
     password: str = field(default="", repr=False)
     token_url: str = ""
     file: str = ""
-    """Where it was said; "": in the environment, or nowhere."""
+    """Where it was set; "": in the environment, or nowhere."""
 
     @property
     def encrypted(self) -> bool:
@@ -92,7 +92,7 @@ _CHOICES = {"protocol": PROTOCOLS, "names": ("https", "none"), "mechanism": MECH
 
 
 def variable(key: str) -> str:
-    """The environment variable that says the same as a key, and wins over the file."""
+    """The environment variable that sets the same as a key, and wins over the file."""
     return ENVIRONMENT + key.upper().replace(".", "_")
 
 
@@ -102,7 +102,7 @@ def parse(text: str, file: str, environment: Mapping[str, str]) -> Security:
     Args:
         text: of the file.
         file: its name, for messages; "": there is none.
-        environment: what it says is taken before what the file says.
+        environment: what it sets is taken before what the file sets.
 
     Raises:
         ConfigError: an unknown key, a bad value, or keys that do not go together.
@@ -141,7 +141,7 @@ def _bad_values(security: Security, given: Mapping[str, str]) -> list[Finding]:
 
 
 def _contradictions(security: Security, given: Mapping[str, str]) -> list[Finding]:
-    """What is said in vain, and what is missing: whoever says a password means it to be asked for."""
+    """What is set in vain, and what is missing: whoever sets a password means it to be asked for."""
     useful, needed = {"protocol"}, set[str]()
     if security.encrypted:
         useful |= set(_TLS)
@@ -175,7 +175,7 @@ def _missing(security: Security, names: set[str]) -> Iterator[Finding]:
 
 def _unknown(file: str, key: str) -> Finding:
     if key in ("bootstrap.servers", "metadata.broker.list"):
-        return _finding(file, key, "not said here", "--bootstrap HOST:PORT, as -b for kcat")
+        return _finding(file, key, "not set here", "--bootstrap HOST:PORT, as -b for kcat")
     return _finding(file, key, "unknown", ", ".join(KEYS))
 
 

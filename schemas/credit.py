@@ -6,7 +6,7 @@ from slacktide.schemas.bounds import Count, LeaseMs, Name, Revision, TimeMs
 from slacktide.schemas.message import Message
 
 NO_CREDIT = "no credit"
-"""Why an eviction that is wanted is refused: the outcome that says so asks for more."""
+"""Why an eviction that is wanted is refused: the outcome with that reason asks for more."""
 
 
 DESCHEDULER = "_descheduler"
@@ -19,7 +19,7 @@ ACCOUNTS = frozenset({DESCHEDULER, QUEUE})
 
 
 class EvictionCredit(Message, frozen=True, kw_only=True):
-    """A node's lease. Totals, not differences: heard twice or late it grants nothing twice.
+    """A node's lease. Totals, not differences: read twice or late it grants nothing twice.
 
     The highest (epoch, number) holds. It is good for ``ttl_ms`` of the node's monotonic time from its receipt.
     """

@@ -1,4 +1,4 @@
-"""Every error that Slacktide raises on purpose. Each says what, where and what to do."""
+"""Every error that Slacktide raises on purpose. Each states what, where and what to do."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def failure(stage: str, error: Exception) -> str:
     """Describe why a record could not be used, for its dead letter: a line or two of valid UTF-8.
 
     Args:
-        stage: what was done with it. A bad message tells its own reason.
+        stage: what was done with it. A bad message has its own reason.
         error: what that raised.
 
     """

@@ -152,7 +152,7 @@ def main(arguments: list[str]) -> int:
     stray = sorted(set(FOLDER.glob("*.json")) - set(wanted))
     if arguments == ["--check"]:
         for path in behind + stray:
-            print(f"{path}: not what the messages say; run python -m slacktide.schemas.export")  # noqa: T201
+            print(f"{path}: differs from the message types; run python -m slacktide.schemas.export")  # noqa: T201
         return 1 if behind or stray else 0
     FOLDER.mkdir(exist_ok=True)
     for path in behind:

@@ -98,7 +98,7 @@ def pod_of(workload: Workload | None, *, uid: str, name: str, namespace: str = N
 
     Args:
         workload: the entry that it matches; None: it only lies in the best-effort group.
-        uid: tells it from all others, and stays.
+        uid: its identity, which stays.
         name: of the unit or the container.
         namespace: of the compose project, if there is one.
         held: whether it lies in the best-effort group. That, and not what is written of it, makes it best-effort.
@@ -159,7 +159,7 @@ def _refuse_unknown(item: Mapping[str, Any], path: str, known: tuple[str, ...], 
 
 
 def _refuse_overlaps(found: HostWorkloads, reader: Reader) -> None:
-    """A group in a group would count twice; and what is held back is best-effort, whatever is said of it."""
+    """A group in a group would count twice; and what is held back is best-effort, whatever its entry has."""
     given = [(f"workloads[{index}].slice", one) for index, one in enumerate(found.workloads) if one.group is not None]
     for path, one in given:
         assert one.group is not None

@@ -51,7 +51,7 @@ class Container(Message, frozen=True, kw_only=True):
 
     name: Name
     id: str = ""
-    """Of the runtime, without its name before it; "": not told, so that its group cannot be found."""
+    """Of the runtime, without its name before it; "": not known, so that its group cannot be found."""
     requests: Resources = Resources()
     limits: Resources = Resources()
 
@@ -77,7 +77,7 @@ class Pod(Message, frozen=True, kw_only=True):
     cpuset: str = ""
     """Annotation scheduling.koordinator.sh/resource-status: CPUs that the pod is bound to, such as ``0-3,6``."""
     containers: Annotated[list[Container], Meta(max_length=PODS_MAX)] = []
-    """Those that are to run; none: not told."""
+    """Those that are to run; none: not known."""
     cpu_burst: str | None = None
     """Annotation koordinator.sh/cpuBurst as written."""
     eviction_enabled: bool = False

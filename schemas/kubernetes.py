@@ -1,4 +1,4 @@
-"""What Kubernetes says of one node and its pods, from plain data as ``kubectl get node,pods -o yaml`` prints it.
+"""One node and its pods as Kubernetes has them, from plain data as ``kubectl get node,pods -o yaml`` prints it.
 
 Written by hand it may leave out what a running cluster fills in: status of pods, requests that equal limits.
 """
@@ -43,7 +43,7 @@ class Listed:
 def listed(item: object, file: str) -> Listed:
     """Read one pod as a node's kubelet lists it; all of them are the node's, whichever node they name.
 
-    One that cannot be used is left out and said: what one user writes may not hide everybody's pods.
+    One that cannot be used is left out and reported: what one user writes may not hide everybody's pods.
 
     Args:
         item: the pod as plain data.
@@ -67,7 +67,7 @@ def described(
         document: a ``List`` of Nodes and Pods, or a Node alone, as plain data.
         file: its name, for messages.
         node: whose facts and pods are wanted; None: there is only one Node.
-        machine: tells the Node where the list holds none at all, only pods; None: it has to hold one.
+        machine: names the Node where the list holds none at all, only pods; None: it has to hold one.
 
     Raises:
         ConfigError: with every finding (20 at most): file, field path, value, what is accepted.
@@ -94,7 +94,7 @@ def described(
 
 
 def node_of(item: object, file: str) -> Described:
-    """Read one Node; pods are not told.
+    """Read one Node, without its pods.
 
     Args:
         item: the Node as plain data.
@@ -192,7 +192,7 @@ def _raw_allocatable(text: str | None, path: str, reader: Reader) -> Amounts:
 
 
 def _reservation(text: str | None, path: str, reader: Reader) -> tuple[Resources, str]:
-    """The annotation's amounts and CPU list; one that cannot be read is ignored, as the reference does, and said."""
+    """The annotation's amounts and CPU list; one that cannot be read is ignored, as by the reference, and reported."""
     if not text:
         return Resources(), ""
     inner = Reader(reader.file)

@@ -90,7 +90,7 @@ class Reader:
         return None
 
     def note(self, path: str, text: str) -> None:
-        """Tell of one thing that is not used, for all that it is accepted."""
+        """Report one thing that is not used, although it is accepted."""
         self.notes.append(f"{self.file}: {path}: {text}")
 
     def amounts(self, value: Mapping[str, Any], path: str) -> Amounts:

@@ -1,4 +1,4 @@
-"""What Kubernetes says of one pod, from plain data."""
+"""One pod as Kubernetes has it, from plain data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 ANNOTATION_STATIC_UID = "kubernetes.io/config.hash"
 """On a static pod and its mirror: the uid that its cgroups are named after."""
 ANNOTATION_MIRROR, ANNOTATION_SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
-"""What a mirror is known by, and where a kubelet says that a pod came from: ``api``, or a place of its own."""
+"""The annotations of a mirror pod, and of the source that a kubelet names: ``api``, or one of its own."""
 ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
 LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
 ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
@@ -87,7 +87,7 @@ def _static_uid(annotations: Mapping[str, str]) -> str | None:
 
 
 def _wishes(labels: dict[str, str], annotations: dict[str, str], path: str, reader: Reader) -> dict[str, Any]:
-    """What a pod's labels and annotations say of how it wants to be treated."""
+    """How a pod's labels and annotations want it to be treated."""
 
     def label(name: str) -> tuple[str | None, str, Reader]:
         return labels.get(name), f'{path}.labels["{name}"]', reader
@@ -109,7 +109,7 @@ def _wishes(labels: dict[str, str], annotations: dict[str, str], path: str, read
 
 
 def _annotated(text: str | None, where: str, reader: Reader, read: Callable[[str], T], accepted: str, default: T) -> T:
-    """What a pod's label or annotation says; one that cannot be read is ignored, as the reference does, and said."""
+    """A pod's label or annotation; one that cannot be read is ignored, as by the reference, and reported."""
     try:
         return read(text) if text else default
     except (ValueError, AttributeError, msgspec.MsgspecError):

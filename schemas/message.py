@@ -14,6 +14,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record's body or a part of it. Unknown fields are ignored, defaults left out.
 
     A field without a default is always written, so that what a reader must see
-    (an unlimited quota, say: null) is there to be seen. A message holds no message that holds it, so that
+    (an unlimited quota, for example: null) is visible. A message holds no message that holds it, so that
     the garbage collector need not look at it: there are thousands of them a second.
     """

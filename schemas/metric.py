@@ -78,7 +78,7 @@ class NodeMetric(Message, frozen=True, kw_only=True):
     late: Count = 0
     """Samples of this boot that came too late for any window."""
     stale_ms: TimeMs = 0
-    """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""
+    """For how long at least no record of the node had come to Kafka when this was published; 0: it is not silent."""
     forecast_revision: Revision = ""
     """The forecast that the following two go by; "": there is none."""
     prod_reclaimable: Use | None = None

@@ -23,7 +23,7 @@ class RankedNode(Message, frozen=True, kw_only=True):
 
     node: Name
     level: Count
-    """What the scheduler was told: 10 is best, 0 attracts nothing."""
+    """The score that the scheduler got: 10 is best, 0 attracts nothing."""
     score_permille: Count
     bound: str
     """``scored``, or why it attracts nothing."""

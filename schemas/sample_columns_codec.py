@@ -42,7 +42,7 @@ class _Uid(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnknownPodsError(BadMessageError):
-    """The pod list that a sample names is not known: its node's figures cannot be told apart by pod."""
+    """The pod list that a sample names is not known: nobody knows which of the node's figures are of which pod."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields

@@ -67,7 +67,7 @@ class NodeScore(Message, frozen=True, kw_only=True):
     inventory_revision: str = ""
     """The inventory record that ``allocatable`` comes from; "": the sample's facts."""
     stale_ms: TimeMs = 0
-    """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent.
+    """For how long at least no record of the node had come to Kafka when this was published; 0: it is not silent.
 
     A silent node takes no best-effort pod, nor one that asks for batch, mid or free resource.
     """

@@ -24,7 +24,7 @@ class WorkerTick(Message, frozen=True, kw_only=True):
     number: Count
     """Since its session with the log began, in steps of one; from 1 on it knows nothing of what was before."""
     ticked_ms: TimeMs
-    """The worker's wall clock. How much time passed is told by ``number`` and ``paused_ms``."""
+    """The worker's wall clock. ``number`` and ``paused_ms`` show how much time passed."""
     paused_ms: TimeMs = 0
     """How long it had not ticked before, beyond a second."""
     partitions: list[Reached] = []

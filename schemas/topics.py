@@ -1,4 +1,4 @@
-"""The table of topics: what is said where, by whom, and how long it is kept.
+"""The table of topics: what each holds, who writes it, and how long it is kept.
 
 A node's latest state (metric, allocatable, score) is published again within 30 s. Heartbeats cover it in between. A
 reader freezes a node that was neither published nor covered for 15 s: nothing is placed there, nothing withdrawn.

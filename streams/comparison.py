@@ -1,7 +1,7 @@
 """How a shadow's answers differ from the real ones: pairs by sample, counted by node and by rule. Pure.
 
 Two answers agree where the same limits would hold, the same pods would go, and the same knobs would hold the same.
-A limit that is not named stays as the sample says it is; so a shadow that raises where the real policy keeps differs.
+A limit that is not named stays as the sample has it; so a shadow that raises where the real policy keeps differs.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Sold:
-    """What each policy last said that may be sold on a node; None: nothing."""
+    """What each policy last published as sold on a node; None: nothing."""
 
     real: NodeAllocatable | None = None
     shadow: NodeAllocatable | None = None
@@ -115,7 +115,7 @@ class _Pair:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the shadow said nothing to it, so far."""
+        """Whether the shadow has not answered it, so far."""
         return self.real is not None and self.shadow is None
 
 
@@ -142,7 +142,7 @@ class Comparison:
             self._settle(pair)
 
     def real(self, command: NodeCommand) -> None:
-        """Take the answer that its node acts on. The shadow says nothing to a sample that did not prove its node."""
+        """Take the answer that its node acts on. The shadow does not answer a sample that did not prove its node."""
         if command.proof not in PROVEN:
             return
         pair = self._pair(command)
@@ -173,7 +173,7 @@ class Comparison:
 
     @property
     def alone(self) -> int:
-        """Real answers beside which the shadow has said nothing, the newest left out."""
+        """Real answers beside which the shadow has none, the newest left out."""
         old_ms = self._newest_ms - PATIENCE_MS
         waiting = (pair for pair in self._waiting.values() if pair.is_alone)
         return self._left_alone + sum(pair.real is not None and pair.real.decided_ms < old_ms for pair in waiting)
@@ -217,7 +217,7 @@ class Comparison:
 
 
 def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> None:
-    """Count one pair of answers to one sample, which says what limits are in force."""
+    """Count one pair of answers to one sample, which names the limits in force."""
     if "skipped" in {real.answer, shadow.answer}:
         tally.skipped += 1
         return
@@ -241,7 +241,7 @@ def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
             continue
         differs = True
         if ours is None or theirs is None:
-            continue  # what is in force is not known: other, but by how much nobody can say
+            continue  # what is in force is not known: other, but nobody knows by how much
         _measure(tally.limits.setdefault(rule, Limit()), rate_milli(ours), rate_milli(theirs))
     return differs
 

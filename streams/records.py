@@ -39,7 +39,7 @@ from slacktide.schemas.window import NodeWindowSegment
 _OfNode: TypeAlias = NodeCommand | NodeMetric | NodeAllocatable | NodeScore | NodeWindowSegment
 TEXT_BYTES_MAX = 1_024
 FIGURES = (METRIC.name, ALLOCATABLE.name, SCORE.name)
-"""Topics of a node's latest figures. Heartbeats say which of them still hold."""
+"""Topics of a node's latest figures. Heartbeats show which of them still hold."""
 HEADERS_MAX = 32
 """What a dead letter repeats of a bad record beside its value: so that the letter itself is never too large."""
 
@@ -58,7 +58,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     partition: int
     offset: int
     timestamp_ms: int
-    """When it was appended, or when its producer says it was made: the topic's choice."""
+    """When it was appended, or when its producer made it: the topic's choice."""
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]] = ()
@@ -99,7 +99,7 @@ def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms
         value: None: a deletion.
         source: who writes it.
         event_ms: UTC epoch.
-        event: what tells it from others of the key; "": its time.
+        event: its identity among others of the key; "": its time.
 
     """
     event_id = f"{key}/{event or event_ms}"
@@ -191,7 +191,7 @@ def _letter(letter: DeadLetter, key: bytes | None) -> Out:
 
 
 class Writer:
-    """Puts what one part says into records."""
+    """Puts what one part publishes into records."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -231,11 +231,11 @@ class Writer:
         return outs
 
     def window(self, segment: NodeWindowSegment, partition: int) -> Out:
-        """Say a minute of a node's window."""
+        """Give the record of a minute of a node's window."""
         return self._out(WINDOW.name, segment, partition, f"window/{_which(segment)}/{segment.begin_ms}")
 
     def tick(self, tick: WorkerTick) -> Out:
-        """Say how far a worker has read."""
+        """Give the record of how far a worker has read."""
         return Out(
             topic=TICK.name,
             partition=0,
@@ -251,12 +251,12 @@ class Writer:
         )
 
     def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
-        """Say how another policy would have answered; nobody acts on it."""
+        """Give the record of how another policy would have answered; nobody acts on it."""
         out = self._out(SHADOW_COMMAND.name, command, partition, command.id)
         return msgspec.structs.replace(out, answer=command.answer)
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
-        """Say what another policy would sell."""
+        """Give the record of what another policy would sell."""
         return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
 
     def credit(self, lease: EvictionCredit) -> Out:
@@ -342,5 +342,5 @@ def _which(message: _OfNode) -> str:
 
 
 def _summary(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
-    """Of a silent node the same is said again and again."""
+    """Of a silent node the same is published again and again."""
     return f"{_which(message)}/stale-{message.stale_ms}" if message.stale_ms else _which(message)

@@ -16,7 +16,7 @@ class Taken:
 
     offsets: list[int] = field(default_factory=list)
     times_ms: list[int] = field(default_factory=list)
-    """When each was appended, or when its producer says it was made: the topic's choice."""
+    """When each was appended, or when its producer made it: the topic's choice."""
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     """An ``UnreadableBatch`` among them stands for a batch, and has its last offset."""

@@ -74,7 +74,7 @@ class PolicySource:
         try:
             parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # items of a list name no kind
         except ConfigError as exc:
-            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
+            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
             self._is(f"refused, the last good one stays: {exc}", self._last)
             return
         for note in parsed.notes:

@@ -47,7 +47,7 @@ async def access(kubeconfig: Path | None = None) -> Access:
 
 
 def of_service_account(folder: Path) -> Access:
-    """As the pod that this process runs in: its environment says where the API server is.
+    """As the pod that this process runs in: its environment has the API server's address.
 
     Args:
         folder: where the kubelet put ``token``, ``ca.crt`` and ``namespace``; the token is read again each minute.
@@ -66,7 +66,7 @@ def of_service_account(folder: Path) -> Access:
 
 
 async def of_kubeconfig(path: Path) -> Access:
-    """As the current context says.
+    """By the current context.
 
     Raises:
         ConfigError: the file cannot be read or used.
@@ -104,6 +104,6 @@ class _Renewal:
 
 
 def _refused(place: Path, why: Exception, accepted: str) -> ConfigError:
-    # What a loader trips over in a file of another kind tells of the loader alone.
+    # What a loader trips over in a file of another kind describes the loader alone.
     found = "not of that kind" if isinstance(why, TypeError | AttributeError) else f"{why}"
     return ConfigError([Finding(file=str(place), field="the file", value=found, accepted=accepted)])

@@ -30,7 +30,7 @@ AUTHORISED_S = 1.0
 PAGE = 500
 WATCH_S = 300
 SILENCE_S = 60.0
-"""A watch of what never changes says nothing at all: after so long it is asked for anew, for it may be dead."""
+"""A watch of what never changes sends nothing at all: after so long it is asked for anew, for it may be dead."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -101,7 +101,7 @@ class ApiServer:
         # Else two threads are asked at each request: for a proxy in the environment, and for a password in ~/.netrc.
         rest = self._client.rest_client
         rest.proxy = rest.proxy or _proxy_of(configuration.host or "")
-        rest.pool_manager._trust_env = False  # noqa: SLF001 - its maker has no say
+        rest.pool_manager._trust_env = False  # noqa: SLF001 - its maker has no setting for it
         return self
 
     async def __aexit__(self, *_: object) -> None:

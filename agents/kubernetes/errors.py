@@ -45,9 +45,9 @@ class ApiRefusedError(ApiError):
     Attributes:
         status: of HTTP.
         reason: of the Status object, such as ``NotFound``, ``Conflict`` or ``Expired``; "" where it sent none.
-        said: the Status' message, or the beginning of the body.
+        message: of the Status, or the beginning of the body.
         causes: the Status' causes.
-        retry_after_s: how long it asks to wait; 0: it does not say.
+        retry_after_s: how long it asks to wait; 0: it does not ask.
 
     """
 
@@ -78,7 +78,7 @@ _HINTS = {
 
 
 def refused(where: str, http_status: int, body: bytes, retry_after: str | None = None) -> ApiRefusedError:
-    """What an answer other than 2xx says.
+    """The reason of an answer other than 2xx.
 
     Args:
         where: verb and URL, for the message.

@@ -17,7 +17,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """As ``apiVersion`` says it."""
+        """As in ``apiVersion``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property

@@ -17,7 +17,7 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Generic[T]):
-    """What happened to one object. A bookmark has none: it only says how far the watch has come."""
+    """What happened to one object. A bookmark has none: it only shows how far the watch has come."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: T | None

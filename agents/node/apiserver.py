@@ -74,7 +74,7 @@ class ApiServer:
         """Create; what may be created must be harmless when it is asked for twice.
 
         Raises:
-            HttpError: no whole answer; ``UnreachedError``: the server has certainly not heard.
+            HttpError: no whole answer; ``UnreachedError``: the server has certainly not received the request.
 
         """
         return self._server.ask(path, method="POST", body=msgspec.json.encode(body))

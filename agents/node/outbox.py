@@ -17,7 +17,7 @@ from slacktide.streams.records import Out
 
 BACKLOG_SAMPLES_MAX = 600
 BACKLOG_BYTES_MAX = 4 * 1024 * 1024
-"""Ten minutes of seconds, or what a node with very many pods says in less: the oldest go first."""
+"""Ten minutes of seconds, or what a node with very many pods sends in less: the oldest go first."""
 
 
 class Offered(NamedTuple):

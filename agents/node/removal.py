@@ -35,7 +35,7 @@ class Removal:
     async def run(self) -> None:
         """Ask until the API server has answered, and wait for ever then."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
-        while (now := await self._ask()) == "unknown":  # noqa: ASYNC110 - nobody tells when the server is back
+        while (now := await self._ask()) == "unknown":  # noqa: ASYNC110 - nothing signals that the server is back
             await asyncio.sleep(backoff.next_s())
         self._was_there = now == "there"
         if not self._was_there:

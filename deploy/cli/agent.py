@@ -304,7 +304,7 @@ def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
 
 
 def _removal(settings: AgentCommandSettings) -> Removal | None:
-    """Whether the agent is removed as it ends, if anybody can tell.
+    """Whether the agent is removed as it ends, if anybody knows.
 
     Raises:
         click.UsageError: there is no API server to ask.

@@ -1,4 +1,4 @@
-"""How an agent reaches the API server: as its pod is told to, or as its options say."""
+"""How an agent reaches the API server: by its pod's environment, or by its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node's first decisions say to whoever has just started the stack."""
+"""A node's first decisions, for whoever has just started the stack."""
 
 from __future__ import annotations
 

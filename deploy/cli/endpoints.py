@@ -21,7 +21,7 @@ from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 
 PROCESS = "X-Process-Id"
-"""The header in which a process says which one it is: another one may have the port."""
+"""The header in which a process names itself: another one may have the port."""
 PAGES = {
     "/metrics": "metrics in the format of Prometheus",
     "/live": "whether the process works: 200, or 503 with the reason",
@@ -99,7 +99,7 @@ class _Metrics:
 
     def response(self, request: Request) -> Response:
         """As text, gzipped where that is accepted."""
-        # Not what it accepts word by word: that would be kept for each way to say it.
+        # Not what it accepts word by word: that would be kept for each way to write it.
         open_metrics = OPEN_METRICS in request.headers.get("accept", "")
         encoder, content_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if open_metrics else "text/plain")
         packed = "gzip" in request.headers.get("accept-encoding", "")

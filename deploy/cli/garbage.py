@@ -18,7 +18,7 @@ def seldom() -> None:
     """Look for garbage in cycles once in so many objects, and at what is there now never again.
 
     What a record is made into dies by itself, without cycles. At Python's usual 700 the looks cost a sixth of a
-    worker's time, and half of what a scheduler's part needs to hear of a thousand nodes.
+    worker's time, and half of what a scheduler's part needs to read of a thousand nodes.
     """
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

@@ -1,4 +1,4 @@
-"""``--kafka-config``: the one file that says how to connect to Kafka."""
+"""``--kafka-config``: the one file that sets how to connect to Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def read(path: Path | None, environment: Mapping[str, str]) -> Security:
-    """How to connect, by the file and the environment; in the clear where neither says a word.
+    """How to connect, by the file and the environment; in the clear where neither sets anything.
 
     Raises:
         ConfigError: it cannot be read, does not validate, or names files that are not what they should be.

@@ -14,7 +14,7 @@ from slacktide.deploy.cli.text import printable
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
-"""Clients that repeat themselves while a broker is away; our own parts say it once."""
+"""Clients that repeat themselves while a broker is away; our own parts report it once."""
 
 
 def configure(process: str, level: str, style: Literal["auto", "human", "json"]) -> None:

@@ -55,7 +55,7 @@ COMMANDS = {
     "advise": ("slacktide.deploy.cli.advise.command", "Replay recorded days under other thresholds."),
     "demo": ("slacktide.deploy.cli.demo.command", "Watch a service and batch work share one machine."),
 }
-"""Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""
+"""Name: the module that holds it as ``command``, and its line in ``slacktide --help``."""
 
 EXTRAS = {
     "faust": "stream",
@@ -68,7 +68,7 @@ EXTRAS = {
 """Which extra brings a package that may be absent."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What a disk says that takes no more."""
+"""The error of a disk that takes no more."""
 
 
 class Commands(Group):
@@ -123,7 +123,7 @@ def cli(*, debug: bool) -> None:
     SLACKTIDE_SAMPLE_INTERVAL.
     Exit codes: 0 done, 1 failed, 2 wrong usage (topics plan: changes are pending).
     """
-    if not debug:  # an error is told once, by us
+    if not debug:  # an error is reported once, by us
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 

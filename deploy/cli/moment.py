@@ -24,7 +24,7 @@ class Moment:
 
 
 class MomentType(click.ParamType):
-    """``2026-03-01T12:00:00Z`` (UTC unless it says otherwise), or ``90s``, ``5m``, ``2h``, ``1d`` before the end."""
+    """``2026-03-01T12:00:00Z`` (UTC unless it has an offset), or ``90s``, ``5m``, ``2h``, ``1d`` before the end."""
 
     name = "TIME"
 

@@ -11,7 +11,7 @@ NEAR = 5
 
 
 class NotFoundError(SlacktideError):
-    """The log says nothing of it."""
+    """Kafka has nothing of it."""
 
 
 def near(name: str, known: Iterable[str]) -> str:

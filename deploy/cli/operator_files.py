@@ -21,7 +21,7 @@ class OperatorFiles:
         inventory: the node.
         node: its name.
         state_folder: where an earlier run left what was good.
-        machine: tells the Node where the inventory holds none.
+        machine: names the Node where the inventory holds none.
 
     Raises:
         ConfigError: a file does not validate and there is nothing good to go on with.

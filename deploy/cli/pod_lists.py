@@ -1,4 +1,4 @@
-"""Where a node's pods are told: in the inventory's file, by its kubelet, or, without Kubernetes, by the host itself."""
+"""Where a node's pods come from: the inventory's file, its kubelet, or, without Kubernetes, the host itself."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
     Args:
         name: of the process, in its logs.
         settings: logs and endpoints.
-        work: gets the event that says stop, and the health that ``/live``, ``/ready`` and ``/fresh`` show.
+        work: gets the event that stops it, and the health that ``/live``, ``/ready`` and ``/fresh`` show.
 
     Raises:
         SystemExit: with 1 where the work failed; the reason is in the logs.
@@ -100,7 +100,7 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
         try:
             await work(stop)
         except SlacktideError as exc:
-            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
+            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
             return False
         except Exception:
             log.exception("stopped by an error of its own")
@@ -112,7 +112,7 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
         done = runner.run(main())
         ending = _cut_short_later()  # what the work leaves behind is cancelled now, and need not heed it
     for thread in set(threading.enumerate()) - before:
-        if not thread.daemon:  # Faust's, say: the interpreter waits for it, however long
+        if not thread.daemon:  # Faust's, for example: the interpreter waits for it, however long
             thread.join()
     ending.cancel()
     if not done:

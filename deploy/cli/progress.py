@@ -11,7 +11,7 @@ WIDTH = 30
 
 
 class Progress:
-    """Told the time of each record that was read; shows which part of the span lies behind."""
+    """Gets the time of each record that was read; shows which part of the span lies behind."""
 
     def __init__(self, what: str, since_ms: int, until_ms: int) -> None:
         self._what = what

@@ -33,7 +33,7 @@ METRICS_PORT = 9469
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings(process.ProcessSettings):
-    """What is said, and to whom."""
+    """What is published, and to whom."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     node_name: str = setting("Name of the node, which is the key of its records.", default=node_name, shown="host name")

@@ -62,7 +62,7 @@ class WorkloadName(click.ParamType):
 
 
 class Kafka(HostPort):
-    """Brokers to connect to. Its option brings ``--kafka-config`` along, which says how."""
+    """Brokers to connect to. Its option brings ``--kafka-config`` along, which sets how."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Cluster:
         """Join the addresses with how one connects there."""
@@ -73,7 +73,7 @@ class Kafka(HostPort):
 def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
     """A field of a settings class: what it means with its unit, what it accepts, its default.
 
-    A callable default is called when it is needed; ``shown`` is what help says of it.
+    A callable default is called when it is needed; ``shown`` is its text in help.
     """
     metadata = {"help": text, "kind": kind, "hidden": hidden, "shown": shown or True}
     if callable(default):
@@ -82,7 +82,7 @@ def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidde
 
 
 def file() -> click.Path:
-    """A file. Whether it is there and good is its reader's to say, who may know a last good one."""
+    """A file. Its reader decides whether it is there and good, and may know a last good one."""
     return click.Path(dir_okay=False, path_type=Path)
 
 

@@ -90,7 +90,7 @@ class Part:
 
 
 async def why_not_ready(url: str, path: str, pid: int) -> str:
-    """Ask a process on a path: "" if it is ready, else what it says or that not it, or nobody, answers."""
+    """Ask a process on a path: "" if it is ready, else its answer, or that another one, or nobody, answers."""
     parts = urlsplit(url)
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(ANSWER_S):

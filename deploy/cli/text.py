@@ -80,7 +80,7 @@ def count(number: int, noun: str) -> str:
 
 
 def instant(epoch_ms: int) -> str:
-    """UTC, to the millisecond; the bare number of a year that no calendar has: a clock may say anything."""
+    """UTC, to the millisecond; the bare number of a year that no calendar has: a clock may show anything."""
     try:
         when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -2,7 +2,7 @@
 
 The worker and the agent are processes of their own, as in a cluster: each is started again when it
 ends, and neither takes the other along. The embedded broker comes back empty; what the operator's
-files say is published anew.
+files hold is published anew.
 """
 # ruff: noqa: RUF009 - setting() makes a field
 
@@ -214,7 +214,7 @@ class Stack:
         return self._broker.bootstrap
 
     async def _log_first_decisions(self, side: LogSide) -> None:
-        """Say when all parts are ready, and what came first of it."""
+        """Report when all parts are ready, and the first decisions."""
         await asyncio.gather(*(part.ready.wait() for part in self._parts))
         while self._health.not_ready:  # noqa: ASYNC110 - a plain value, filled by the publisher
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A policy as groups of nodes: what holds everywhere, and what each node strategy says otherwise. Pure."""
+"""A policy as groups of nodes: what holds everywhere, and what each node strategy sets otherwise. Pure."""
 
 from __future__ import annotations
 

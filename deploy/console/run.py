@@ -27,14 +27,14 @@ FILE, LOCK = "history.sqlite", "lock"
 async def run(
     bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Event, health: Health, *, size_bytes_max: int
 ) -> None:
-    """Follow and serve until told to stop; what is recorded is stored before the end.
+    """Follow and serve until ``stop`` is set; what is recorded is stored before the end.
 
     Args:
         bootstrap: the Kafka cluster. Where it is away, the pages show what was recorded.
         folder: of the history.
         listen: the address, and the token that requests must bring.
         stop: ends it.
-        health: what /live says.
+        health: what /live shows.
         size_bytes_max: of the history.
 
     Raises:

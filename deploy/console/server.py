@@ -66,7 +66,7 @@ async def serving(
     Args:
         history: what the pages show.
         listen: the address, and the token that requests must bring.
-        health: what /live says.
+        health: what /live shows.
         trouble: why nothing is recorded; "": all is.
 
     Raises:

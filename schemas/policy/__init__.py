@@ -1,6 +1,6 @@
 """The operator's thresholds, from the ConfigMap to what holds on a node.
 
-``strategies`` and ``resource_qos`` say what there is, ``message`` is the record, ``configmap`` reads and checks the
+``strategies`` and ``resource_qos`` list the fields, ``message`` is the record, ``configmap`` reads and checks the
 operator's file, ``effective`` finds what is in force on a node and why, ``features`` what acts and what it lacks.
 """
 

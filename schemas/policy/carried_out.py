@@ -1,4 +1,4 @@
-"""Which features of the policy act today. What is configured beyond them is checked, published, and said not to act."""
+"""Which features of the policy act today. Whatever else is configured is checked, published, and reported as idle."""
 
 from __future__ import annotations
 

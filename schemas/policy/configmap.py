@@ -46,7 +46,7 @@ class Config:
 
     @property
     def default(self) -> Message:
-        """What holds where nobody says anything."""
+        """What holds where nobody sets anything."""
         default: Message = getattr(_BLANK, self.strategy)
         return default
 
@@ -131,7 +131,7 @@ class _Strategies:
         self._kind = type(config.default)
 
     def read(self, text: object) -> tuple[Message, list[NodeStrategy[Any]], list[str]]:
-        """The cluster's strategy, the nodes', and which fields the cluster's says."""
+        """The cluster's strategy, the nodes', and which fields the cluster's sets."""
         config, path = self._config, self._path
         parts = {name for name in (config.cluster, config.nodes) if name}
         body = self._reader.named(self._json(text), path, parts)
@@ -189,7 +189,7 @@ class _Strategies:
         return name
 
     def _layer(self, path: str, given: Mapping[str, object], below: Message) -> Message:
-        """What comes of a layer over the one below it, with all that is to be told of it."""
+        """What a layer over the one below it comes to, with all its findings."""
         strategy = replaced(below, given)
         for conflict in conflicts(strategy, given):
             self._reader.refuse(f"{path}.{name_of(self._kind, conflict.field)}", conflict.value, conflict.accepted)

@@ -42,7 +42,7 @@ class Anomaly(Message, frozen=True, kw_only=True):
 
 
 class Descheduling(Message, frozen=True, kw_only=True):
-    """Without thresholds there is no pass; with ``dry_run`` a pass only says whom it would evict."""
+    """Without thresholds there is no pass; with ``dry_run`` a pass only reports whom it would evict."""
 
     dry_run: bool = True
     """Publish whom a pass would evict, and evict nobody."""

@@ -1,4 +1,4 @@
-"""What is in force on one node, and which layer said so.
+"""What is in force on one node, and which layer set it.
 
 Layers, the last one wins: defaults, the cluster's strategy, the first node strategy whose selector matches, and for
 colocation the node's own annotation, then its ratio labels.
@@ -26,7 +26,7 @@ Layer = Literal["default", "cluster strategy", "node strategy", "annotation", "l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Who said a field's value."""
+    """Who set a field's value."""
 
     layer: Layer
     name: str = ""
@@ -58,7 +58,7 @@ class Effective:
     """By strategy: names of node strategies that match, too, but come after the one that holds."""
 
     def source(self, field: str) -> Source:
-        """Who said it."""
+        """Who set it."""
         return self.sources.get(field, DEFAULT_SOURCE)
 
 
@@ -107,7 +107,7 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
 
 
 class _Found:
-    """Finds what holds for a node's labels, and keeps who said it."""
+    """Finds what holds for a node's labels, and keeps who set it."""
 
     def __init__(self, given: Sequence[str], labels: Mapping[str, str]) -> None:
         self.sources = dict.fromkeys(given, CLUSTER_SOURCE)

@@ -1,7 +1,7 @@
 """What the strategies' fields are for: features, and what each lacks in order to act.
 
-A feature that was asked for and lacks something is what an operator must be told: the reference skips it each second
-and says so in a node's log.
+An operator must know of a feature that was asked for and lacks something: the reference skips it each second
+and writes that to a node's log.
 """
 
 from __future__ import annotations

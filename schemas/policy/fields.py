@@ -33,7 +33,7 @@ def leaves(strategy: Message, prefix: str = "") -> Iterator[tuple[str, object]]:
 def replaced(strategy: M, given: Mapping[str, object]) -> M:
     """The strategy with these fields in place; parts in which nothing changes stay the very same objects.
 
-    What is left out on the wire is told by identity, so that equal strategies are equal bytes.
+    What is left out on the wire is found by identity, so that equal strategies are equal bytes.
     """
     own = {field: value for field, value in given.items() if "." not in field}
     for part in dict.fromkeys(field.partition(".")[0] for field in given if "." in field):

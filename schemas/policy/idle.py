@@ -1,4 +1,4 @@
-"""What is set and does nothing, with the reason; and what of a node's own say is not taken."""
+"""What is set and has no effect, with the reason; and what a node sets itself that is not taken."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator
 
 
 def _is_given(effective: Effective, strategy: str, field: str) -> bool:
-    """Whether a layer says it, and says something else than the default."""
+    """Whether a layer sets it, and to another value than the default."""
     value = value_at(getattr(effective, strategy), field)
     given = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
     return given and value != value_at(getattr(_NOTHING_GIVEN, strategy), field)
@@ -85,7 +85,7 @@ def _unbound(effective: Effective) -> Iterator[Idle]:
 
 
 def not_taken(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Of the node's own say: each annotation, key of it or label that is not taken as it stands, and why."""
+    """Of what a node sets itself: each annotation, key of it or label that is not taken as it stands, and why."""
     text = facts.annotations.get(ANNOTATION_STRATEGY)
     if text is not None:
         yield from _of_annotation(text)

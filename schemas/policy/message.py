@@ -55,7 +55,7 @@ class Policy(Message, frozen=True, kw_only=True):
     placement: Placement = Placement()
     agent: AgentPolicy = AgentPolicy()
     said: list[str] = []
-    """Fields that the cluster's strategies say themselves, such as ``colocation.enable``; others have their default."""
+    """Fields that the cluster's strategies set themselves, such as ``colocation.enable``; others have their default."""
     node_proof: Mode = "off"
     """Whether a sample or an outcome counts only with the proof of its node. Set by the publisher, and not part of the
     version: a node decides the same with it and without."""
@@ -77,7 +77,7 @@ def versioned(policy: Policy) -> Policy:
     """The policy with the version that its strategies have."""
     content = msgspec.json.encode((policy.colocation, policy.resource_threshold))
     rest = [getattr(policy, name) for name in _REST]
-    if rest != _NO_REST:  # else as before there was a rest: a policy that says no more keeps its version
+    if rest != _NO_REST:  # else as before there was a rest: a policy that sets no more keeps its version
         content += msgspec.json.encode(rest)
     # The same of each that came since.
     for later in (policy.eviction_budget, policy.descheduling, policy.placement, policy.agent):

@@ -1,4 +1,4 @@
-"""What a node itself says over the colocation strategy: an annotation, then labels.
+"""What a node itself sets over the colocation strategy: an annotation, then labels.
 
 Reading: koordinator a7a1b76b, pkg/util/sloconfig/colocation_config.go, pkg/slo-controller/noderesource (node
 annotation and label overrides).

@@ -78,7 +78,7 @@ class Reader:
         return []
 
     def named(self, value: object, path: str, names: Iterable[str]) -> dict[str, Any]:
-        """A JSON object with its keys in these capitals: the reference does not tell small letters from large."""
+        """A JSON object with its keys in these capitals: the reference ignores the case of letters."""
         known = {name.lower(): name for name in names}
         found: dict[str, Any] = {}
         for key, one in self.mapping(value, path).items():
@@ -89,7 +89,7 @@ class Reader:
         return found
 
     def given(self, value: object, path: str, kind: type[Message], other: Collection[str] = ()) -> dict[str, object]:
-        """What an object says of a strategy, by dotted field; ``other``: keys that are not the strategy's."""
+        """What an object sets of a strategy, by dotted field; ``other``: keys that are not the strategy's."""
         keys = keys_of(kind)
         body = self.named(value, path, keys)
         self.check_names(body, path, {*keys, *other})

@@ -49,7 +49,7 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
 def overlap(one: Selector, other: Selector) -> bool:
     """Whether some node that has only the labels that one of them speaks of is meant by both.
 
-    Selectors of unrelated labels may still meet on a node that has both; which ones do, only the nodes tell.
+    Selectors of unrelated labels may still meet on a node that has both; which ones do, only the nodes show.
     Reading: koordinator a7a1b76b, pkg/webhook/cm/plugins/sloconfig/checker.go, NodeSelectorOverlap.
     """
     return next(overlaps([one, other]), None) is not None

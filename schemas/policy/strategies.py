@@ -1,4 +1,4 @@
-"""The operator's strategies: what each key of ``slo-controller-config`` says, with its defaults and ranges.
+"""The operator's strategies: what each key of ``slo-controller-config`` sets, with its defaults and ranges.
 
 Names, defaults and ranges are the reference's: koordinator a7a1b76b,
 apis/configuration/slo_controller_config.go, apis/slo/v1alpha1/nodeslo_types.go.
@@ -98,7 +98,7 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     """Suppress by a CPU set or by CFS quota."""
     cpu_suppress_signal: SuppressSignal = "usage"
     """Slacktide's own: what holds best-effort CPU back: use above the threshold, stall of latency-sensitive pods, or
-    the stricter of both. ``cpu_suppress_policy`` says by which knob."""
+    the stricter of both. ``cpu_suppress_policy`` chooses the knob."""
     mem_evict_threshold_pct: Percent | None = 70
     """Use of a node's memory from which pods are evicted."""
     mem_evict_lower_pct: Percent | None = None

@@ -1,4 +1,4 @@
-"""What a policy sets that does nothing on any node, as far as the policy alone can tell."""
+"""What a policy sets that has no effect on any node, as far as the policy alone shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slacktide.schemas.policy.message import NodeStrategy, Policy
 from slacktide.schemas.policy.selector import Selector
 
 _PLAIN = NodeFacts(name="", capacity=Resources(), allocatable=Resources())
-"""A node that says nothing of its own."""
+"""A node that sets nothing of its own."""
 _FOR_NODES = [config for config in CONFIGS if config.nodes]
 _NO_NODES: dict[str, Any] = {config.node_field: [] for config in _FOR_NODES}
 
@@ -23,7 +23,7 @@ _NO_NODES: dict[str, Any] = {config.node_field: [] for config in _FOR_NODES}
 def unused(policy: Policy) -> Iterator[Idle]:
     """What is set and without effect wherever it holds.
 
-    What the cluster says may wait for a node strategy: ``enable`` for some nodes only is how one begins.
+    What the cluster sets may wait for a node strategy: ``enable`` for some nodes only is how one begins.
     """
     cluster = msgspec.structs.replace(policy, **_NO_NODES)
     on_nodes = [_alone(cluster, config.strategy, node)
@@ -42,7 +42,7 @@ def _alone(cluster: Policy, strategy: str, node: NodeStrategy[Any]) -> Effective
 
 
 def _acts(one: Idle, found: Effective) -> bool:
-    """Whether what the cluster says, and is idle there, acts here."""
+    """Whether what the cluster sets, and is idle there, acts here."""
     if found.source(f"{one.strategy}.{one.field}") != one.source:
         return False
     return not any((other.strategy, other.field) == (one.strategy, one.field) for other in idle(found))

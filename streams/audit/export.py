@@ -1,4 +1,4 @@
-"""What a line of an export says of a record. Pure."""
+"""A line of an export for each record. Pure."""
 
 from __future__ import annotations
 

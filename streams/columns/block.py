@@ -75,7 +75,7 @@ def sums(values: Ints, counts: Ints) -> Ints:
 
 
 def sound(its: Columns) -> Bools:
-    """Tell which samples have figures that a machine can have: as ``sample_columns_codec`` accepts them."""
+    """Find which samples have figures that a machine can have: as ``sample_columns_codec`` accepts them."""
     good: Bools = np.all((its.node >= _LEAST) & (its.node <= _MOST), 1)
     # Below zero a number is a large one without its sign. NumPy looks at all numbers in a tenth of the time that it
     # takes row by row, and mostly they are good.
@@ -88,13 +88,13 @@ def sound(its: Columns) -> Bools:
 
 
 def ages_ms(its: Columns, now_ms: int, without: Sequence[int]) -> list[int]:
-    """Tell how old the samples are, but for some of them, by two clocks."""
+    """Give the age of the samples, but for some of them, by two clocks."""
     found: list[int] = np.maximum(0, now_ms - np.delete(its.node[:, 1], without)).tolist()
     return found
 
 
 def is_sound(numbers: Sequence[int]) -> bool:
-    """Tell the same of the numbers of one sample, which has as many as it has pods."""
+    """Check the same of the numbers of one sample, which has as many as it has pods."""
     pods = numbers[NODE_NUMBERS:]
     if len(numbers) < NODE_NUMBERS or len(pods) % 2:
         return False
@@ -243,7 +243,7 @@ def wave(heads: Sequence[Head[N]], rows: Ints, node: Ints, pods: Floats, counts:
 
 
 def of_samples(which: Ints, counts: Ints) -> Bools:
-    """Tell which pods are of these samples.
+    """Find which pods are of these samples.
 
     Args:
         which: places of samples.

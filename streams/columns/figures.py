@@ -117,7 +117,7 @@ def _same(
     policy: Policy,
     candidate: Callable[[Block[N], int], Candidate | None],
 ) -> Bools:
-    """Tell of which nodes what was published last is made of the pods, facts and policy that the sample names."""
+    """Find the nodes whose last figures are made of the pods, facts and policy that the sample names."""
     rows, serials = block.rows[taken], block.numbers[taken, SERIAL]
     same: Bools = windows.marks.published_by[rows] == serials
     for at in np.nonzero(~same)[0].tolist():

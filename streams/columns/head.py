@@ -115,7 +115,7 @@ def split_limits(prefix: bytes, limits: bytes) -> tuple[bytes, bytes] | None:
 
 
 def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools, AbstractSet[str]] | None:
-    """Tell of the pods of a list their uids, which count as best-effort, and which lie in that group.
+    """Give the uids of a list's pods, which count as best-effort, and which lie in that group.
 
     None: a uid is twice in the list, or the list is not the one that the group was read by.
     """

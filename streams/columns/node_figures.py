@@ -40,7 +40,7 @@ REPUBLISH_MS = 5_000
 SOONER_MS = 100
 """Samples of a second come some milliseconds sooner or later."""
 WORTH_PUBLISHING = 0.01
-"""Of the node's capacity: node use, or system and pods together, have moved by more since they were last told."""
+"""Of the node's capacity: node use, or system and pods together, moved by more since they were last published."""
 
 
 class Named(Protocol):
@@ -103,7 +103,7 @@ class Worth(NamedTuple):
 def due(
     windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int = REPUBLISH_MS
 ) -> list[tuple[Candidate, NodeMetric]]:
-    """What to publish of these nodes, each of which is here once: those of which there is something to tell."""
+    """What to publish of these nodes, each of which is here once: those whose figures are due."""
     found = worth_publishing(windows, candidates, policy, republish_ms)
     published = metrics_of(windows, found, range(len(found.nodes)), policy)
     publishing(windows, found, policy)
@@ -184,7 +184,7 @@ def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str, str]:
 
 
 def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
-    """Of each node whether node use, or system and pods together, moved by more than is worth telling."""
+    """Of each node whether node use, or system and pods together, moved by more than is worth publishing."""
     before = [
         now
         if one.window.published is None or one.window.published.rows is not one.window.all_rows
@@ -354,7 +354,7 @@ def allocatable_of(
 def _sold(
     load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast
 ) -> dict[str, tuple[int, Terms]] | None:
-    """None: beyond all figures, for what a node says of itself, a ratio of 1e300 say, went through no validation."""
+    """None: beyond all figures, for a node's own strategy, a ratio of 1e300 for example, went through no validation."""
     try:
         batch = batch_resource(load, colocation)
         mid = mid_resource(load, colocation, reclaimable=forecast.reclaimable, node_use=metric.node_use)

@@ -195,7 +195,7 @@ class NodeWindow(_Marked):
 
 
 def _renamed(before: PodName | None, uid: str, *, best_effort: bool) -> PodName:
-    """A pod that the list does not name (any more); if none has, class and QoS are told by where its group lies."""
+    """A pod that no list names (any more); where no list ever did, its group gives class and QoS."""
     if before is not None and (before.namespace or before.qos or not best_effort):
         return before
     return PodName(uid, "", "", *(("koord-batch", "BE") if best_effort else ("", "")))

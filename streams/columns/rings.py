@@ -1,6 +1,6 @@
 """Half an hour of each node, second by second: node and system use, in arrays over all nodes.
 
-A second holds the average of what its samples said, weighted by how much of it each covers, in whole millicores and
+A second holds the average of its samples, weighted by how much of it each covers, in whole millicores and
 bytes; NaN where it is not known. So a second can be written out and read back without loss.
 """
 
@@ -113,8 +113,8 @@ class Rings:
         Args:
             rows: of the nodes.
             minutes: of event time, by number, one for each row; none of them twice in one place of the rings.
-            ends: the seconds, by number, in which what they tell of breaks off: what is there of such a second came
-                after, so that both count. Of any other second whoever has more of it has heard what the other has.
+            ends: the seconds, by number, in which what they cover breaks off: what is there of such a second came
+                after, so that both count. Of any other second, whoever has more of it has read what the other has.
             covered_ms: by second, at most a whole one.
             figures: by figure and second; NaN: not known.
 

@@ -1,7 +1,7 @@
 """The suppress rule over many samples at once: the arithmetic of ``cpu_suppress.decide``, in the same order.
 
 NumPy's float64 is Python's float: the same IEEE operations in the same order give the same last digit. ``fsum`` of two
-numbers is their sum. Where an array cannot tell what the rule gives, the sample's bound is ``SCALAR``.
+numbers is their sum. Where an array cannot give what the rule gives, the sample's bound is ``SCALAR``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NONE: Final = -1
 NO_LINE: Final = 1 << 60
 """A share of memory, in percent, that no node uses."""
 KEEP, SCALAR, TARGET, FLOORED, STEPPED = range(5)
-"""What a sample comes to: all stays, the scalar rule tells, or the step that fixed the new quota."""
+"""What a sample comes to: all stays, the scalar rule decides, or the step that fixed the new quota."""
 
 _FIGURES = (
     "capacity_milli",
@@ -51,7 +51,7 @@ OTHER_LIMITS: Final = -2
 
 
 def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
-    """Return what the rule reads of a node and its policy; ``UNFIT``: only the rule itself can tell.
+    """Return what the rule reads of a node and its policy; ``UNFIT``: only the rule itself can decide.
 
     Args:
         facts: that the sample names.

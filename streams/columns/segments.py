@@ -114,7 +114,7 @@ class WrittenSegment(NodeWindowSegment, frozen=True, kw_only=True):
 
 
 def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> WrittenSegment | None:
-    """One minute of event time as it is said after it is over; None: nothing covers it.
+    """One minute of event time as it is published after it is over; None: nothing covers it.
 
     Args:
         windows: of the worker.
@@ -154,7 +154,7 @@ def _whole_or_none(figures: Floats) -> list[list[int | None]]:
 
 
 def written_seconds(raw: bytes) -> WrittenSeconds:
-    """What a record says of seconds; it is read no further where its pods come last, as segments are written.
+    """The seconds of a record; it is read no further where its pods come last, as segments are written.
 
     Raises:
         BadMessageError: it cannot be read.
@@ -168,7 +168,7 @@ def written_seconds(raw: bytes) -> WrittenSeconds:
 
 
 def written_minute(written: WrittenSeconds, raw: bytes, window: NodeWindow) -> Minute:
-    """A minute as it was said of this window's node; its pods are left where the window does not reach back to it.
+    """A minute as it was published of this window's node; its pods are left where the window does not reach back to it.
 
     Raises:
         BadMessageError: its pods cannot be read.
@@ -194,7 +194,7 @@ def restore(windows: Windows, minutes: Sequence[tuple[NodeWindow, Minute]]) -> N
     """Fill with minutes what nothing covers yet of them.
 
     A node of which nothing is known yet gets its time and its pods from them, too. The time of one whose samples were
-    heard stays: what lies beyond it was said before its clock was set back, or its next samples tell of it again.
+    read stays: what lies beyond it was published before its clock was set back, or its next samples cover it again.
     """
     for window, its in minutes:
         if window.listed is None and not window.uids:

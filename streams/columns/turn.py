@@ -51,7 +51,7 @@ class Turn(Generic[N]):
         return head.of.boot_id, newest
 
     def first(self) -> Bools:
-        """Tell which samples are the first of a head that was met in this turn."""
+        """Find the samples that are the first of a head that was met in this turn."""
         seen: set[int] = set()
         found = np.zeros(len(self.heads), np.bool_)
         if self.met:
@@ -80,7 +80,7 @@ class Turn(Generic[N]):
         return columns(numbers(self.texts), self.numbers[:, PODS])
 
     def readable(self) -> list[bool]:
-        """Tell of which samples the numbers can be read."""
+        """Find the samples whose numbers can be read."""
         return [_readable(text, head.commas) for text, head in zip(self.texts, self.heads, strict=True)]
 
     def screened(self, its: Columns) -> Screened:

@@ -174,7 +174,7 @@ class Windows:
         return end_ms > window.watermark_ms
 
     def fill(self, window: NodeWindow, sample: NodeSample) -> int:
-        """Fill with a late sample what nothing covers yet of the seconds that it tells of; how much that was, ms.
+        """Fill with a late sample what nothing covers yet of its seconds; how much that was, ms.
 
         A pod that is kept no more is not counted; neither is what lies before the rings.
         """
@@ -310,7 +310,7 @@ class _Merge:
         self._windows.system_milli[rows] = self._figures[:, 2]
 
     def _add(self, begins_ms: Ints) -> None:
-        """Add what the samples say to the slots that they cover, at most one of each node at a time."""
+        """Add the samples' figures to the slots that they cover, at most one of each node at a time."""
         ends_ms, rows, marks = self._wave.ends_ms, self._rows, self._windows.marks
         lengths_ms, newest, slots = marks.slot_ms[rows], marks.slot[rows], marks.slots[rows]
         oldest_ms = np.maximum((newest - slots + 1) * lengths_ms, ends_ms - marks.window_ms[rows])

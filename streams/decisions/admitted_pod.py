@@ -26,7 +26,7 @@ class Container:
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
     kept: JsonObject = field(default_factory=dict)
-    """The object it was read from, for what is not told here."""
+    """The object it was read from, for what is not read here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class AdmittedPod:
     containers: tuple[Container, ...] = ()
     overhead: Amounts = field(default_factory=dict)
     kept: JsonObject = field(default_factory=dict)
-    """The object it was read from, for what is not told here."""
+    """The object it was read from, for what is not read here."""
 
 
 _Quantities = dict[str, str | int | float]

@@ -43,7 +43,7 @@ def released(current: Sequence[int] | None, free: Collection[int], step_cpus: in
 
 
 def measured(limits: Limits | None) -> Limits | None:
-    """The limits, where what a record says of them can be: of no period, or of less than nothing, none are known."""
+    """The limits, where a record's can be: of no period, or of less than nothing, none are known."""
     if limits is None or limits.be_cfs_period_us <= 0 or (limits.be_cfs_quota_us or 0) < 0:
         return None
     return limits

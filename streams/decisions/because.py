@@ -11,7 +11,7 @@ from slacktide.schemas.message import Terms
 
 @cache
 def in_unit(unit: str, *names: str) -> tuple[str, ...]:
-    """Names of terms, each with its unit at its end: put together once, for they are said of each node."""
+    """Names of terms, each with its unit at its end: put together once, for each node has them."""
     return tuple(f"{name}_{unit}" for name in names)
 
 

@@ -57,7 +57,7 @@ def start_tokens(capacity_tokens: int, draw: float) -> int:
 
 
 def limit(config: CpuBurst, before: Limiter | None, *, start: int, used_pct: int, elapsed_s: int) -> Limited:
-    """Spend or save tokens for the time since the last decision, and tell whether any are left.
+    """Spend or save tokens for the time since the last decision, and return whether any are left.
 
     Args:
         config: without a period everything is allowed; with one, but a ceiling below the limit, nothing.

@@ -1,4 +1,4 @@
-"""Which pods burst, and by whose configuration: the node's, or what the pod's annotation says over it.
+"""Which pods burst, and by whose configuration: the node's, or what the pod's annotation sets over it.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, genPodBurstConfig;
 pkg/util/pod.go, IsPodCPUBurstable, IsPodInactive; apis/slo/v1alpha1/pod.go.
@@ -47,7 +47,7 @@ def pod_burst_config(node: CpuBurst, annotation: str | None) -> CpuBurst:
     """The node's configuration, each field replaced that the pod's annotation holds.
 
     Args:
-        node: what holds for pods that say nothing.
+        node: what holds for pods that set nothing.
         annotation: the text of ``koordinator.sh/cpuBurst``, a JSON object; one that cannot be read is
             ignored as a whole.
 

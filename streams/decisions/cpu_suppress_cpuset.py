@@ -2,7 +2,7 @@
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
 adjustByCPUSet (kubelet's CPU manager policy "none"). Different on purpose: where every CPU is reserved
-or exclusive the set stays and says why, instead of a division by zero.
+or exclusive the set stays and the bound gives the reason, instead of a division by zero.
 """
 
 from __future__ import annotations

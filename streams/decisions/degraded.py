@@ -9,7 +9,7 @@ from slacktide.schemas.message import Terms
 
 
 def degraded(*, now_s: int, updated_s: int | None, degrade_time_min: int) -> Terms | None:
-    """The ages that say so; None where the metric is young enough. At the limit it still is, and from the future too.
+    """The ages that show it; None where the metric is young enough. At the limit it still is, and from the future too.
 
     Args:
         now_s: the time.

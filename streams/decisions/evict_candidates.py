@@ -100,7 +100,7 @@ def by_priority(
 
 
 def _best_effort(pods: Iterable[EvictPod], feature: str) -> Iterable[EvictPod]:
-    """The label alone says best-effort here: a Kubernetes QoS class does not."""
+    """The label alone makes it best-effort here: a Kubernetes QoS class does not."""
     return (pod for pod in pods if raw_qos(pod.pod.qos_label) == "BE" and _may_go(pod, feature))
 
 

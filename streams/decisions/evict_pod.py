@@ -34,7 +34,7 @@ class EvictPod:
     kept: bool = False
     """It could not be evicted a moment ago."""
     spared: bool = False
-    """It counts for what was requested, and may not go whatever it says itself."""
+    """It counts for what was requested, and may not go whatever its own labels are."""
 
 
 def priority_with_default(pod: Pod) -> int:

@@ -29,7 +29,7 @@ def invalid(feature: str, **config: int | None) -> Release:
 
 
 def nothing(of: str, bound: str, terms: Terms) -> Release:
-    """The feature sees no shortage: ``bound`` says what ended the arithmetic."""
+    """The feature sees no shortage: ``bound`` names what ended the arithmetic."""
     because = Because(of=of, bound=bound, terms=terms)
     return Release(status="nothing_to_release", amounts={}, because=(because,))
 

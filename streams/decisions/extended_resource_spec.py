@@ -80,7 +80,7 @@ def _batch(requests: Amounts, limits: Amounts) -> dict[str, dict[str, str]]:
 
 
 def read(text: str) -> Mapping[str, Asked]:
-    """What the annotation says of each container.
+    """The annotation's amounts of each container.
 
     Raises:
         BadMessageError: it is not JSON, not of its shape, or holds what is no quantity.

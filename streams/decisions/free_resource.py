@@ -36,7 +36,7 @@ class FreeResource:
 def free_resource(load: NodeLoad, colocation: Colocation) -> FreeResource:
     """Capacity less margin, system, what high-priority pods use and what batch pods use.
 
-    Whatever the calculation policies say, use is what counts; a batch pod without a metric counts what it asked for.
+    Whatever the calculation policies are, use is what counts; a batch pod without a metric counts what it asked for.
     """
     by_use = msgspec.structs.replace(
         colocation,

@@ -104,7 +104,7 @@ class LoadAwareArgs:
     """What the system uses counts as use of production."""
     factors: Factors = UNSET
     allow_customize: bool = False
-    """A pod's annotations may say how it is estimated, and for how long."""
+    """A pod's annotations may set how it is estimated, and for how long."""
     after_scheduled_s: int = 0
     """How long after it was scheduled a pod that uses less than its estimate counts as its estimate.
 

@@ -62,7 +62,7 @@ class LoadedNode:
     allocatable: Amounts
     """What pods may request."""
     capacity: Amounts
-    """What percents are of: the raw allocatable amounts where the node says them, else the allocatable ones."""
+    """What percents are of: the raw allocatable amounts where the node has them, else the allocatable ones."""
     schedulable: bool
     pods: Sequence[PlacedPod]
     pods_max: int = 110

@@ -51,7 +51,7 @@ class NodeReport(NamedTuple):
     updated_s: float | None
     """None: it has no time, so everything is later."""
     node: NodeUse | None
-    """None: the report says nothing of the node as a whole."""
+    """None: the report has no figures of the node as a whole."""
     pods: Mapping[tuple[str, str], PodUse]
     """By namespace and name; a pod whose use is empty is left out."""
     interval_s: int = REPORT_INTERVAL_S

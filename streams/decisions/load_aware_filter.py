@@ -114,7 +114,7 @@ def gate_for(
 
 
 def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset: bool, stale: bool) -> Filtered:
-    """Whether the node stays within its limits with the pod; the first resource that does not says why.
+    """Whether the node stays within its limits with the pod; the first resource that does not is the reason.
 
     Args:
         estimate: what the pod is expected to use.

@@ -70,7 +70,7 @@ def candidate(asked: LoadAwarePod, args: LoadAwareArgs) -> Candidate:
 
 
 def allocatable_of(published: Resources, raw: Resources) -> Amounts:
-    """What is allocatable, with what it was before it was amplified where the node says so."""
+    """What is allocatable, with what it was before it was amplified where the node has that."""
 
     def first(raw: int | None, published: int | None) -> int:
         return (published or 0) if raw is None else raw

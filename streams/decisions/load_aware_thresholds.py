@@ -1,7 +1,7 @@
 """Above which usage a node is overloaded, below which it has room: per resource, in the resource's own unit.
 
 Resources go by their Kubernetes names, for thresholds may name any; amounts are millicores for CPU, bytes for
-memory, else a count (``with_unit`` says which).
+memory, else a count (``with_unit`` shows which).
 
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware, newThresholds, getNodeThresholds,
 calcAverageResourceUsagePercent.

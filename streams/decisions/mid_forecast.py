@@ -102,7 +102,7 @@ def _same(one: object, other: object) -> bool:
 def mid_forecast(
     peaks: NodePeaks, pods: Sequence[Pod], facts: NodeFacts, colocation: Colocation, state: str = ""
 ) -> MidForecast:
-    """Say what production pods leave by a forecast.
+    """Give what production pods leave by a forecast.
 
     Args:
         peaks: the forecast.

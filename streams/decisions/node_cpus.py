@@ -1,7 +1,7 @@
 """A node's CPUs and who is bound to some of them, as the CPU set rule reads them.
 
 Reading: koordinator a7a1b76b, apis/extension/{node,resource}.go: the annotations' bodies, and that CPUs of
-the SYSTEM class are exclusive unless said otherwise.
+the SYSTEM class are exclusive unless configured otherwise.
 """
 
 from __future__ import annotations

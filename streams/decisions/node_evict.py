@@ -1,7 +1,7 @@
 """Who shall leave a node, by memory and by CPU: the live side of the eviction rules.
 
 Only what is best-effort by the pod list and lies under the best-effort group may go, whatever a policy or a label
-says. Nobody is named while the last eviction of the kind is young: it has yet to show in the node's use.
+has. Nobody is named while the last eviction of the kind is young: it has yet to show in the node's use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slacktide.streams.decisions.evict_satisfaction import NOT_MEASURED
 from slacktide.streams.decisions.evict_tasks import EvictNode
 
 MEMORY_RULES, CPU_RULES = frozenset(memory_evict.FEATURES), frozenset(cpu_evict.FEATURES)
-"""By which of the two a victim goes, its cool-down is told."""
+"""By which of the two a victim goes; its cool-down is in the sample."""
 MEMORY_COOL_MS, CPU_COOL_MS = 4_000, 20_000
 _BY_MEMORY_USED = frozenset({"BEMemoryEvict", "MemoryEvict"})
 _NOWHERE = PodUse(uid="")
@@ -75,7 +75,7 @@ def evicts_by_memory_alone(threshold: ResourceThreshold) -> bool:
 
 
 def mem_below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
-    """Whether a look at the node's memory tells that none is to be released, as of most samples."""
+    """Whether a look at the node's memory shows that none is to be released, as of most samples."""
     used, capacity, line_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
     return not used or not capacity or line_pct is None or used * 100 // capacity < line_pct
 

@@ -49,7 +49,7 @@ def drift_settings(
 
 
 def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
-    """What a knob holds that nobody wants to hold anything; None: not ours to say, or no such group."""
+    """What a knob holds that nobody wants to hold anything; None: not ours to set, or no such group."""
     pod = known.get(uid_of(key.group))
     if pod is None:
         there = key.group in TIERS.values()

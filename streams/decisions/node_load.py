@@ -1,4 +1,4 @@
-"""What runs on a node, told by class: the input of all that is figured of its resources.
+"""What runs on a node, by class: the input of all that is computed of its resources.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchresource,midresource}/plugin.go.
 """
@@ -38,7 +38,7 @@ class HighPriority(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uses: Mapping[str, Use]
     """By uid; one that is not there has no metric."""
     dangling: list[Use]
-    """Metrics without a live pod, unless they say batch or free."""
+    """Metrics without a live pod, unless they are of batch or free."""
 
 
 def high_priority(load: NodeLoad) -> HighPriority:

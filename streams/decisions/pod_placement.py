@@ -195,7 +195,7 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What comes of one pod's question. Of a thousand nodes five are told of: only these are put into words."""
+    """What comes of one pod's question. Of a thousand nodes five are reported: only these are put into words."""
 
     pod: Asking
     refused: Mapping[str, Refusal]

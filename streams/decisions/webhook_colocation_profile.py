@@ -42,7 +42,7 @@ class Profile:
     probability: int | str = 100
     """In how many of 100 draws it is applied: a number, or ``30%``."""
     skip_update_resources: bool = False
-    """Pods it is for keep native CPU and memory, also where another profile or a draw says otherwise."""
+    """Pods it is for keep native CPU and memory, also where another profile or a draw decides otherwise."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     label_keys_mapping: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def mutated(pod: AdmittedPod, operation: str, profiles: Iterable[Profile], clust
 
 
 def _profiled(pod: AdmittedPod, profiles: Iterable[Profile], cluster: Cluster, because: list[Because]) -> AdmittedPod:
-    """Apply and translate; a profile that a draw passed over still has its say on resources."""
+    """Apply and translate; a profile that a draw passed over still decides on resources."""
     changed, matched = pod, []
     for profile in profiles:
         of = f"profiles/{profile.name}"

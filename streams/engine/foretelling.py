@@ -13,7 +13,7 @@ from slacktide.streams.worker import Worker
 
 WAIT_MS = 200
 SINCE_MS = FORECAST_STALE_MS + 60_000
-"""Older ones count for nothing, and two clocks tell the time."""
+"""Older ones count for nothing, by either of two clocks."""
 AT_ONCE = 20
 """Records between which the live work has its turn: some milliseconds."""
 

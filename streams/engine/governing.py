@@ -47,7 +47,7 @@ class GovernorSettings:
 async def govern(
     governor: Governor, settings: GovernorSettings, stop: asyncio.Event, now_ms: Callable[[], int]
 ) -> None:
-    """Be a candidate until told to stop; nothing but that ends it.
+    """Be a candidate until ``stop`` is set; nothing else ends it.
 
     Args:
         governor: decides.
@@ -145,7 +145,7 @@ def _wanted(record: Record) -> bool:
 
 
 async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
-    """Write all; a lease that is not there in time may be heard when nobody counts with it any more."""
+    """Write all; a lease that is not there in time may be read when nobody counts with it any more."""
     if not outs:
         return
     try:

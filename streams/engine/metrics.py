@@ -115,7 +115,7 @@ def lag(place: Place, records: int, seconds: float) -> None:
 
 
 def silence(silent: int, frozen: int) -> None:
-    """How many nodes are silent, and of how many that is not said."""
+    """How many nodes are silent, and of how many that is not published."""
     SILENT_NODES.set(silent)
     FROZEN.set(frozen)
 

@@ -110,7 +110,7 @@ class Office:
 
 
 async def stand(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, office: str) -> None:
-    """Be a candidate until told to stop; nothing but that ends it.
+    """Be a candidate until ``stop`` is set; nothing else ends it.
 
     Args:
         run: one candidacy, until something fails.

@@ -20,7 +20,7 @@ COMMIT_EVERY_S = 1.0
 async def run(
     worker: Worker, settings: ShellSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
-    """Answer samples until told to stop.
+    """Answer samples until ``stop`` is set.
 
     Args:
         worker: decides.
@@ -87,7 +87,7 @@ class _Member:
         return {place: taken.records(*place) for place, taken in self._turns.next().items()}
 
     async def _fetched(self, stop: asyncio.Event) -> bool:
-        """Fetch, maybe nothing; False: told to stop. Not while busy: it waits out a rebalance."""
+        """Fetch, maybe nothing; False: it shall stop. Not while busy: it waits out a rebalance."""
         fetching = asyncio.ensure_future(self._group.fetch_whole())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((fetching, stopped), return_when=asyncio.FIRST_COMPLETED)

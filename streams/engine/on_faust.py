@@ -84,7 +84,7 @@ BUFFER_MAX = 1_000
 async def run(
     worker: Worker, settings: ShellSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
-    """Answer samples until told to stop.
+    """Answer samples until ``stop`` is set.
 
     Args:
         worker: decides.
@@ -185,7 +185,7 @@ async def _answered(session: Session, consumer: _Consumer, turn: Mapping[Place, 
         batches = {place: taken.records(*place) for place, taken in turn.items()}
         ends = {place: consumer.highwater(TP(*place)) for place in turn}
         done = await session.answer(batches, ends)
-    except Exception as exc:  # noqa: BLE001 - told to Faust, it would drop the batch and answer the next
+    except Exception as exc:  # noqa: BLE001 - if Faust got it, it would drop the batch and answer the next
         session.fail(exc)
         return {}
     return {TP(*place): offset for place, offset in done.items()}
@@ -403,7 +403,7 @@ class _Consumer(driver.Consumer):
         self._marked.clear()
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Health is told by the session."""
+        """The session reports health."""
 
 
 class _Transport(driver.Transport):

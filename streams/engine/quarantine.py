@@ -1,7 +1,7 @@
 """Keep a record that crashed a worker from crashing the next one, or the same one again.
 
 Each offset that a worker commits carries a note of who works on the partition. It costs nothing, and is cleared when
-the worker stops or gives the partition back. So a note that is found at a takeover says that its owner crashed, in
+the worker stops or gives the partition back. So a note that is found at a takeover shows that its owner crashed, in
 whatever way. A copy of the new owner's process then answers what that one may have been working on. Where the copy
 dies, too, or owners crash again, the new owner answers it record by record, each after a commit that names it
 (``trying``). A record that is found so named has now crashed two workers. It becomes a dead letter unread.
@@ -43,7 +43,7 @@ class Offsets(Protocol):
 
 
 class Note(NamedTuple):
-    """What a committed offset says beside itself."""
+    """What a committed offset holds beside itself."""
 
     kind: str
     """``running``, or ``trying``: the record at this offset is being answered alone."""

@@ -265,7 +265,7 @@ class Term:
 
 
 def unpublished(states: Iterable[Record], known: Mapping[str, QueueState]) -> set[str]:
-    """Uids of which the topic of states does not say what decisions say: their writer was killed in between."""
+    """Uids of which the topic of states differs from the decisions: their writer was killed in between."""
     published: dict[str, Any] = {}
     for record in last_of_each(states):
         try:
@@ -276,7 +276,7 @@ def unpublished(states: Iterable[Record], known: Mapping[str, QueueState]) -> se
 
 
 def count(one: QueueDecision) -> None:
-    """Count what a decision says."""
+    """Count a decision."""
     metrics.TURNS.inc()
     metrics.EVICTIONS.inc(len(one.evictions))
     new = (one.epoch, one.turn)

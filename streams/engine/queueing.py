@@ -44,7 +44,7 @@ class QueueSettings:
 
 
 async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
-    """Be a candidate until told to stop.
+    """Be a candidate until ``stop`` is set.
 
     Args:
         settings: of the connection.

@@ -69,7 +69,7 @@ FIGURES_S = 1.0
 REHEARSAL_S = 10.0
 """For a copy of this process to answer what is suspected. Heartbeats to the group go on meanwhile."""
 FINISH_S = 2.0
-"""What was at hand when the worker was told to stop has so long to be answered; whoever comes next answers it, too."""
+"""What was at hand when the worker began to stop has so long to be answered; whoever comes next answers it, too."""
 FIGURES_AT_ONCE = 128
 """Samples that do not wait for others any longer. Of two thousand together a worker at 1,000 nodes needs a hundred
 megabytes more, and a backlog is answered no faster."""
@@ -203,7 +203,7 @@ class Session:
             with contextlib.suppress(LogError):  # answered it is; the next owner reads it back
                 await self._figures()
         if not self._failed.cancel():
-            self._failed.exception()  # told already, or overtaken by another
+            self._failed.exception()  # reported already, or overtaken by another
         self._share(frozenset())
         await self._doors.aclose()
 
@@ -264,7 +264,7 @@ class Session:
         log.info("partitions assigned", extra={"partitions": sorted(partitions)})
 
     def revoked(self) -> None:
-        """The group is being shared out anew; what stays is told by ``assigned``."""
+        """The group is being shared out anew; ``assigned`` names what stays."""
         self._health.not_ready = "the consumer group is rebalancing"
         self._joining_since_s = asyncio.get_running_loop().time()
 
@@ -481,11 +481,11 @@ class Session:
         metrics.PARTITIONS.set(len(partitions))
 
     async def _take(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
-        """Take in what operators say.
+        """Take in what operators publish.
 
         Args:
             records: in order.
-            older: policies that were said before: the last good one of the highest epoch may be among them. What is
+            older: policies that were published before: the last good one of the highest epoch may be one. What is
                 bad of them was laid aside when it came.
 
         """
@@ -536,7 +536,7 @@ class Session:
         raise LogError(f"asked to stop, and not done within {FINISH_S:g} s")
 
     def _check_awake(self) -> None:
-        """A process that stood still for a session has lost its partitions, and is the last to hear of it.
+        """A process that stood still for a session has lost its partitions, and is the last to learn of it.
 
         Raises:
             LogError: it did: what it has fetched others have answered, and it must join anew.
@@ -601,7 +601,7 @@ async def keep_connected(
 
     Args:
         begin: makes one that is not connected yet.
-        work: answers samples in one that is, until told to stop.
+        work: answers samples in one that is, until it shall stop.
         stop: set: all shall end.
         health: filled here.
 

@@ -1,6 +1,6 @@
 """A shadow's own door to the log: it speaks after the worker, and never in its way.
 
-What the shadow has to say waits until the real answers of a fetch are acknowledged, and goes out in slices,
+The shadow's records wait until the real answers of a fetch are acknowledged, and go out in slices,
 over a connection of its own. Whatever fails here is logged and counted, and left behind.
 """
 
@@ -23,7 +23,7 @@ from slacktide.streams.worker.shadow import Seen, Shadow
 log = logging.getLogger(__name__)
 
 LAG_MS = 3_000
-"""Of samples that wait longer in the log than this, the shadow says nothing: the worker is behind as it is."""
+"""The shadow answers no sample that waits longer in Kafka than this: the worker is behind as it is."""
 WAITING_MAX = 2_000
 """Samples: what a shadow that cannot keep up lets wait."""
 SLICE = 50
@@ -48,7 +48,7 @@ class ShadowDoor:
         self._now_ms = now_ms
         self._waiting: list[Seen] = []
         self._unasked: dict[tuple[str, bytes | None], Out] = {}
-        """By topic and key: of nodes that stay silent the last word is enough, however long nobody can be told."""
+        """By topic and key: of nodes that stay silent the last record is enough, if nothing can be written for long."""
         self._wake = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
         self._logged = ""

@@ -4,7 +4,7 @@ A partition that is taken over is answered at once. Its windows follow: the samp
 holds and the live work has not read back, then a segment for each node and minute that is over, the
 newest first, then what agents send late. All of it is mute: no sample is answered here. Until the
 policy's window is whole nothing is published of the partition's nodes, for figures over a part of it
-would jump; but at most for ``HELD_BACK_S``, then they are published and say how much they cover. So
+would jump; but at most for ``HELD_BACK_S``, then they are published with how much they cover. So
 the policy's windows of all partitions come first, then their half hours, then what is late.
 """
 
@@ -80,7 +80,7 @@ class Rebuilding:
         Args:
             worker: whose windows.
             bootstrap: the Kafka cluster.
-            write: sends what has to be said of bad records.
+            write: sends records about bad records.
 
         """
         self._worker = worker
@@ -125,7 +125,7 @@ class Rebuilding:
         Args:
             place: of its samples.
             first: from this record on the worker answers it.
-            learned: the samples before it that its live windows have heard. Else the oldest of these, a node's first
+            learned: the samples before it that its live windows have. Else the oldest of these, a node's first
                 here, could be older than what a segment has filled, and would begin the node anew.
 
         """
@@ -133,7 +133,7 @@ class Rebuilding:
         self._gone.discard(place)
         loop = asyncio.get_running_loop()
         taken = _Taken(first, (learned[0] if learned else first).offset, loop.time())
-        if not first.offset:  # nothing was said before it
+        if not first.offset:  # nothing was published before it
             self._whole[place] = taken
             return
         self._due[place] = taken
@@ -287,9 +287,9 @@ class Newest(msgspec.Struct, frozen=True):
     """A node's newest segment."""
 
     written_ms: int
-    """When it was appended, whatever the node's clock says."""
+    """When it was appended, whatever the node's clock shows."""
     over_ms: int
-    """The end of its minute, however far behind whoever said it was."""
+    """The end of its minute, however far behind its writer was."""
 
 
 def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
@@ -333,7 +333,7 @@ def _observed_ms(sample: bytes) -> int:
 
 
 def _ms(time: Callable[[bytes], int], record: Record) -> int:
-    """What a record says, in so far as it can be read."""
+    """A record's fields, in so far as they can be read."""
     try:
         return time(record.value or b"")
     except (msgspec.DecodeError, ValueError, IndexError):

@@ -23,7 +23,7 @@ from slacktide.streams.worker.stale import recalled
 log = logging.getLogger(__name__)
 
 RECALL_TICKS = 5
-"""After a takeover: who has not been heard of by then may be silent, and what was said of it is read back."""
+"""After a takeover: who has no sample by then may be silent, and its last figures are read back."""
 RECALL_MS = 60_000
 """How far: its last owner published it again every 30 s at least, until a session timeout or so ago."""
 RECALL_WAIT_MS = 100
@@ -45,12 +45,12 @@ class Ticking:
         """Make one that is not connected yet.
 
         Args:
-            worker: what is said of silent nodes comes from it.
+            worker: makes the records of silent nodes.
             bootstrap: the Kafka cluster.
             group: of the worker.
-            session_timeout_ms: for so long after a pause nobody is said to be silent.
+            session_timeout_ms: for so long after a pause no node is reported as silent.
             now_ms: wall clock, UTC epoch milliseconds.
-            write: sends what is said.
+            write: sends records.
 
         """
         self.alarm = ""
@@ -111,7 +111,7 @@ class Ticking:
         return {place.partition for place in self._positions}
 
     def inventory(self, record: Record) -> None:
-        """Hear of a node, or that it is removed."""
+        """Take in a node's inventory, or that it is removed."""
         if record.key is None:
             return
         node, named = text_of(record.key), self._named.setdefault(record.partition, set())
@@ -127,7 +127,7 @@ class Ticking:
         self._wait_for(place, newest)
 
     def answered(self, place: Place, records: Sequence[Record], nodes: Container[bytes | None]) -> None:
-        """Samples were read; of these nodes. What could not be answered, for it is no sample, tells nothing of one.
+        """Samples were read; of these nodes. What could not be answered, for it is no sample, counts for no node.
 
         Nodes that do not exist are not waited for: their silence would count among those that fell silent together.
         """
@@ -154,7 +154,7 @@ class Ticking:
         """Tick once a second until cancelled.
 
         Raises:
-            LogError: what is said could not be written.
+            LogError: a record could not be written.
 
         """
         loop = asyncio.get_running_loop()
@@ -235,7 +235,7 @@ class Ticking:
             log.warning("%s; no node is reported stale meanwhile", exc)
 
     def _recall(self) -> None:
-        """Begin to read back what was said of nodes that have not been heard of since their partition came."""
+        """Begin to read back the figures of nodes that have sent nothing since their partition came."""
         for task in [task for task in self._recalling if task.done()]:
             self._recalling.discard(task)
             task.result()

@@ -1,1 +1,1 @@
-"""What a log says of a node or a pod, and why. Pure: records in, an explanation out; no rule is written twice."""
+"""What records show of a node or a pod, and why. Pure: records in, an explanation out; no rule is written twice."""

@@ -10,9 +10,9 @@ from slacktide.streams.explain.evidence import Finding, Logged, newest
 from slacktide.streams.explain.node_log import NodeLog, order
 
 DONE_MS = 3_000
-"""Acting and saying so takes some ms."""
+"""Acting and reporting it takes some ms."""
 GUARD_MS = 10_000
-"""In charge, the guard says what came of each sample."""
+"""In charge, the guard reports what came of each sample."""
 SUSPEND = "suspend"
 """The rule of a suspended node's outcomes (agents/node/agent.py)."""
 _DONE = frozenset({"applied", "unchanged"})

@@ -1,4 +1,4 @@
-"""Which nodes' latest figures heartbeats cover, as far as the records that were read tell."""
+"""Which nodes' latest figures heartbeats cover, as far as the records that were read show."""
 
 from __future__ import annotations
 

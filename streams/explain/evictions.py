@@ -36,12 +36,12 @@ class Eviction:
     """Of the act: applied, refused, failed or dry-run."""
     reason: str
     ended: str
-    """How the pod went; "": not told, or it did not."""
+    """How the pod went; "": not known, or it did not."""
     observed: str
     """Threshold against observed value."""
     terms: Terms
     spent: int | None
-    """Evictions that the node's boot had spent with this one; None: not told."""
+    """Evictions that the node's boot had spent with this one; None: not known."""
     count: int
     """For how many refusals it stands."""
     places: list[Place]
@@ -49,12 +49,12 @@ class Eviction:
 
     @property
     def done(self) -> bool:
-        """Whether the pod was told to go."""
+        """Whether the pod was asked to go."""
         return self.result == "applied"
 
 
 def controller_of(name: str) -> str:
-    """What made a pod of this name, as far as the name tells; "": it does not."""
+    """What made a pod of this name, as far as the name shows; "": it does not."""
     match = _SUFFIX.fullmatch(name)
     return match[1] if match else ""
 

@@ -1,4 +1,4 @@
-"""Where a record stands in the log, and what is told of it."""
+"""Where a record stands in Kafka, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def place_of(record: Record) -> Place:
 
 
 def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None = None) -> list[Logged[M]]:
-    """What a topic's records say, in their order; those that say nothing are passed over.
+    """The messages of a topic's records, in their order; those without one are passed over.
 
     Args:
         records: of any topics.
         topic: whose are meant.
         kind: its message.
-        key: only records with this key; None: all. A null takes back what was said of the key before.
+        key: only records with this key; None: all. A null deletes what was published of the key before.
 
     """
     raw = None if key is None else key.encode()
@@ -81,13 +81,13 @@ def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | No
             continue
         try:
             found.append(Logged(body=decode(record.value, kind), place=place_of(record)))
-        except BadMessageError:  # a dead letter tells of it
+        except BadMessageError:  # a dead letter reports it
             continue
     return found
 
 
 def newest(found: Iterable[Logged[M]], order: Callable[[M], tuple[str, int]]) -> Logged[M] | None:
-    """The one of the highest boot and seq, for offsets are no order; among equals the one said last."""
+    """The one of the highest boot and seq, for offsets are no order; among equals the last one."""
     best: Logged[M] | None = None
     for one in found:
         if best is None or order(one.body) >= order(best.body):

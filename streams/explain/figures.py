@@ -23,7 +23,7 @@ class Figure:
     published: int | None
     """None: it is not on the node."""
     because: Because | None
-    """None: nothing was figured; the record's reason says why."""
+    """None: nothing was computed; the record's reason is why."""
     floored: bool
     """It stands at what running pods asked for."""
     emptied_by: str

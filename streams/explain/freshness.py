@@ -1,4 +1,4 @@
-"""Is what is said of a node young, and made by the policy in force?"""
+"""Whether a node's figures are fresh, and made by the policy in force."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNANSWERED_MS = 3_000
 BEHIND_MS = 2 * REPUBLISH_MS
 """Figures are published again although they did not change, or heartbeats cover them."""
 PARTIAL_PCT = 90
-"""Of the window: with less, the averages tell of a shorter while than the policy names."""
+"""Of the window: with less, the averages are of a shorter while than the policy names."""
 
 
 def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _skipped(log: NodeLog) -> Iterator[Finding]:
-    """The last answer in the log says that the node does not exist, or that two agents use its name."""
+    """By the last answer in Kafka the node does not exist, or two agents use its name."""
     if not log.commands:
         return
     reason = log.commands[-1].body.reason
@@ -72,7 +72,7 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _stands(log: NodeLog, asked_ms: int) -> bool:
-    """Whether the node has been silent for longer than workers take to say so."""
+    """Whether the node has been silent for longer than workers take to publish that."""
     if log.metric is None or log.metric.body.stale_ms:
         return False
     ages_ms = [one.age_ms(asked_ms) for one in (log.sample, log.metric) if one is not None]

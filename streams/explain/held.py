@@ -21,7 +21,7 @@ NAMED_MAX = 5
 
 
 def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
-    """Whether its use is what it was given, and says nothing of what it wants."""
+    """Whether its use is what it was given, and does not show what it wants."""
     sample = _newest(on)
     if sample is None:
         return False

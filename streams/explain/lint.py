@@ -42,7 +42,7 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = Fals
     Args:
         pod: what rules read of it.
         use: its average over the policy's window; None: it is not measured.
-        wish: its file; None: what only that tells is not judged.
+        wish: its file; None: what only that shows is not judged.
         throttled: its CPU use is what it was given, so it does not show what it wants.
 
     """

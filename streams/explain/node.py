@@ -26,7 +26,7 @@ OUTCOMES_SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a record says that it was made of."""
+    """What a record was made of, by its own fields."""
 
     what: str
     """sample, pods, facts, inventory, forecast or policy."""
@@ -69,7 +69,7 @@ _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
-    """Tell the chain.
+    """Explain the chain.
 
     Args:
         log: what was read of the node.

@@ -59,7 +59,7 @@ class NodeLog:
 
     @property
     def known(self) -> bool:
-        """Whether anything is said of it."""
+        """Whether there is any record of it."""
         latest = (self.inventory, self.metric, self.allocatable, self.score)
         return any(latest) or any((self.samples, self.commands, self.outcomes))
 
@@ -99,7 +99,7 @@ def order(body: InOrder) -> tuple[str, int]:
 
 
 def node_log(node: str, records: Iterable[Record], covered: Covered | None = None) -> NodeLog:
-    """Sort out what is said of a node.
+    """Sort out the records of a node.
 
     Args:
         node: its name, which is the records' key.

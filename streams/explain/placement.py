@@ -33,11 +33,11 @@ class Room:
     sold: int | None
     """What the node has for all pods; None: it has none of it."""
     left: int | None
-    """What of that nobody has asked for; None: not told."""
+    """What of that nobody has asked for; None: not known."""
 
     @property
     def enough(self) -> bool:
-        """Whether the pod would fit now, as far as that is told."""
+        """Whether the pod would fit now, as far as that is known."""
         return self.asked <= (self.left if self.left is not None else self.sold or 0)
 
 
@@ -175,7 +175,7 @@ def _label(facts: NodeFacts, key: str) -> str:
 
 
 def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
-    """Why the pod waits, as far as the log and its file tell."""
+    """Why the pod waits, as far as Kafka and its file show."""
     if wish is not None:
         yield from _scheduler(asked, wish)
         yield from _of_wish(wish)
@@ -266,7 +266,7 @@ def unserved(wish: Wish) -> Finding:
 
 
 def _too_high(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
-    """More than the largest node has for all its pods together; where nothing is sold that says nothing."""
+    """More than the largest node has for all its pods together; where nothing is sold that means nothing."""
     selling = [one for one in rooms if not one.why_none]
     for number, room in enumerate(rooms[0].rooms if rooms else ()):
         most, node = max(((one.rooms[number].sold or 0, one.node) for one in selling), default=(0, ""))

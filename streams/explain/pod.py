@@ -36,18 +36,18 @@ class Running:
     covered_ms: int
     age_ms: int
     place: Place
-    """Of the NodeMetric that says so."""
+    """Of the NodeMetric that has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """What the log, and the pod's file, say of it."""
+    """What Kafka, and the pod's file, have of it."""
 
     namespace: str
     name: str
     asked_ms: int
     running: Running | None
-    """None: no node's figures tell of it."""
+    """None: no node's figures have it."""
     node: str
     """Where it is, by figures or file; "": nowhere."""
     qos: str
@@ -60,7 +60,7 @@ class PodExplanation:
     rooms: list[NodeRoom]
     """Of a pod that is on no node: each node's room."""
     placement: Logged[PodPlacement] | None
-    """What a scheduler was told of it last; None: none asked, as far as was read."""
+    """The last answer to a scheduler about it; None: none asked, as far as was read."""
     evictions: list[Eviction]
     findings: list[Finding]
 
@@ -90,7 +90,7 @@ class PodLog:
 def last_placement(
     placements: Iterable[Logged[PodPlacement]], namespace: str, name: str
 ) -> Logged[PodPlacement] | None:
-    """What a scheduler was told of the pod last: of its name, for one that was made anew is asked for anew."""
+    """The last answer to a scheduler about the pod: of its name, for one that was made anew is asked for anew."""
     mine = [one for one in placements if (one.body.namespace, one.body.name) == (namespace, name)]
     return max(mine, key=lambda one: (one.body.decided_ms, one.place.offset), default=None)
 
@@ -99,7 +99,7 @@ _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeLog, PodMetric] | None:
-    """The node whose figures tell of the pod; of several the one that saw it last, by the log's clock."""
+    """The node whose figures have the pod; of several the one that saw it last, by the broker's clock."""
     found = [
         (log.metric.place.logged_ms - log.metric.body.stale_ms, log, one)
         for log in nodes
@@ -114,7 +114,7 @@ def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeL
 
 
 def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked_ms: int) -> PodExplanation | None:
-    """Tell of it; None: neither the log nor a file says anything of it.
+    """Explain it; None: neither Kafka nor a file has anything of it.
 
     Args:
         log: what was read.

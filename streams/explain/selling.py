@@ -84,7 +84,7 @@ def sells_nothing(log: NodeLog) -> bool:
 
 
 def disabled(log: NodeLog) -> Finding | None:
-    """Whether the policy keeps the node from selling batch resources, and which field says so."""
+    """Whether the policy keeps the node from selling batch resources, and by which field."""
     if log.policy is None or log.facts is None:
         return None
     found = effective(log.policy.body, log.facts)

@@ -33,13 +33,13 @@ class Wish:
     affinity: tuple[Selector, ...] | None
     """Of required node affinity: one of these must match; None: any node will do."""
     not_judged: tuple[str, ...]
-    """What it asks of a node that the log cannot tell of one."""
+    """What it asks of a node that Kafka cannot show of one."""
     owner_kind: str
     owner_name: str
     """What made it; "": nobody."""
     restart_policy: str
     scheduling: str
-    """What the scheduler says of it: the message of its condition PodScheduled."""
+    """The scheduler's own words: the message of its condition PodScheduled."""
     unserved: bool
     """The API server has it, and no scheduler has looked at it."""
     services: tuple[str, ...]

@@ -24,7 +24,7 @@ class Quiet:
 
 
 def frozen(nodes: Mapping[str, Quiet]) -> frozenset[str]:
-    """Those of the nodes of which nothing may be said, for it is the pipeline that broke.
+    """Those of the nodes of which nothing may be published, for it is the pipeline that broke.
 
     A mass is more than a tenth of all nodes, or all of a partition; either only from five nodes on.
 

@@ -1,6 +1,6 @@
 """One partition as a worker reads it: when each node's newest record came into the log, by the worker's own ticks.
 
-A record's own time is of whoever wrote it. That it stands below an end offset tells more: it was in the
+A record's own time is of whoever wrote it. That it stands below an end offset shows more: it was in the
 log when that end was asked for.
 """
 
@@ -22,7 +22,7 @@ class _Ends:
         self._fetched_ms: deque[int] = deque(maxlen=ENDS_KEPT)
 
     def add(self, end: int, fetched_ms: int) -> None:
-        if self._ends and end < self._ends[-1]:  # made anew, or so it is said: offsets tell nothing
+        if self._ends and end < self._ends[-1]:  # made anew, or so it seems: offsets show nothing
             self._ends.clear()
             self._fetched_ms.clear()
         if not self._ends or end > self._ends[-1]:
@@ -44,9 +44,9 @@ class Partition:
         self.sampled_ms: dict[str, int] = {}
         """By node, the first tick at which its newest record was known to be in the log."""
         self._since_ms: dict[str, int] = {}
-        """By node, when it was heard first."""
+        """By node, when its first record was read."""
         self.silent_before_ms: dict[str, int] = {}
-        """By node, how long it had been silent already, as another worker said."""
+        """By node, how long it had been silent already, as another worker published."""
         self._held_ms: int | None = None
         """The first tick for which the worker had the partition."""
         self._fresh: set[str] = set()
@@ -91,7 +91,7 @@ class Partition:
         """Time passes.
 
         Args:
-            at_ms: the tick's time: what was heard since the one before came by then.
+            at_ms: the tick's time: what was read since the one before came by then.
             ends: by topic an end offset of the partition; None: not known.
             fetched_ms: time of the tick after which they were asked for.
 

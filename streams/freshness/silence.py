@@ -1,12 +1,12 @@
-"""Which of a worker's nodes are silent, and of which that may be said.
+"""Which of a worker's nodes are silent, and of which that may be published.
 
 Time is the worker's ticks, one a second, and nothing else: so that a replay of the same ticks and records comes
-to the same. Of a node it may be said when
+to the same. Of a node it may be published when
 
-* nothing of it came into the log for ``SILENT_MS``, by ticks (``partition``: the clocks of nodes have no say);
+* no record of it came to Kafka for ``SILENT_MS``, by ticks (``partition``: the clocks of nodes do not count);
 * the worker has read all that stood in its partition after that time: its position has reached an end offset that
   was asked for after the tick by which the node is judged;
-* the worker has not paused within one session timeout: after a pause it hears late of what others may do by now;
+* the worker has not paused within one session timeout: after a pause it learns late of what others may do by now;
 * not so many fell silent with it that the pipeline is to blame (``masses``).
 
 A node that just came with its partition is waited for as long as any other.
@@ -25,7 +25,7 @@ from slacktide.streams.freshness.partition import Partition
 
 TICK_MS = 1_000
 SILENT_MS = 7_000
-"""With the tick that a record waits for and the one by which all is read, a node is said stale within 10 s."""
+"""With the tick that a record waits for and the one by which all is read, a node is stale within 10 s."""
 QUIET_MS = 4_000
 """Nodes this long silent count when it is asked how many fell silent: they do not all stop in one second."""
 PAUSED_MS = 1_000
@@ -36,7 +36,7 @@ FROZEN_MIN_MS = 120_000
 """So is a frozen node that is silent for so long, and for longer than it was there: invented names freeze others no
 longer than that."""
 REPUBLISH_MS = 5_000
-"""By default what is said of a silent node is said again after this, as all latest state is."""
+"""By default a silent node's figures are published again after this, as all latest state is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +44,17 @@ class Verdict:
     """What a tick comes to."""
 
     publish: Mapping[str, int]
-    """Nodes of which it is to be said, now or again now, that they are stale: for how many milliseconds."""
+    """Nodes to publish as stale, now or again now: for how many milliseconds each has been silent."""
     silent: int
-    """How many nodes are said to be stale."""
+    """How many nodes are published as stale."""
     frozen: frozenset[str]
-    """Silent nodes of which nothing is said."""
+    """Silent nodes of which nothing is published."""
     nodes: int
     """How many there are."""
     lost: Collection[tuple[int, str]] = ()
     """Partition and name of nodes that are forgotten where nobody lists the nodes."""
     stale: frozenset[str] = frozenset()
-    """Nodes that are said to be stale, and were found silent by this very tick."""
+    """Nodes that are published as stale, and were found silent by this very tick."""
 
     @property
     def alarm(self) -> str:
@@ -65,7 +65,7 @@ class Verdict:
 
 
 class Silence:
-    """Told what a worker holds, reads and ticks."""
+    """Takes what a worker holds, reads and ticks."""
 
     def __init__(
         self, *, session_timeout_ms: int, silent_ms: int = SILENT_MS, republish_ms: int = REPUBLISH_MS
@@ -90,7 +90,7 @@ class Silence:
             self._partitions[partition].sampled(offsets, topic)
 
     def known(self, partition: int, silent_ms: Mapping[str, int]) -> None:
-        """Nodes are there of which nothing was read; how long each was said to be silent already, else 0."""
+        """Nodes are there of which nothing was read; how long each was published as silent already, else 0."""
         if partition in self._partitions:
             self._partitions[partition].known(silent_ms)
 
@@ -179,7 +179,7 @@ class Silence:
             node: at_ms for node, at_ms in self._published_ms.items() if self._held(node, self._partitions)
         }
         self._frozen = frozenset(node for node in self._frozen if self._held(node, self._partitions))
-        # Who was said to be stale before the others fell silent counts with them, and stays what was said.
+        # Nodes that were stale before the others fell silent count with them, and stay stale.
         return Verdict(
             publish=publish,
             silent=len(self._published_ms),

@@ -1,4 +1,4 @@
-"""The governor without Kafka: told records and the time, it says leases. Its shell feeds it and keeps it single."""
+"""The governor without Kafka: records and the time in, leases out. Its shell feeds it and keeps it single."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slacktide.streams.records import Out, Record, Writer, place_of, text_of
 SPENDS = frozenset({"applied", "failed"})
 """An eviction that was begun has spent its credit, whatever came of it."""
 CLOCKS_MS = 60_000
-"""Clocks of those who write records are closer than this: what a record's time says is doubted by so much."""
+"""Clocks of those who write records are closer than this: a record's time is doubted by so much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Governor:
         Args:
             leases: all that the credit topic holds, in order.
             outcomes: of each node in order, at least since then.
-            since_ms: ``read_back_ms`` ago, by the records' clocks: older ones say only what was spent by then.
+            since_ms: ``read_back_ms`` ago, by the records' clocks: older ones only show what was spent by then.
             now_ms: of this process, monotonic.
 
         """
@@ -265,7 +265,7 @@ class Governor:
         current = ledger is node.ledger
         ledger.lease(lease.granted, spared, now_ms + certain_ms(lease.ttl_ms) if current else now_ms)
         if current and lease.epoch != self.epoch:
-            # To be said anew at once, in this term.
+            # To be published anew at once, in this term.
             node.held = Held(
                 granted=lease.granted, spared=spared, sent_ms=now_ms - lease.ttl_ms // 2, ttl_ms=lease.ttl_ms
             )

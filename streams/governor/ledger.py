@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 UNKNOWN = ""
-"""The namespace of an eviction that only a later total tells of: it may have been any."""
+"""The namespace of an eviction that only a later total shows: it may have been any."""
 
 
 @dataclass(slots=True)
@@ -71,10 +71,10 @@ class Ledger:
         self.leases.append(Lease(granted, spared, over_ms))
 
     def saw(self, total: int, now_ms: int, *, done: str | None = None) -> None:
-        """The agent says how much it has spent.
+        """The agent reports how much it has spent.
 
         Args:
-            total: since the boot's start; one that is no higher than before tells nothing, and what is over all that
+            total: since the boot's start; one that is no higher than before adds nothing, and what is over all that
                 was granted does not count.
             now_ms: when that was reported.
             done: the namespace, where this very outcome is of an eviction that was made.

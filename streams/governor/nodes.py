@@ -40,7 +40,7 @@ class Node:
     received_ms: int | None = None
     """When its metric was last published, or covered by a heartbeat."""
     stale: bool = False
-    """Its metric says so: the node is silent."""
+    """By its metric the node is silent."""
     held: Held | None = None
     waits_since_ms: int | None = None
     """Since when it asks in vain."""
@@ -87,7 +87,7 @@ class Node:
         return self.lives(now_ms) or self.in_time(now_ms) or not all(one.empty for _, one in self.ledgers())
 
     def cover(self, now_ms: int) -> None:
-        """A heartbeat says that its metric still holds."""
+        """By a heartbeat its metric still holds."""
         if self.received_ms is not None and not self.stale:
             self.received_ms = now_ms
 

@@ -1,7 +1,7 @@
 """One Job, folded from its events. Pure.
 
 The events of one Job come in the order in which the bridge saw them. One that comes again, from a log that is read
-again, changes nothing: ``JobStatus.folded_to`` says up to where they are counted. Of such an event only what a pod is
+again, changes nothing: ``JobStatus.folded_to`` shows up to where they are counted. Of such an event only what a pod is
 like is taken over, so that a status and the events of its live pods are the whole state.
 """
 

@@ -40,7 +40,7 @@ class TopicState:
     partitions: int
     replication: int
     config: dict[str, str]
-    """Only what the broker tells; an embedded broker tells only what was set."""
+    """Only what the broker reports; an embedded broker reports only what was set."""
     begin: dict[int, int]
     """Per partition the offset of the oldest record."""
     end: dict[int, int]
@@ -259,7 +259,7 @@ async def _configs(admin: Any, names: list[str]) -> Mapping[str, dict[str, str]]
 
 
 async def _ends(consumer: Any, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset that the next record will have, as fetching tells it. Assigns the partitions.
+    """The offset that the next record will have, by fetching. Assigns the partitions.
 
     The embedded broker's answer to the plain question is too low where its last batch holds several records.
     """

@@ -1,7 +1,7 @@
 """Nodes whose limit moves: the next sample of each is worth a fetch of its own. PURE.
 
 Where limits do not move, nobody waits for an answer, for it changes nothing. Agents sample on time, so that a sample
-tells when the next one comes.
+shows when the next one comes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ NODES_MAX: Final = 2_000
 _DRIFT_S: Final = 0.0001
 """A fetch: by which the difference between the broker's clock and this one is taken to change."""
 _SHORTER: Final = 0.998
-"""A sample: by which the time between samples on time is taken to shrink. A sample ahead of its time tells none."""
+"""A sample: by which the time between samples on time is taken to shrink. A sample ahead of its time shows none."""
 _POLICY: Final = b',"policy_version":'
 _LIMITS: Final = b'"limits":'
 
 
 class Named(NamedTuple):
-    """What a sample tells of when its node's next one is due."""
+    """When a sample shows its node's next one to be due."""
 
     node: bytes
     """With its boot."""
@@ -108,7 +108,7 @@ class Attention:
 
 
 def named(fetched: FetchedBatches) -> Iterator[Named]:
-    """Read what the samples in columns of one fetch and partition tell; others tell nothing."""
+    """Read this of the samples in columns of one fetch and partition; other records have none."""
     for number, batch in enumerate(fetched.plain):
         for at in range(*fetched.span(number)):
             one = _named(fetched.raw[fetched.starts[at] : fetched.ends[at]], batch.time_ms / 1_000)

@@ -21,7 +21,7 @@ _partitioner = DefaultPartitioner()
 
 @contextlib.contextmanager
 def trouble(what: str) -> Iterator[None]:
-    """Turn the client's errors into a ``LogError`` that says what could not be done."""
+    """Turn the client's errors into a ``LogError`` that states what could not be done."""
     try:
         yield
     except (KafkaError, OSError, TimeoutError) as exc:

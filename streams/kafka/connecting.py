@@ -1,7 +1,7 @@
 """How aiokafka's clients connect: TLS, login, and the reason why a connection failed.
 
-The client logs why it cannot connect and raises an error that does not say it. ``patches`` wraps
-its way to connect, so that the error says it, too.
+The client logs why it cannot connect and raises an error without that reason. ``patches`` wraps
+its way to connect, so that the error has it, too.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client h
     """The client's own takes a refusal for a welcome: RFC 7628, 3.2.3 has it ask why."""
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """What is said next; None: no more."""
+        """The next message; None: no more."""
         if payload:
             return b"\x01", True
         answered: tuple[bytes, bool] | None = await super().step(payload)
@@ -116,7 +116,7 @@ class TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client h
 
 
 class _Logged:
-    """An error whose reason says all, however it is told."""
+    """An error whose reason is complete, however it is printed."""
 
     args: tuple[object, ...]
 
@@ -138,12 +138,12 @@ class NotReadyError(_Logged, NodeNotReadyError):  # type: ignore[misc]
 
 
 def reason_of(exc: BaseException) -> str:
-    """An error, and which brokers cannot be reached, where it does not say that itself."""
+    """An error, and which brokers cannot be reached, where it does not name them itself."""
     return repr(exc) if isinstance(exc, _Logged) else _beside(repr(exc))
 
 
 def silent(within_s: float) -> str:
-    """What is said of a cluster that has not answered, with which of its brokers cannot be reached."""
+    """The text about a cluster that has not answered, with which of its brokers cannot be reached."""
     return _beside(f"no answer within {within_s:g} s")
 
 
@@ -196,7 +196,7 @@ async def close(self: Any) -> None:
 
 
 async def bootstrap(self: Any) -> None:
-    """As the client's own, with an error that says why. It leaves no connection open when it is cancelled.
+    """As the client's own, with an error that has the reason. It leaves no connection open when it is cancelled.
 
     Raises:
         KafkaConnectionError: none of the brokers can be reached.

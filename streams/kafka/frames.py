@@ -54,7 +54,7 @@ class Found(NamedTuple):
     position: int
     """Behind it."""
     ends: bool
-    """Whether it ends where its length says. If not, the broker finds the next batch, by the next fetch."""
+    """Whether it ends where its length has its end. If not, the broker finds the next batch, by the next fetch."""
 
 
 def frame_at(fetched: memoryview, begin: int) -> Frame | None:
@@ -147,7 +147,7 @@ def _number(raw: memoryview, at: int, size: int) -> int:
 
 
 def _intact(raw: memoryview) -> bool:
-    """Whether its checksum is right; the client takes ten times as long to tell."""
+    """Whether its checksum is right; the client takes ten times as long to check it."""
     found: bool = crc32c(bytes(raw[_CHECKED_FROM:])) == int.from_bytes(raw[_CRC_AT:_CHECKED_FROM], "big")
     return found
 
@@ -172,7 +172,7 @@ def _read(frame: Frame, position: int) -> _Batch | _Unreadable:
 
 
 def _presumed(frame: Frame, position: int) -> int:
-    """The last offset of a batch that is damaged, and does not tell it for certain; at least one is given up."""
+    """The last offset of a batch that is damaged, and does not show it for certain; at least one is given up."""
     raw, following = frame.raw, frame.following()
     if following is not None:
         return max(position, following - 1)

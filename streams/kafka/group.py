@@ -67,9 +67,9 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             group: its name.
             session_timeout_ms: a member silent for this long is out.
             fetch_wait_ms: how long the broker may hold a fetch.
-            assigned: told which places the member has now.
-            revoked: told that they are being shared out anew.
-            sticky: who has a partition keeps it when others join; all members must say the same.
+            assigned: is called with the places that the member has now.
+            revoked: is called when they are being shared out anew.
+            sticky: who has a partition keeps it when others join; all members must have the same setting.
 
         """
         self._topics = topics
@@ -132,7 +132,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         return {Place(*place): batch for place, batch in fetched.items()}, ends
 
     async def commit(self, offsets: Mapping[Place, int] | Mapping[Place, tuple[int, str]]) -> bool:
-        """Say how far all is done, with a note where there is one.
+        """Commit how far all is done, with a note where there is one.
 
         Returns:
             False: not now. Nothing is lost but time, for it is done again.
@@ -227,7 +227,7 @@ async def committed(
 
 
 def leave_first_generation(consumer: AIOKafkaConsumer[bytes, bytes]) -> None:
-    """Make the client say goodbye also in a group's generation 0, where the embedded broker begins to count.
+    """Make the client leave also in a group's generation 0, where the embedded broker begins to count.
 
     The client takes 0 for "not joined" and goes silently; the next member would then wait out a dead one.
     """

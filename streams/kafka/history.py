@@ -15,7 +15,7 @@ from slacktide.streams.records import Record
 PATIENCE_S = 2.0
 """A read back that gets nothing for this long ends with what it has."""
 SPAN_RECORDS_MAX = 5_000
-"""Per partition, where the broker cannot say which record stood there 20 s ago: 100 nodes for 50 s."""
+"""Per partition, where the broker does not know which record stood there 20 s ago: 100 nodes for 50 s."""
 
 
 class History(Reader):

@@ -21,7 +21,7 @@ _GUESS, _GUESS_BYTES = 8, 64 << 10
 
 
 class UnreadableError(Exception):
-    """A batch of records cannot be read; the text says why."""
+    """A batch of records cannot be read; the text has the reason."""
 
 
 def inflated(codec: int, packed: bytes, limit_bytes: int = INFLATED_BYTES_MAX) -> bytes:
@@ -68,7 +68,7 @@ def _gzip(packed: bytes, limit_bytes: int) -> bytes:
 
 
 def _snappy(packed: bytes, limit_bytes: int) -> bytes:
-    """Snappy says first what it inflates to. Java's clients write blocks of it behind a header."""
+    """Snappy begins with the size that it inflates to. Java's clients write blocks of it behind a header."""
     blocks = _blocks(packed) if packed.startswith(_XERIAL) else [packed]
     size_bytes = sum(cramjam.snappy.decompress_raw_len(block) for block in blocks)
     if size_bytes > limit_bytes:
@@ -90,7 +90,7 @@ def _blocks(packed: bytes) -> list[bytes]:
 
 
 def _framed(codec: Any, packed: bytes, limit_bytes: int) -> bytes:
-    """Lz4 and zstd need not say what they inflate to: they are given room, and then all the room there is."""
+    """Lz4 and zstd need not have the size that they inflate to: they are given room, and then all the room there is."""
     guess_bytes = min(limit_bytes, _GUESS * len(packed) + _GUESS_BYTES)
     for room_bytes in (guess_bytes, limit_bytes):
         room = bytearray(room_bytes)

@@ -1,4 +1,4 @@
-"""What a node hears: answers in its partition, the one policy, its eviction credit; without a consumer group."""
+"""What a node reads: answers in its partition, the one policy, its eviction credit; without a consumer group."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NodeReader(Reader):
 
     After any failure connect anew.
 
-    A lease that was said before may be over by now: the governor says it again.
+    A lease that was published before may be over by now: the governor publishes it again.
     """
 
     def __init__(self, bootstrap: Cluster, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
@@ -127,7 +127,7 @@ class NodeReader(Reader):
         now_s = asyncio.get_running_loop().time()
         age_s = now_s - self._credits_whole_s
         polled_ms = self._consumer.last_poll_timestamp(self._credits)
-        if polled_ms != self._credits_polled_ms:  # since the last read the broker has told what there is
+        if polled_ms != self._credits_polled_ms:  # since the last read the broker has sent what there is
             self._credits_polled_ms, self._credits_whole_s = polled_ms, self._read_s
         self._read_s = now_s
         return age_s

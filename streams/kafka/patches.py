@@ -33,7 +33,7 @@ def install() -> None:
     # A broker with default settings creates a topic that a client asks for, with its default number of partitions.
     # Topics are created by `slacktide topics apply` alone: a topic that is deleted stays deleted.
     client.MetadataRequest = admin.MetadataRequest = partial(MetadataRequest, allow_auto_topic_creation=False)
-    # The client logs why it cannot connect; its error does not say it.
+    # The client logs why it cannot connect; its error does not have the reason.
     client.create_conn = connecting.create_conn
     client.NodeNotReadyError = connecting.NotReadyError
     client.AIOKafkaClient.bootstrap = connecting.bootstrap

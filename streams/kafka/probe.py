@@ -37,7 +37,7 @@ _TRANSACTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What a cluster told of itself."""
+    """What a cluster reported of itself."""
 
     id: str
     brokers: int
@@ -51,7 +51,7 @@ class Probed:
 async def probe(bootstrap: Cluster, *, timeout_s: float = 10.0) -> Probed:
     """Ask one broker of the cluster.
 
-    That it lists a request does not say that it can do it: a producer id is asked for, which only costs a number.
+    That it lists a request does not mean that it can do it: a producer id is asked for, which only costs a number.
 
     Raises:
         LogError: it cannot be reached, or does not answer.

@@ -151,13 +151,13 @@ class Reader:
         return fetched
 
     async def _at_end(self, place: TopicPartition) -> bool:
-        """By what fetching tells: the embedded broker's answer to the plain question may be too low."""
+        """By fetching: the embedded broker's answer to the plain question may be too low."""
         end = self._consumer.highwater(place)
         position: int = await self._consumer.position(place)
         return end is not None and position >= end
 
     async def _ends(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that each assigned partition's next record will have, as fetching tells it.
+        """The offset that each assigned partition's next record will have, by fetching.
 
         The embedded broker's answer to the plain question is too low where its last batch holds several records.
         """

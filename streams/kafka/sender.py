@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 BATCH_BYTES = 512 << 10
 PLAIN_BYTES_MAX = 1 << 20
-"""Of a record: what a broker takes unless its settings say otherwise."""
+"""Of a record: what a broker takes unless it is configured otherwise."""
 COMPRESSED_BYTES_MAX = 4 << 20
 """Of a record before compression: well below what any reader inflates, and compressed within a quarter of a second."""
 _CONTENT = (
@@ -313,7 +313,7 @@ class Sender:
         topic, number = place
         try:
             future: asyncio.Future[object] = await producer.send_batch(builder, topic, partition=number)
-        except AssertionError as exc:  # the client's way to say so
+        except AssertionError as exc:  # the client's way to report it
             raise LogError(f"{topic} has no partition {number}: slacktide topics plan") from exc
         return future
 
@@ -324,7 +324,7 @@ class Sender:
 
     def _renewed(self, producer: Any) -> bool:
         """Whether the client has quietly connected anew: a broker may have restarted between two looks."""
-        now = producer.client._conns  # noqa: SLF001 - nothing public says so
+        now = producer.client._conns  # noqa: SLF001 - nothing public has them
         renewed = any(self._known.get(broker, connection) is not connection for broker, connection in now.items())
         self._known |= now
         return renewed
@@ -392,5 +392,5 @@ def _refusal(out: Out, error: Exception) -> Refused:
 
 def _cut_off(producer: Any) -> bool:
     """Whether all its connections broke: what it knows of the broker may be of another life."""
-    connections = producer.client._conns.values()  # noqa: SLF001 - nothing public says so
+    connections = producer.client._conns.values()  # noqa: SLF001 - nothing public has them
     return bool(connections) and not any(one.connected() for one in connections)

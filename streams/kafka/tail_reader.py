@@ -1,4 +1,4 @@
-"""What is said in whole topics: from their end, a little before it, or their beginning, without a consumer group."""
+"""Whole topics: from their end, a little before it, or their beginning, without a consumer group."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from slacktide.streams.records import Record
 FETCH_WAIT_MS = 200
 SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
 AHEAD_MS = 1_000
-"""By which clocks may differ where records are as old as they say."""
+"""By which clocks may differ where records are as old as their time shows."""
 
 
 class TailReader(Reader):
-    """For latest state that comes again by itself: whoever reads from the end hears nothing that is out of date.
+    """For latest state that comes again by itself: whoever reads from the end gets nothing that is out of date.
 
     After any failure connect anew.
 
@@ -31,8 +31,8 @@ class TailReader(Reader):
         topics: which.
         client_id: of this reader, in the brokers' logs.
         whole: read them from their beginning, for whoever has to know all before it begins.
-        back_ms: read also what was said so shortly before, for whoever cannot wait until it comes again. What says
-            that it is of later than now is passed by: nobody knows how old it is.
+        back_ms: read also what was published so shortly before, for whoever cannot wait until it comes again. What
+            has a later time than now is passed by: nobody knows how old it is.
         now_ms: the time, for ``back_ms``.
 
     """

@@ -31,5 +31,5 @@ async def since(
 ) -> dict[TopicPartition, int]:
     """Where in each partition its first record of this time or a later one lies; its end, where there is none."""
     found = await first_since(consumer, dict.fromkeys(ends, since_ms))
-    # No such record: Kafka says None, the embedded broker a timestamp of -1.
+    # No such record: Kafka answers None, the embedded broker a timestamp of -1.
     return {place: at.offset if at is not None and at.timestamp >= 0 else ends[place] for place, at in found.items()}

@@ -51,7 +51,7 @@ class Ledger(Fence):
         self.read = NOTHING_READ
         self.decided_ms = 0
         self.epoch_max = 0
-        """The highest that was heard of."""
+        """The highest that was read."""
 
     def published(self, state: QueueState) -> None:
         """A state as its topic has it. The highest epoch and turn holds: a late decider may write after a new one."""

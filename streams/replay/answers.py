@@ -1,6 +1,6 @@
-"""Samples and what a worker says to each; the recorded answers held against that.
+"""Samples and a worker's answer to each; the recorded answers compared with it.
 
-Answers come at least once, from several workers, each of which heard of a policy in its own time: what a sample could
+Answers come at least once, from several workers, each of which read a policy in its own time: what a sample could
 rightly have been answered is worked out by the worker itself, under the policy and with the knowledge that the recorded
 answer names. Where that is equal, nothing is wrong.
 """
@@ -53,7 +53,7 @@ Key = tuple[str, str, int]
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """What of a command tells which sample it answers."""
+    """The fields of a command that show which sample it answers."""
 
     node: str
     boot_id: str
@@ -78,7 +78,7 @@ class _Carried(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Asked:
-    """A sample, or several that say they are the same one."""
+    """A sample, or several that claim to be the same one."""
 
     key: Key
     place: int
@@ -107,7 +107,7 @@ _carried = msgspec.json.Decoder(_Carried)
 
 
 class Answers:
-    """Told the samples with the replay's answers, and the recorded answers; shows what differs."""
+    """Takes the samples with the replay's answers, and the recorded answers; reports what differs."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
@@ -226,7 +226,7 @@ class Answers:
             self.counts["samples not answered yet"] += 1
 
     def _lost(self, record: Record, why: str) -> None:
-        """A recorded answer whose sample is not here: all that can be said is whether its id is its own."""
+        """A recorded answer whose sample is not here: all that can be checked is whether its id is its own."""
         command = self._decoded(record)
         if command is None:
             return
@@ -256,7 +256,7 @@ class Answers:
             self._judge(record, command, asked)
 
     def _judge(self, record: Record, command: NodeCommand, asked: _Asked) -> None:
-        """The bytes differ from what the replay's worker says: is it what a worker could rightly have said?"""
+        """The bytes differ from the replay's answer: could a worker rightly have answered so?"""
         ids = not has_ids_by_sample(command)
         wanted = content(command, ids=ids)
         near: Out | None = asked.answers[-1]
@@ -290,7 +290,7 @@ class Answers:
         return on_its_way and any(reason.startswith(UNKNOWN_NODE) for reason in reasons)
 
     def _others(self, record: Record, command: NodeCommand, asked: _Asked) -> Iterator[tuple[str, Out]]:
-        """What else a worker could rightly have said, by the recorded answer's own policy."""
+        """Other answers that a worker could rightly have given, by the recorded answer's own policy."""
         for out in asked.answers:
             yield "equal", out
         if not self._policies.held(command.policy_version, record.timestamp_ms):
@@ -306,7 +306,7 @@ class Answers:
             yield "equal, by the policy that its worker held", answer
 
     def _answered(self, sample: Record, command: NodeCommand, known: Sequence[str]) -> Out:
-        """The sample answered by a worker that holds the command's policy, and has heard what it names, or not all."""
+        """The sample answered by a worker that holds the command's policy, and has read what it names, or not all."""
         policy = self._policies.record(command.policy_version)
         assert policy is not None, "it is held"
         worker = Worker("replay", Believes())

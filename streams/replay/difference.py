@@ -13,7 +13,7 @@ from slacktide.schemas.message import Message
 from slacktide.streams.records import Record, text_of
 
 EVIDENCE = ("decided_ms", "worker", "sample", "proof")
-"""Of a command: who said it, when, and where the sample stood. Not what it says."""
+"""Of a command: who wrote it, when, and where the sample stood. Not its content."""
 ABSENT = "(absent)"
 
 

@@ -1,6 +1,6 @@
 """Records as lines of JSON: the format of ``slacktide topics export``, docs/export-format.md.
 
-The first line is the header, the last one says how many records stand between: a file that was cut short is told.
+The first line is the header, the last one has the number of records between: a file that was cut short is refused.
 Policies come first, whole; all others by time, those of one partition in the order of their offsets.
 """
 
@@ -92,7 +92,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = None
     key_base64: str | None = None
     headers: tuple[tuple[str, ...], ...] = ()
-    """Name and text; a third part says that the second is base64."""
+    """Name and text; a third part marks the second as base64."""
     body: msgspec.Raw = msgspec.Raw(b"")
     """The very bytes; null: a deletion, or what follows."""
     body_base64: str | None = None

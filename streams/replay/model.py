@@ -100,7 +100,7 @@ class Hypothetical:
         return gone is not None and gone.left_ms <= 0 and not gone.by_both
 
     def obey(self, command: NodeCommand, pods: Sequence[Pod]) -> None:
-        """What the command says is done at once."""
+        """The command is carried out at once."""
         for hold in command.hold:
             self.hold(hold.limits)
         for victim in command.evict:

@@ -1,4 +1,4 @@
-"""Which policy held when: a worker hears of one a while after it was written, and each worker at its own time."""
+"""Which policy held when: a worker reads one a while after it was written, and each worker at its own time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULT = Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=
 
 
 class Policies:
-    """All that a trace says of policies, in order. The first one holds from the beginning: what it replaced is gone.
+    """All policies of a trace, in order. The first one holds from the beginning: what it replaced is gone.
 
     A compacted topic keeps only the newest of a key, and writers repeat themselves every minute.
     """
@@ -77,7 +77,7 @@ def opened(record: Record, policy: Policy) -> Record:
 
 
 class Following:
-    """A worker that hears of each policy when it was written."""
+    """A worker that reads each policy when it was written."""
 
     def __init__(self, policies: Policies, worker: Worker) -> None:
         self.worker = worker

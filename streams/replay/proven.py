@@ -1,4 +1,4 @@
-"""A trace without the samples that did not prove their node. A replay has no keys: the recorded answers say which."""
+"""A trace without the samples that did not prove their node. A replay has no keys: the recorded answers show which."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _answered = msgspec.json.Decoder(_Answered)
 
 @dataclass(slots=True)
 class _Partition:
-    """What the answers of one partition tell of its samples."""
+    """What the answers of one partition show of its samples."""
 
     answered_to: int = -1
     """Offset of the sample with the newest answer: those before it have theirs, too."""

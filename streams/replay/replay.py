@@ -1,4 +1,4 @@
-"""A trace through the worker: samples, inventory and policies in, what it says held against what was recorded."""
+"""A trace through the worker: samples, inventory and policies in, its answers compared with the recorded ones."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class Replay:
         return record.timestamp_ms < self._since_ms
 
     def _hand_over(self) -> None:
-        """Let the worker have the samples that wait, and hold what it says against what was recorded."""
+        """Let the worker have the samples that wait, and compare its answers with the recorded ones."""
         records, self._batch = self._batch, []
         if records and self._early(records[0]):
             self._following.worker.learn(records)
@@ -250,7 +250,7 @@ class Replay:
         try:
             outcome = decode(record.value, NodeOutcome)
         except BadMessageError:
-            return  # whoever acts on outcomes tells of it
+            return  # whoever acts on outcomes reports it
         self._counts["by guard"] += outcome.origin == "guard"
 
     def _report(self, found: Difference) -> None:

@@ -83,7 +83,7 @@ class Unsettled:
         return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in since)
 
     def cold(self, sample: Record) -> bool:
-        """Whether the replay may not know what the sample names: it was said before the span."""
+        """Whether the replay may not know what the sample names: it was published before the span."""
         begun_ms = self._node_ms.get(text_of(sample.key or b""), sample.timestamp_ms)
         return sample.timestamp_ms - begun_ms <= LISTED_MS or self.knows_less(sample, sample.timestamp_ms)
 

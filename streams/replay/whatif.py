@@ -251,7 +251,7 @@ class WhatIf:
         _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.sold[1], over)
 
     def _answer_of(self, node: _Node, side: int, outs: Sequence[Out], *, counted: bool) -> NodeCommand | None:
-        """Keep what a worker said: what is on sale, who shall go."""
+        """Keep a worker's decision: what is on sale, who shall go."""
         command = None
         for out in outs:
             if out.topic == COMMAND.name:

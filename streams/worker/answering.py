@@ -1,4 +1,4 @@
-"""The answer to one sample, as a command: the same whoever says it, the worker or a shadow beside it. Pure."""
+"""The answer to one sample, as a command: the same from the worker and from a shadow beside it. Pure."""
 
 from __future__ import annotations
 

@@ -447,7 +447,7 @@ def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int]) -> list[bool
 
 
 def _clean(value: bytes) -> bytes:
-    """Give the numbers of a sample in columns of which arrays may tell; b"": they may not."""
+    """Give the numbers of a sample in columns that arrays may read; b"": they may not."""
     cut = value.find(NOW) + len(NOW) if value.startswith(BEGIN) else 0
     if cut < len(NOW):
         return b""

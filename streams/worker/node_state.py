@@ -1,4 +1,4 @@
-"""What samples tell of a node: its window, and the pods and facts that later samples name."""
+"""What samples show of a node: its window, and the pods and facts that later samples name."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Carried(NamedTuple):
 
 @dataclass(slots=True)
 class Node:
-    """What samples have told of one node."""
+    """What samples have shown of one node."""
 
     partition: int
     window: NodeWindow
@@ -123,7 +123,7 @@ class Node:
         self.spread_ms = zlib.crc32(self.window.node.encode()) % SEGMENT_SPREAD_MS
 
     def window_ms(self, facts: NodeFacts | None, policy: Policy) -> int:
-        """Without facts nothing tells which strategy holds: the window stays as it is, and begins as the cluster's."""
+        """Without facts it is unknown which strategy holds: the window stays as it is, and begins as the cluster's."""
         if facts is None:
             return self.window.window_ms
         if self.in_force is None or self.in_force[0] is not facts or self.in_force[1] is not policy:
@@ -169,7 +169,7 @@ class Node:
         Args:
             record: that it came in.
             sample: decoded.
-            late: it was held back during an outage, and says nothing of which agent sends now.
+            late: it was held back during an outage, and does not show which agent sends now.
 
         Raises:
             BadMessageError: it carries what are no pods, or no facts.

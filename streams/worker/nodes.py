@@ -1,4 +1,4 @@
-"""Which nodes exist, and what their inventory says of them. Pure.
+"""Which nodes exist, and what their inventory has of them. Pure.
 
 The policy's ``node_source`` decides. ``inventory``: those with an inventory record in the partition. ``open``: also
 nodes that only send samples, up to a number; for machines without a publisher, and for recordings.

@@ -142,7 +142,7 @@ class Publishing:
         return [each.newer and next(merged) for each in wave]
 
     def _block(self, block: Block[Node], now_ms: int) -> list[Out]:
-        """Take samples that were answered together into their windows, and publish what there is to say."""
+        """Take samples that were answered together into their windows, and publish what is due."""
         outs: list[Out] = []
         merging = Merging(self._windows, block)
         for its in merging.waves(WAVE):
@@ -186,7 +186,7 @@ class Publishing:
     def _publish_found(self, block: Block[Node], found: Found, now_ms: int) -> list[Out]:
         try:
             published = publish_columns(self._windows, block, found.places, found.of, self.in_force)
-        except Exception:  # noqa: BLE001 - the rules tell which node's figures are odd
+        except Exception:  # noqa: BLE001 - the rules find which node's figures are odd
             published = [None] * len(found.places)
         alone = [at for at, one in enumerate(published) if one is None]
         metrics = dict(zip(alone, metrics_of(self._windows, found.of, alone, self.in_force), strict=True))
@@ -226,7 +226,7 @@ class Publishing:
         return foretold.on(pods, facts, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
 
     def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
-        """Merge, then say what there is to say of those nodes."""
+        """Merge, then publish what is due of those nodes."""
         candidates: list[Candidate] = []
         of: dict[int, NamedSample] = {}
         outs: list[Out] = []

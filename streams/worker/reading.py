@@ -161,7 +161,7 @@ def identity_of(record: Record) -> Identity:
     """Read who waits for an answer, whatever else the sample holds.
 
     Raises:
-        BadMessageError: the record does not say, or is not of the node that its key names.
+        BadMessageError: the record does not name it, or is not of the node that its key names.
 
     """
     found = _identity_in_columns(record) if _in_columns(record) else decode(record.value, Identity)

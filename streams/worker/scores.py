@@ -1,7 +1,7 @@
 """The terms that load-aware scheduling needs of a node, whichever pod it asks for.
 
 Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go. There each scheduler figures
-them from NodeMetric, a minute old; here the node's stream says them with every report.
+them from NodeMetric, a minute old; here the node's stream has them in every report.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def node_score(
     *,
     own_facts: NodeFacts | None = None,
 ) -> NodeScore:
-    """Say what a node's load is, in millicores and bytes.
+    """Give a node's load, in millicores and bytes.
 
     Args:
         metric: the node's averages and percentiles.

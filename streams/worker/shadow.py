@@ -1,6 +1,6 @@
-"""What another policy would say to the same samples. Pure, and open loop.
+"""What another policy would answer to the same samples. Pure, and open loop.
 
-A shadow decides each sample from the limits really in force, which the real policy has set: it says what it
+A shadow decides each sample from the limits really in force, which the real policy has set: it gives what it
 would do next on this node as it is, not where the node would be if it had been in charge all along.
 """
 
@@ -44,7 +44,7 @@ class Seen:
 
 
 class Shadow:
-    """Says by another policy, into topics of its own, what a worker has said.
+    """Answers by another policy, into topics of its own, what a worker has answered.
 
     Args:
         name: of the worker.
@@ -86,12 +86,12 @@ class Shadow:
         return seen
 
     def unasked(self) -> list[Out]:
-        """Give what is to be said of nodes without a sample, once: that they are gone, or silent."""
+        """Give the records of nodes without a sample, once: that they are gone, or silent."""
         unasked, self._unasked = self._unasked, []
         return unasked
 
     def decisions(self, seen: Seen, now_ms: int) -> Iterator[Out]:
-        """Answer one sample, and say what would be sold where that was due.
+        """Answer one sample, and publish what would be sold where that was due.
 
         Raises:
             Exception: whatever odd figures do to the arithmetic.

@@ -1,8 +1,8 @@
-"""What is said of a node that is silent: what was said last, but that it is stale, and that nothing new goes there.
+"""The figures of a node that is silent: its last ones, marked as stale, so that nothing new goes there.
 
 Figures for batch, mid and free pods are removed down to what pods that run there have asked for (``published_floor``).
 The reference removes them when a node's report is older than degradeTimeMinutes, 15 min unless set. That rule holds
-here, too, and comes later: the record then says ``degraded``; the figures are what they were since the node was silent.
+here, too, and comes later: the record then is ``degraded``; the figures are what they were since the node was silent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SILENT = "the node is silent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFigures:
-    """What was said last of a node."""
+    """The last figures of a node."""
 
     metric: NodeMetric
     allocatable: NodeAllocatable
@@ -85,11 +85,11 @@ class LastFigures:
         self._last.setdefault(partition, {})[node] = _Written(figures.packed, facts)
 
     def recall(self, partition: int, last: NodeFigures) -> None:
-        """Another worker has published it; what was said here came later."""
+        """Another worker has published it; what was published here came later."""
         self._last.setdefault(partition, {}).setdefault(last.metric.node, _packed(last))
 
     def drop(self, partition: int, node: str) -> None:
-        """The node is removed: nothing is said of it any more."""
+        """The node is removed: nothing is published of it any more."""
         self._last.get(partition, {}).pop(node, None)
 
     def forget(self, partition: int) -> None:
@@ -97,11 +97,11 @@ class LastFigures:
         self._last.pop(partition, None)
 
     def known(self, nodes: Iterable[str]) -> list[tuple[int, str]]:
-        """Those of the nodes of which anything was said, each with its partition."""
+        """Those of the nodes of which anything was published, each with its partition."""
         return [(partition, node) for partition, last in self._last.items() for node in nodes if node in last]
 
     def stale(self, partition: int, node: str, silent_ms: int, policy: Policy) -> NodeFigures:
-        """What is to be said of a node that has been silent for so long."""
+        """The figures of a node that has been silent for so long."""
         return stale(_unpacked(self._last[partition][node]), silent_ms, policy)
 
 

@@ -133,9 +133,9 @@ class Worker:
         return self.policies.policy
 
     def inventory(self, record: Record) -> list[Out]:
-        """Hear of a node. A null removes it: its figures go, and come again only with its inventory.
+        """Take in a node's inventory. A null removes the node: its figures go, and come again only with its inventory.
 
-        What a writer of an older epoch says brings nothing back.
+        A record of a writer of an older epoch brings nothing back.
         """
         if record.value is None:
             return self._remove(record)
@@ -189,7 +189,7 @@ class Worker:
             self._drop(partition, node)
 
     def learn(self, records: Iterable[Record]) -> list[Record]:
-        """Remember what samples tell, without answering them: what was read back at a takeover.
+        """Remember what samples show, without answering them: what was read back at a takeover.
 
         Returns:
             The records but those that do not prove their node.
@@ -262,7 +262,7 @@ class Worker:
         return ()
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
-        """Take back minutes of windows that a partition's owners have said; bad ones are dead letters."""
+        """Take back minutes of windows that a partition's owners have published; bad ones are dead letters."""
         outs: list[Out] = []
         found: list[tuple[Record, NodeWindow, Minute]] = []
         for record in records:
@@ -325,7 +325,7 @@ class Worker:
         return sum(len(one.values) if isinstance(one, Block) else 1 for one in self._unpublished)
 
     def figures(self, now_ms: int) -> list[Out]:
-        """Take what was answered into the windows, and publish what there is to say."""
+        """Take what was answered into the windows, and publish what is due."""
         answered, self._unpublished = self._unpublished, []
         return self._publishing.figures(list(joined(answered, WAVE)), now_ms, self.shadow)
 
@@ -341,9 +341,9 @@ class Worker:
         self.held.existing.untell(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
-        """Say of nodes that they are stale: for how many milliseconds each has been silent.
+        """Publish nodes as stale: for how many milliseconds each has been silent.
 
-        What each one's next sample comes to is said at once: until then nothing is placed there.
+        The figures of each one's next sample are published at once: until then nothing is placed there.
         """
         outs: list[Out] = []
         for partition, node in self._last.known(nodes):
@@ -394,7 +394,7 @@ class Worker:
         return outs
 
     def recall(self, partition: int, published: Iterable[NodeFigures]) -> dict[str, int]:
-        """Take over what the partition's last owner said of nodes; returns for how long each was said to be silent."""
+        """Take over what the partition's last owner published of nodes; returns for how long each had been silent."""
         existing = self.held.existing
         known = {last.metric.node: last for last in published if existing.may_publish(partition, last.metric.node)}
         for node, last in list(known.items()):
@@ -548,7 +548,7 @@ class Worker:
         return [*letters, self._writer.answer(command, record.partition)]
 
     def _refused(self, record: Record, sample: Answerable, why: str, answerer: Answerer) -> list[Out]:
-        """Lay it aside, and say so to its node."""
+        """Write a dead letter, and answer the node."""
         command = answerer.blank(record, sample, answer="skipped", reason=why)
         return [self._writer.dead(record, why, answerer.now_ms), self._writer.answer(command, record.partition)]
 

@@ -104,7 +104,7 @@ def test_a_password_is_never_told(lines: dict[str, str], secret: str, wrong: str
         ),
         pytest.param(
             {"bootstrap.servers": "kafka-1:9092"},
-            "bootstrap.servers: not said here: accepted: --bootstrap HOST:PORT",
+            "bootstrap.servers: not set here: accepted: --bootstrap HOST:PORT",
             id="the brokers' addresses",
         ),
         pytest.param(

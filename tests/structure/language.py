@@ -1,4 +1,4 @@
-"""Plain English, counted: sentences over 30 words in pages, and names that are not the field's words.
+"""Plain English, counted: sentences over 30 words in pages, and words in names and docstrings that are not the field's.
 
 ``python tests/structure/language.py`` compares with the budget beside it and fails where a file has more than that. A
 file that has fewer fails as well, so that the budget only shrinks: ``--lower`` writes the smaller counts.
@@ -85,6 +85,17 @@ def unclear_names(path: Path, text: str) -> list[str]:
     return sorted(name for name in {path.stem, *defined(text)} if NOT_OURS & set(words_of(name)))
 
 
+def unclear_texts(text: str) -> list[str]:
+    """The lines of docstrings, and of what stands below an attribute, with such a word."""
+    return [
+        line.strip()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in node.value.value.splitlines()
+        if NOT_OURS & {word.lower() for word in re.findall(r"\w+", re.sub(r"``[^`]*``", "code", line))}
+    ]
+
+
 def words_of(name: str) -> list[str]:
     """Of ``what_was_said`` or ``SeenAndHeard``, in small letters."""
     return [word.lower() for part in name.split("_") for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", part)]
@@ -94,9 +105,10 @@ def found() -> dict[str, dict[str, list[str]]]:
     """What is long or unclear, by kind and file."""
     texts = {path: long_sentences(path.read_text()) for path in pages()}
     names = {path: unclear_names(path, path.read_text()) for path in modules()}
+    docstrings = {path: unclear_texts(path.read_text()) for path in modules()}
     return {
         kind: {str(path.relative_to(ROOT)): listed for path, listed in by_path.items() if listed}
-        for kind, by_path in (("long sentences", texts), ("unclear names", names))
+        for kind, by_path in (("long sentences", texts), ("unclear names", names), ("unclear docstrings", docstrings))
     }
 
 

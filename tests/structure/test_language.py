@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from structure import language
-from structure.language import blocks, complaints, long_sentences, lowered, main, unclear_names
+from structure.language import blocks, complaints, long_sentences, lowered, main, unclear_names, unclear_texts
 
 LONG = " ".join(["word"] * 31)
 KIND = "unclear names"
@@ -77,6 +77,19 @@ def test_other_words_and_names_of_others_are_not() -> None:
     source = "import told\nfrom said import hear as listen\nessay = sayings = desktop = other.said()\n"
 
     assert unclear_names(Path("module.py"), source) == []
+
+
+def test_a_docstring_with_such_a_word_is_unclear() -> None:
+    source = '''"""A module.
+
+    It says so.
+    """
+    x = 1
+    """What was heard of ``told``."""
+    text = "said"
+    # said'''.replace("\n    ", "\n")
+
+    assert unclear_texts(source) == ["It says so.", "What was heard of ``told``."]
 
 
 def test_more_than_the_budget_is_refused_and_so_is_less() -> None:

@@ -113,7 +113,7 @@ class Election:
         return True
 
     async def _lead(self, stop: asyncio.Event, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Work until told to stop, until the work ends, or until the lease could not be renewed in time."""
+        """Work until ``stop`` is set, until the work ends, or until the lease could not be renewed in time."""
         leading = asyncio.create_task(lead())
         self.leading = True
         renewed_s = self._clock.mono_ns() / 1e9

@@ -89,7 +89,7 @@ class Mirror:
         away = isinstance(exc, ApiAwayError)
         metrics.WRITES.labels(write.kind, "away" if away else "refused").inc()
         if isinstance(exc, ApiRefusedError) and exc.status == NOT_FOUND and write.kind == "status":
-            return 0.0  # the node was deleted: its watch will say so
+            return 0.0  # the node was deleted: its watch will report it
         if not self.trouble:
             log.warning("a write failed", extra={"node": write.node, "what": write.kind, "why": str(exc)})
         self.trouble = str(exc)

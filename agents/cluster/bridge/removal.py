@@ -136,7 +136,7 @@ class Removal:
                     log.info("the bridge is removed: Nodes have no batch resources any more", extra={"nodes": nodes})
         except (ApiError, TimeoutError) as exc:
             why = str(exc) or f"not done within {LAST_S:g} s"
-            log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - it tells all
+            log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - complete
 
     async def _removed(self, *, leads: bool) -> bool:
         rights = await self._being_deleted()

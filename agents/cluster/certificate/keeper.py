@@ -34,7 +34,7 @@ S = TypeVar("S")
 
 
 class Trust(Protocol[S]):
-    """Those who ask the server, as they are told whom to trust."""
+    """Those who ask the server, with the certificates that they trust."""
 
     async def read(self) -> S:
         """What they trust now.
@@ -75,7 +75,7 @@ class Keeper(Generic[S]):
         self._now_ms = now_ms
 
     async def look(self) -> Pair:
-        """Do what is due, and say what is to be served.
+        """Do what is due, and return what is to be served.
 
         Raises:
             ApiError: the API server is away, or lets us not.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 LIFE_MS = 90 * 24 * 3_600_000
 SETTLE_MS = 60_000
-"""How long every API server of the cluster has to hear what is trusted: some hundred times what it takes."""
+"""How long every API server of the cluster has to learn what is trusted: some hundred times what it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class Tls:
 
     Args:
         pair: served first.
-        until_s: told the end of what is served, UTC epoch seconds.
+        until_s: gets the end of what is served, UTC epoch seconds.
         clients: who is answered; None: anybody.
 
     Raises:
@@ -67,7 +67,7 @@ class Tls:
         self._until_s(pair.until_ms / 1000)
 
     def serve(self, pair: Pair) -> bool:
-        """Serve this pair from now on; says whether it is another one."""
+        """Serve this pair from now on; returns whether it is another one."""
         if pair == self._pair:
             return False
         self._now, self._pair = _context(pair, self.clients), pair

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 ASK_S, LOOK_S = 1.0, 0.1
 HOLDS_S = 60.0
-"""How long a pass' judgement holds: figures of before say nothing of the load by then."""
+"""How long a pass' judgement holds: figures of before show nothing of the load by then."""
 Result = Literal["applied", "refused", "failed"]
 
 

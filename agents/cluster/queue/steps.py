@@ -1,6 +1,6 @@
 """What is due for one object, by where its workload stands. Pure.
 
-The mark on the object says which admission was acted on last, and how. It never goes back, and each write names the
+The mark on the object names the admission that was acted on last, and how. It never goes back, and each write names the
 version that it was decided on. So whoever is killed, late or doubled: an admission that was answered for good is never
 started, and one that was started is not started again.
 """

@@ -1,7 +1,7 @@
 """PURE: may a sample be taken before its tick?
 
 Not close upon another, for a rate over little time is mostly the counters' own coarseness. And the more seldom the
-more such samples came to nothing: pressure that stands tells nothing new. What was silent for a while is news again.
+more such samples came to nothing: pressure that stands is no news. What was silent for a while is news again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Early:
             self._pause_ns = min(2 * self._pause_ns, PAUSE_NS_MAX)
 
     def cut(self, seq: int) -> None:
-        """Best-effort pods were cut by this sample, of whatever kind; it may be told before ``took``."""
+        """Best-effort pods were cut by this sample, of whatever kind; it may come before ``took``."""
         self._cut_seq = seq
         if seq == self._seq:
             self._begin()

@@ -61,7 +61,7 @@ def set_trigger(path: str, stall: Stall) -> int:
         os.write(fd, b"some %d %d\0" % (stall.stall_ms * 1000, stall.window_ms * 1000))
     except OSError as error:
         os.close(fd)
-        if error.errno == errno.EINVAL:  # the numbers are in order: so it says that it is the right that lacks
+        if error.errno == errno.EINVAL:  # the numbers are in order: so it means that the right is missing
             raise PermissionError(errno.EPERM, UNPRIVILEGED, path) from error
         raise
     return fd

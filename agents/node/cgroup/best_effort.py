@@ -46,7 +46,7 @@ class CgroupBestEffort:
             self._processes.terminate(group)
 
     def kill(self, uid: str) -> None:
-        """End a pod's processes now. Some may need a moment: ``processes`` tells.
+        """End a pod's processes now. Some may need a moment: ``processes`` shows them.
 
         Raises:
             CgroupError: as in ``processes``, or the kernel refused.

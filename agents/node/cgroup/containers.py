@@ -1,4 +1,4 @@
-"""Which groups below a pod's are its containers', by the ids that the pod list tells."""
+"""Which groups below a pod's are its containers', by the ids in the pod list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def container_groups(hierarchy: Hierarchy, root: Path, pod_group: PurePosixPath,
     """The groups of a pod's containers that are there now, by the container's name.
 
     Args:
-        hierarchy: says who names the groups.
+        hierarchy: shows who names the groups.
         root: of the controller that is looked at, such as ``hierarchy.cpu``.
         pod_group: the pod's group relative to ``root``.
         pod: names its containers and their ids; one without an id cannot be found.

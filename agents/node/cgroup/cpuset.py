@@ -80,7 +80,7 @@ class CpusetHolder:
             )
 
     def _hold_v1(self, wanted: Cpus) -> None:
-        """Look again where the kernel says that a group below is in the way: one may have appeared meanwhile."""
+        """Look again where the kernel reports that a group below is in the way: one may have appeared meanwhile."""
         for attempt in range(_ATTEMPTS):
             try:
                 self._knobs.carry_out(plan_cpuset_v1(dict(self._held_by_all()), wanted))

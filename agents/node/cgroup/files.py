@@ -68,7 +68,7 @@ class KeptFile:
         fd = os.open(self._path, _OPEN)
         try:
             text = os.pread(fd, _READ_BYTES, 0)
-            # A kernel's own file says it has no size, and still has text.
+            # A kernel's own file has size 0, and still has text.
             if text and self._room.left > 0 and os.fstat(fd).st_size == 0:
                 self._fd, fd = fd, -1
                 self._room.left -= 1

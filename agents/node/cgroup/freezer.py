@@ -73,7 +73,7 @@ class Freezer:
         """Let it go on; one that is gone is left alone.
 
         Raises:
-            CgroupError: the kernel refused, or says that it is frozen all the same.
+            CgroupError: the kernel refused, or reports that it is frozen all the same.
 
         """
         try:

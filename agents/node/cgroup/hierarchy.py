@@ -55,7 +55,7 @@ class Hierarchy:
 
     @property
     def unified(self) -> Path | None:
-        """The root of version 2, which alone tells of a group's pressure: also beside version 1 (hybrid)."""
+        """The root of version 2, which alone shows a group's pressure: also beside version 1 (hybrid)."""
         root = self.mount if self.version == 2 else self.mount / "unified"
         return root if (root / "cgroup.controllers").exists() else None
 

@@ -17,7 +17,7 @@ FILE = "cgroup-originals.json"
 class Originals:
     """The memory of ``plan.plan_v1``, in memory and on disk.
 
-    A file that cannot be read is set aside under ``.bad``: its groups keep the limit they have; ``trouble`` says so.
+    A file that cannot be read is set aside under ``.bad``: its groups keep the limit they have; ``trouble`` reports it.
     """
 
     def __init__(self, state_folder: Path) -> None:

@@ -69,7 +69,7 @@ def _named(place: Place) -> str:
 
 
 def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
-    """Who is latency-sensitive never gets less than its spec says."""
+    """Who is latency-sensitive never gets less than its spec has."""
     if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not may_burst(pod):
         return f"{knob} of a pod that is not latency-sensitive is never raised"
     if knob == "cfs_quota_us":

@@ -79,7 +79,7 @@ def plan_v2(held: Bandwidth, wanted: Bandwidth) -> list[Write]:
 
 
 def cpu_max_text(wanted: Bandwidth) -> str:
-    """What ``cpu.max`` is told."""
+    """What is written to ``cpu.max``."""
     return f"{'max' if wanted.quota_us is None else wanted.quota_us} {wanted.period_us}"
 
 

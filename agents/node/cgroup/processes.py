@@ -35,7 +35,7 @@ _ROUND_MS = 10
 
 
 class Processes:
-    """Groups are relative to the best-effort group; who may be asked for is ``best_effort_groups``'s to say."""
+    """Groups are relative to the best-effort group; ``best_effort_groups`` decides who may be asked for."""
 
     def __init__(self, hierarchy: Hierarchy, freezer: Freezer) -> None:
         self._root = hierarchy.best_effort

@@ -14,7 +14,7 @@ def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
 
     Args:
         folder: /sys/devices/system/cpu.
-        allowed: CPUs to tell of.
+        allowed: CPUs to report.
 
     """
     try:
@@ -26,7 +26,7 @@ def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
 
 
 def _processor(folder: Path, cpu: int) -> Processor | None:
-    """Its core is named after the core's first CPU: ids that the kernel tells repeat from die to die."""
+    """Its core is named after the core's first CPU: the kernel's ids repeat from die to die."""
     place = folder / f"cpu{cpu}"
     try:
         siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())

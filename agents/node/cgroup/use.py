@@ -23,7 +23,7 @@ class LatencySensitiveUse:
         self._best_effort_ns = 0
 
     def cpu_ns(self) -> int | None:
-        """All CPU time so far; None where it cannot be told, as once when the best-effort group was made anew."""
+        """All CPU time so far; None where it is not known, as once when the best-effort group was made anew."""
         if not self._known:
             return None
         try:

@@ -149,7 +149,7 @@ def event_path_of(namespace: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """A pod list may say anything: no name leads to another place."""
+    """A pod list may hold anything: no name leads to another place."""
     return quote(name, safe="")
 
 

@@ -1,7 +1,7 @@
 """Ends pods, and follows each to its end: one outcome when it is asked to go, one when it is gone.
 
 Both stand in the spool as intents before anything is done. So a next start knows who was on the way, and whether the
-log has been told: it goes on from there, and evicts nobody twice.
+Kafka has it: it goes on from there, and evicts nobody twice.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Trainer:
         """Give the record to publish; None: the last one still holds.
 
         Args:
-            colocation: in force on the node; it says after how many samples a pod is predicted.
+            colocation: in force on the node; it sets after how many samples a pod is predicted.
 
         """
         if not self._models.models:

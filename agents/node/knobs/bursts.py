@@ -107,7 +107,7 @@ class Bursts:
     def _step(
         self, one: ContainerCpu, looked: _Looked, before: _Bucket | None, now_ns: int
     ) -> tuple[ContainerBurst, _Bucket]:
-        """What is said of a container, and its bucket after the decision that follows from it."""
+        """What is reported of a container, and its bucket after the decision that follows from it."""
         bucket = before or _Bucket(None, now_ns)
         limiter, capacity = bucket.limiter, limiter_capacity(looked.config)
         elapsed_s = (now_ns - bucket.counted_ns) // _SECOND_NS

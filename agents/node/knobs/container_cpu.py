@@ -1,4 +1,4 @@
-"""What one look at containers tells of their CPU."""
+"""What one look at containers shows of their CPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who else sets a knob: each of their changes is answered once; whoever insists is told of, and then left alone. Pure.
+"""Who else sets a knob: each of their changes is answered once; whoever insists is reported, and then left alone. Pure.
 
 A knob that comes to hold something else than we left there was set by somebody. We set it back. Where they set the
-same value again within a minute, or change it a third time, that is a fight: it is said once, and we stand back for a
+same value again within a minute, or change it a third time, that is a fight: it is reported once, and we wait for a
 minute, then two, up to an hour, with one try after each. What a kernel refuses is tried again with growing pauses.
 """
 
@@ -22,7 +22,7 @@ PAUSE_NS_MAX = 3_600 * _SECOND_NS
 REFUSED_NS = 10 * _SECOND_NS
 REFUSED_NS_MAX = 600 * _SECOND_NS
 Move = Literal["set", "wait", "fight"]
-"""``fight``: wait, too, and say so, for it has just begun."""
+"""``fight``: wait, too, and report it, for it has just begun."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Rival:
     """One knob's story."""
 
     left: int | None = None
-    """What we left it with, once ``left_ns`` says when."""
+    """What we left it with, once ``left_ns`` is set."""
     left_ns: int | None = None
     changed: bool = False
     """Whether their last change is not answered yet."""

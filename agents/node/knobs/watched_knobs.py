@@ -60,7 +60,7 @@ class WatchedKnobs:
 
 
 def _made_of(group: str, known: Mapping[str, Pod]) -> str:
-    """By what a group that was made anew is told from the one before."""
+    """How a group that was made anew is recognised as another one."""
     pod = known.get(uid_of(group))
     if pod is None:
         return ""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class DockerError(SlacktideError):
-    """Docker is away, or does not say what runs."""
+    """Docker is away, or does not report what runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

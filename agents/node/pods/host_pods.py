@@ -73,8 +73,8 @@ class HostPods:
     """The pods of a plain host. Blocking: for a thread.
 
     Args:
-        file: what the operator says.
-        layout: is told which groups are pods.
+        file: what the operator wrote.
+        layout: gets which groups are pods.
         hierarchy: where the groups are, by that layout.
         proc_mount: /proc.
 

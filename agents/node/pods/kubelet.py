@@ -27,7 +27,7 @@ _ADVICE = {
 
 
 class KubeletError(SlacktideError):
-    """The kubelet is away, or does not say which pods it has."""
+    """The kubelet is away, or does not report which pods it has."""
 
 
 class _PodList(msgspec.Struct):
@@ -65,7 +65,7 @@ class Kubelet:
         self._pods: dict[str, Pod] = {}
 
     def look(self) -> Listed:
-        """The pods as they are now, by uid; what is said of a pod is read only where it is new.
+        """The pods as they are now, by uid; a pod's object is read only where it is new.
 
         Raises:
             KubeletError: it is away, refuses, or answers with something else.

@@ -42,7 +42,7 @@ class Switch:
 
     Args:
         folder: the agent's state folder.
-        watched: the API server shows the node's annotations, so those that the log tells of do not count.
+        watched: the API server shows the node's annotations, so those that Kafka has do not count.
 
     """
 

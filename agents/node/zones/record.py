@@ -114,7 +114,7 @@ def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
 
 
 def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str, int]:
-    """Where the memory manager says nothing of the zone: nobody holds memory for himself."""
+    """Where the memory manager has nothing of the zone: nobody holds memory for himself."""
     reserved = {} if config is None else config.reserved_bytes.get(zone.id, {})
     total = {MEMORY: zone.mem_bytes - sum(zone.hugepages_bytes.values())}
     total |= {f"{HUGEPAGES}{size}": amount for size, amount in zone.hugepages_bytes.items()}

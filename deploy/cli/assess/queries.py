@@ -46,7 +46,7 @@ class Query:
 
 
 def queries(asked: Asked) -> dict[str, Query]:
-    """By name; the capacity comes first, since it says which nodes there are."""
+    """By name; the capacity comes first, since it shows which nodes there are."""
     more = f",{asked.matcher}" if asked.matcher else ""
     window = f"[{max(asked.step_s, asked.window_s)}s]"
     by, label = f"by ({asked.node_label})", asked.node_label

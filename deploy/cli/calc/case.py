@@ -17,7 +17,7 @@ Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MAX)]
 Whole = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 """An integer that may be negative: a priority, a cost, a quota of -1."""
 Percent = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
-"""Rules say what they make of a percent below 0 or above 100; here only the absurd is refused."""
+"""Rules decide what they make of a percent below 0 or above 100; here only the absurd is refused."""
 Cores = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Seconds = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 

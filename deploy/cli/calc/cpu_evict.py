@@ -78,7 +78,7 @@ class Input(GivenEvictNode, frozen=True, kw_only=True):
     strategy: Strategy | None = None
 
     def window(self) -> BeCpuWindow:
-        """As the core takes it; metrics are collected each second unless said."""
+        """As the core takes it; metrics are collected each second unless set otherwise."""
         interval_s = self.metric_collect_interval_seconds
         return BeCpuWindow(
             average=(self.be_average or BestEffort()).be_cpu(),

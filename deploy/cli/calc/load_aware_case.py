@@ -61,7 +61,7 @@ class GivenFactors(Given, frozen=True, kw_only=True):
 
 
 class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
-    """A pod object plus what its annotations, conditions and owner say."""
+    """A pod object plus what its annotations, conditions and owner come to."""
 
     custom_scaling_factors: GivenFactors | None = None
     custom_estimated_seconds_after_pod_scheduled: Seconds | None = None

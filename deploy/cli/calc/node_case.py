@@ -109,7 +109,7 @@ class GivenNumaPod(GivenPod, frozen=True, kw_only=True):
 
 
 class GivenStrategy(Given, frozen=True, kw_only=True):
-    """A colocation strategy, of any values: the rules say what they make of them."""
+    """A colocation strategy, of any values: the rules decide what they make of them."""
 
     cpu_reclaim_threshold_percent: Percent | None = None
     memory_reclaim_threshold_percent: Percent | None = None

@@ -151,7 +151,7 @@ class GivenTopology(Given, frozen=True, kw_only=True):
     zones: list[GivenZone] | None = None
 
     def kubelet(self) -> Kubelet:
-        """What its attributes say."""
+        """What its attributes set."""
         return kubelet_of(self.topology_policies or (), self.pairs())
 
     def pairs(self) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ _NOTHING = GivenUse()
 
 
 class GivenPlacementNode(Given, frozen=True, kw_only=True):
-    """A node, what the log says of it, and what was placed there."""
+    """A node, its records, and what was placed there."""
 
     name: str
     allocatable: GivenResources | None = None

@@ -17,7 +17,7 @@ from slacktide.streams.decisions.webhook_colocation_profile import Cluster, Prio
 
 Texts = dict[str, str]
 NEVER_PREEMPTS_BELOW = 6000
-"""Cases tell a class's value alone; classes below this preempt nobody."""
+"""Cases have a class's value alone; classes below this preempt nobody."""
 
 _GPU = "example.com/gpu"
 _RESOURCES = {

@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(plan: Plan, stop: asyncio.Event) -> None:
-    """All agents until told to stop, or until one fails."""
+    """All agents until they shall stop, or until one fails."""
     async with asyncio.TaskGroup() as agents:
         for node in plan.nodes:
             agents.create_task(_agent(plan, node, stop), name=node.name)

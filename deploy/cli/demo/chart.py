@@ -14,7 +14,7 @@ from slacktide.deploy.cli.demo.conditions import Name
 from slacktide.deploy.cli.demo.story import Point
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-# After Okabe and Ito: told apart by the colour-blind, too.
+# After Okabe and Ito: distinct for the colour-blind, too.
 LS, BE, SYSTEM, RECLAIMABLE = "#d55e00", "#0072b2", "#6c6c6c", "#56b4e9"
 BE_TEXT = "#3a9bdc"
 """As a text on black: the fill would be too dark."""

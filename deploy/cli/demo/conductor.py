@@ -17,7 +17,7 @@ from slacktide.deploy.cli.demo.world import DemoError, Used, World
 
 POLL_S = 0.2
 LEAD_S = 0.4
-"""From telling the service of a load to its beginning: its workers look a few times a second."""
+"""From sending the service a load to its beginning: its workers look a few times a second."""
 ANSWERED_WITHIN_S = 60.0
 """For everything to start, on a busy machine."""
 SETTLED_WITHIN_S = 40.0

@@ -26,7 +26,7 @@ async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
 
     Args:
         bootstrap: the Kafka cluster.
-        story: is told.
+        story: gets the records.
         nodes: all there are; of a single one only its partition is read, which spares the broker much.
 
     Raises:

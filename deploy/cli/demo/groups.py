@@ -28,7 +28,7 @@ Tier = Literal["burstable", "besteffort"]
 
 
 class NoGroupsError(SlacktideError):
-    """Control groups cannot be had here; the text says why."""
+    """Control groups are not available here; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Groups:
             # cpu and cpuacct are often one hierarchy under two names.
             found = {(mount / name).resolve(): None for name in V1_WANTED if (mount / name / "cgroup.procs").exists()}
             self._hierarchies = list(found)
-            if (mount / "unified/cgroup.controllers").exists():  # hybrid: runtimes join it, too; it tells of pressure
+            if (mount / "unified/cgroup.controllers").exists():  # hybrid: runtimes join it, too; it shows pressure
                 self._hierarchies.append(mount / "unified")
         self._lock: int | None = None
 
@@ -208,7 +208,7 @@ class Groups:
         return self.mount / group / ("memory.max" if what == "limit" else "memory.current")
 
     def remove(self) -> int:
-        """Remove the demo's groups with all processes in them; says how many there were."""
+        """Remove the demo's groups with all processes in them; returns how many there were."""
         return sum(_remove_tree(hierarchy / OWN) for hierarchy in self._hierarchies)
 
     def close(self) -> None:

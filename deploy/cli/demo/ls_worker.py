@@ -134,7 +134,7 @@ class Worker:
         self._next_s = None if offset_s is None else self._start_s + offset_s
 
     def _report(self, now_s: float) -> None:
-        """Say what was served, and look for a new play."""
+        """Report what was served, and look for a new play."""
         if self._done:
             os.write(1, json.dumps(self._done).encode() + b"\n")
             self._done.clear()

@@ -30,7 +30,7 @@ def groups_here(mount: Path = MOUNT) -> Groups:
     """The machine's control groups, tried out.
 
     Raises:
-        NoGroupsError: they cannot be had here; the text says why.
+        NoGroupsError: they are not available here; the text has the reason.
 
     """
     if os.geteuid() != 0:

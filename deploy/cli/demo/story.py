@@ -1,4 +1,4 @@
-"""What the topics told so far, kept for the view and the figures. Pure: fed records, asked questions."""
+"""The topics' records so far, kept for the view and the figures. Pure: fed records, asked questions."""
 
 from __future__ import annotations
 

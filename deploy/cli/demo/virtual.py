@@ -66,7 +66,7 @@ class VirtualNode:
             self.machine.pods[pod.uid].demand_milli = self._size.capacity_milli
 
     def step(self, now_s: float, dt_ms: int) -> list[Served]:
-        """Let time pass until now: the agent's writes hold, requests are served, the files tell it."""
+        """Let time pass until now: the agent's writes hold, requests are served, the files show it."""
         due = list(self._due(now_s))
         self.machine.pods[self._service.uid].demand_milli = round(len(due) * REQUEST_CPU_MS * 1000 / dt_ms)
         self.files.read_back()

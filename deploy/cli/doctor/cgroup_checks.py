@@ -81,7 +81,7 @@ def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
         return good(check, state, controller.needed)
     if state == "absent":
         return wrong(check, state, controller.needed, _to_have(controller.name, facts))
-    if not facts.best_effort:  # nobody to hand it on to, which is said already
+    if not facts.best_effort:  # nobody to hand it on to, which is reported already
         return good(check, "there", controller.needed)
     found = "not handed on to the best-effort group"
     return wrong(check, found, controller.needed, _to_hand_on(controller.name, facts))
@@ -136,7 +136,7 @@ def _pressure(facts: CgroupFacts) -> Finding:
 
 
 def _stall(facts: CgroupFacts) -> Finding:
-    """No policy needs it unless it says so: what lacks then is a finding of the policy."""
+    """No policy needs it unless it is set there: what lacks then is a finding of the policy."""
     found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of groups is readable"
     return good("pressure.stall", found, "for cpuSuppressSignal pressure or both alone")
 

@@ -72,7 +72,7 @@ def _refused(path: str | None) -> str:
 
 
 def pressure_trouble(file: Path, read: Callable[[bytes], float] = _ANY_PRESSURE) -> str:
-    """Why a pressure file tells nothing; "": it does."""
+    """Why a pressure file shows nothing; "": it does."""
     try:
         read(file.read_bytes())
     except OSError as error:  # a kernel that was booted without it has the file, and refuses to read it

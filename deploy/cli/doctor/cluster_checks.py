@@ -38,7 +38,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """A cluster as an operator meets it. A text in place of a list says why it is not known."""
+    """A cluster as an operator meets it. A text in place of a list is the reason why it is not known."""
 
     url: str
     critical: Sequence[str] | str

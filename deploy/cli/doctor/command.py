@@ -1,4 +1,4 @@
-"""``slacktide doctor``: facts gathered, judged and told."""
+"""``slacktide doctor``: facts gathered, judged and reported."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
     if settings.host_workloads is not None:
         host = host_facts.gather(settings.host_workloads, settings.cgroup_mount, settings.proc_mount)
         yield from host_findings(host)
-    if isinstance(host, ConfigError):  # which groups to look at, it does not say
+    if isinstance(host, ConfigError):  # it does not name the groups to look at
         return
     layout = None if host is None else PlainHost(host.best_effort)
     cgroups = cgroup_facts.gather(settings.cgroup_mount, settings.kubepods, layout)

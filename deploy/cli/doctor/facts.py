@@ -31,17 +31,17 @@ class MachineFacts:
     """A machine and this process on it."""
 
     kernel: str
-    """Its release, such as ``6.1.0-18-amd64``; "": not told."""
+    """Its release, such as ``6.1.0-18-amd64``; "": not known."""
     cpus: int
     user_id: int
     capabilities: int | None
-    """The bits of CapEff; None: not told."""
+    """The bits of CapEff; None: not known."""
     clock_source: str
-    """"": not told."""
+    """"": not known."""
     clock_kept_by: str
     """What was found that keeps the clock, such as ``chronyd``; "": nothing."""
     clock_synchronised: bool
-    """Whether that says so itself; chronyd and ntpd tell only those who ask them."""
+    """Whether that reports so itself; chronyd and ntpd report only to those who ask them."""
     open_files: int
     """The soft limit of this process."""
     state: StateFolder
@@ -95,7 +95,7 @@ class HostFacts:
     """The group that is held, relative to each hierarchy."""
     pods: Sequence[str]
     remarks: Sequence[Remark]
-    """On what the file says."""
+    """By the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class LogFacts:
     newest: Newest | None
     now_ms: int
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of each topic of the table that exists, as far as the broker tells them."""
+    """Of each topic of the table that exists, as far as the broker reports them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +182,12 @@ API_RIGHTS = (EVICTIONS, EVENTS, KUBELET_PODS, KUBELET_PROXY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFacts:
-    """What a token says of itself."""
+    """What a token holds."""
 
     pod: str
     """Namespace and name of the pod that it is bound to; "": to none."""
     node: str
-    """Of that pod; "": it does not say."""
+    """Of that pod; "": it does not name one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ class ApiFacts:
     version: str
     """Such as ``v1.34.4``."""
     minor: int | None
-    """34 of that; None: not told."""
+    """34 of that; None: not known."""
     token: TokenFacts
     rights: Mapping[ApiRight, bool]
 

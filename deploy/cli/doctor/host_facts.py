@@ -20,7 +20,7 @@ def gather(file: Path, cgroup_mount: Path, proc_mount: Path) -> HostFacts | Conf
     layout = PlainHost(watched.value.best_effort)
     try:
         hierarchy = find(cgroup_mount, None, layout)
-    except CgroupError:  # which is told of control groups, too
+    except CgroupError:  # which is reported of control groups, too
         return HostFacts(file=str(file), best_effort=layout.best_effort, pods=(), remarks=())
     host = HostPods(watched, layout, hierarchy, proc_mount)
     pods = tuple(f"{pod.name} ({pod.qos_label})" for pod in host.look().pods)

@@ -141,13 +141,13 @@ def _batch_size(facts: LogFacts) -> Finding:
     large = {name: int(config.get("max.message.bytes", 0)) for name, config in facts.settings.items()}
     over = [f"{name} {size_bytes}" for name, size_bytes in large.items() if size_bytes > INFLATED_BYTES_MAX]
     if not over:
-        return good(check, f"at most {max(large.values())} bytes" if any(large.values()) else "not told", needed)
+        return good(check, f"at most {max(large.values())} bytes" if any(large.values()) else "not reported", needed)
     advice = "a larger batch becomes a dead letter: set max.message.bytes lower with kafka-configs"
     return warned(check, ", ".join(over), needed, advice)
 
 
 def _skew(newest: Newest, now_ms: int) -> Finding:
-    """A record cannot be from the future: such a one tells of a clock that is behind. One ahead is not told."""
+    """A record cannot be from the future: such a one shows a clock that is behind. One ahead is not found."""
     check, needed = "log.clock", "no record from the future"
     ahead_ms = newest.timestamp_ms - now_ms
     who = "the broker's clock" if newest.by_broker else "the clock of who sent it"

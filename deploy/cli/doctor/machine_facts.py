@@ -1,4 +1,4 @@
-"""A machine and this process on it, as /proc, /sys and /run tell."""
+"""A machine and this process on it, by /proc, /sys and /run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CAP_EFF = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mounts:
-    """Where a machine tells of itself."""
+    """Where a machine's own facts are."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -64,7 +64,7 @@ def _capabilities(proc: Path) -> int | None:
 
 
 def _clock(mounts: Mounts) -> tuple[str, bool]:
-    """Who keeps the clock, and whether it says that it is synchronised."""
+    """Who keeps the clock, and whether it reports that it is synchronised."""
     if _there(mounts.run / TIMESYNC_DONE):
         return "systemd-timesyncd", True
     for name, files in CLOCK_KEEPERS:

@@ -63,7 +63,7 @@ def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Find
 
 
 def knob_of(feature: Feature) -> str | None:
-    """The knob without which it cannot act; None: it has none, or is told of in another way."""
+    """The knob without which it cannot act; None: it has none, or is reported in another way."""
     return KNOB_OF.get("MemoryQOS" if feature.name.startswith("MemoryQOS (") else feature.name)
 
 
@@ -107,7 +107,7 @@ def _idle(policy: Policy, feature: Feature) -> Iterator[Finding]:
 
 
 def _strategies(policy: Policy, name: str) -> Iterator[tuple[str, Message]]:
-    """The cluster's and each that some nodes have, with who says it."""
+    """The cluster's and each that some nodes have, with who sets it."""
     yield "cluster strategy", getattr(policy, name)
     for node in getattr(policy, f"node_{name}"):
         yield f"node strategy {node.name}", node.strategy

@@ -71,7 +71,7 @@ class Koordinator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightFacts:
-    """A cluster before an installation or upgrade. A text in place of a list says why it is not known."""
+    """A cluster before an installation or upgrade. A text in place of a list is the reason why it is not known."""
 
     version: str
     """Of the API server, such as ``v1.34.4``; "": not known."""

@@ -1,1 +1,1 @@
-"""``slacktide explain``: why a node or a pod is as it is, told from the log."""
+"""``slacktide explain``: why a node or a pod is as it is, from Kafka's records."""

@@ -1,1 +1,1 @@
-"""``slacktide policy``: what a policy says, checked before anything acts by it."""
+"""``slacktide policy``: what a policy sets, checked before anything acts by it."""

@@ -17,7 +17,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """All that there is to say of one node, or of all together."""
+    """All differences of one node, or of all together."""
 
     node: str
     """ "" : all."""

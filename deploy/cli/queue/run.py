@@ -51,7 +51,7 @@ class QueueRunSettings(process.ProcessSettings):
         shown="no limit",
     )
     block_admission: bool = setting("Admit nothing while a workload waits for its pods.", click.BOOL, default=False)
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting("Its port; 0: any free one, printed at start.", PORT, default=METRICS_PORT)
 
 
 @click.command("run", epilog="Example: slacktide queue run --bootstrap kafka-1:9092,kafka-2:9092")

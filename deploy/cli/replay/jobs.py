@@ -175,7 +175,7 @@ class _Job:
     def _gone(self) -> ReplayError:
         self._process.join()
         return ReplayError(
-            f"a process of the replay ended with exit code {self._process.exitcode}, what it said is above; "
+            f"a process of the replay ended with exit code {self._process.exitcode}, its output is above; "
             "--jobs 1 decides all in this one"
         )
 

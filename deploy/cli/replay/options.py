@@ -43,7 +43,7 @@ _TRACE: tuple[Callable[[Any], Any], ...] = (
 
 
 def one_source(file: Path | None, bootstrap: Cluster | None) -> Cluster | None:
-    """The log to read; None: the file. From the environment it says where the log is, not that it is meant.
+    """The Kafka cluster to read; None: the file. From the environment it names the cluster, not that it is meant.
 
     Raises:
         click.UsageError: both are named, or none.

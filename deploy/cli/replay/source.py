@@ -25,9 +25,9 @@ from slacktide.streams.rows import SAMPLE_NAMES
 
 FETCH_WAIT_MS = 100
 EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
-"""What is given out from before the span, too: the answers say which of the samples prove their node."""
+"""What is given out from before the span, too: the answers show which of the samples prove their node."""
 BEFORE = STATE | SOONER_MS.keys()
-"""What tells nothing of how far into the span it is read."""
+"""What shows nothing of how far into the span it is read."""
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Record], None]
 
@@ -88,7 +88,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
     """
     whole = path.resolve()
-    # What is no file, a pipe say, is written as it comes: nothing in it could be kept.
+    # What is no file, for example a pipe, is written as it comes: nothing in it could be kept.
     is_stream = path.exists() and not path.is_file()
     part = path if is_stream else whole.with_name(f"{whole.stem}.part{whole.suffix}")
     try:

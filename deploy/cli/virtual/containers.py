@@ -11,7 +11,7 @@ from slacktide.schemas.inventory import Container, Pod
 
 
 def only_container(pod: Pod) -> Container | None:
-    """The one that the pod's group stands for; None: it has several, or none is told."""
+    """The one that the pod's group stands for; None: it has several, or none is known."""
     return pod.containers[0] if len(pod.containers) == 1 else None
 
 

@@ -1,4 +1,4 @@
-"""What the kernel's files would say about a virtual machine: cgroup v1, v2 and /proc as text. Pure."""
+"""The kernel's files of a virtual machine: cgroup v1, v2 and /proc as text. Pure."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class NodeFigures:
     _kept: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By topic, when its last record was kept, and its offset."""
     _standing: dict[str, object] = field(default_factory=dict)
-    """By topic, what its last record said in kind: a change of it is kept sooner."""
+    """By topic, the kind of its last record: a change of it is kept sooner."""
 
     @property
     def facts(self) -> NodeFacts | None:

@@ -107,7 +107,7 @@ class Store:
 
     def gap(self, gap: Gap) -> None:
         """Remember that something is missing; a longer gap of the same begin replaces it."""
-        with suppress(sqlite3.Error), transaction(self._db) as db:  # where the file is full it is told again
+        with suppress(sqlite3.Error), transaction(self._db) as db:  # where the file is full it is reported again
             row = (gap.from_ms, gap.to_ms, gap.what, gap.reason)
             db.execute("INSERT OR REPLACE INTO gap VALUES (?, ?, ?, ?)", row)
 

@@ -44,7 +44,7 @@ class Placed(NamedTuple):
     container: str | None
     """None: the whole pod."""
     zones: tuple[int, ...]
-    """Ids, ascending; a corrected answer may name several, and all of the node's where no manager has a say."""
+    """Ids, ascending; a corrected answer may name several, and all of the node's where no manager takes part."""
 
 
 class Failure(NamedTuple):

@@ -20,7 +20,7 @@ from slacktide.streams.decisions.numa.topology import Kubelet, Zone
 from slacktide.streams.decisions.numa.until_seen import reserved_request
 
 SETS_ZONES_MAX = 8
-"""Rules try all sets of zones. More zones than these the kubelet refuses, unless it is told otherwise."""
+"""Rules try all sets of zones. The kubelet refuses more zones than these, unless it is configured otherwise."""
 STALE, UNREAD, OVER_RESERVED = "zones_stale", "zones_unread", "numa_over_reserved"
 ANSWERS_MAX = 5_000
 _BATCH_CPU, _BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
@@ -53,7 +53,7 @@ class NodeZonesView:
     recorded: tuple[Zone, ...] = field(compare=False)
     """As the node's record has them."""
     zones: tuple[Zone, ...] = field(compare=False)
-    """Less each reservation, which counts in every zone: which one it gets is the kubelet's to say."""
+    """Less each reservation, which counts in every zone: the kubelet decides which one it gets."""
     reservations: tuple[Reservation, ...] = field(compare=False)
     stale: bool = field(compare=False)
     """The record is too old to place pods by."""

@@ -27,7 +27,7 @@ class Admission(NamedTuple):
     zones: tuple[int, ...]
     """Ids, ascending; () where not preferred."""
     groups: Sequence[Amounts] = ()
-    """Amounts that had a say, by the manager that provides them."""
+    """Amounts that took part, by the manager that provides them."""
 
 
 def policy_admit(
@@ -40,7 +40,7 @@ def policy_admit(
         zones: at most 16: all sets of them are tried.
         kubelet: its policy and its managers; a manager whose policy is unknown counts as static.
         guaranteed: the pod's QoS class.
-        corrected: batch resources that zones list have a say, and memory that no set of zones can hold is refused here
+        corrected: batch resources that zones list take part, and memory that no set of zones can hold is refused here
             rather than later, when the kubelet allocates it.
 
     """
@@ -75,7 +75,7 @@ def distance(zones: Iterable[Zone]) -> int:
 def _groups(
     request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool
 ) -> list[Amounts]:
-    """Amounts that a manager has a say in; a fraction of a core runs in the pool that all zones share."""
+    """Amounts that a manager decides; a fraction of a core runs in the pool that all zones share."""
     groups: list[Amounts] = []
     if guaranteed and kubelet.cpu_static is not False and CPU in request and whole_cpus(request[CPU]):
         groups.append({CPU: request[CPU]})

@@ -21,7 +21,7 @@ def reserved_request(pod: Pod) -> dict[str, int]:
 class UntilSeen(Passthrough):
     """A pod is charged to every zone until the node's record names its uid, or it is gone.
 
-    The record is the agent's. What it says is used at once, so no timer, refusal or fingerprint is needed.
+    The record is the agent's. It is used at once, so no timer, refusal or fingerprint is needed.
     """
 
     def __init__(self, at_start: Mapping[str, Topology]) -> None:

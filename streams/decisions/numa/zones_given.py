@@ -24,7 +24,7 @@ class ZonedRequest(NamedTuple):
     """None: the whole pod."""
     request: Amounts
     zones: tuple[int, ...]
-    """Ids, ascending; all of the node's where no manager has a say."""
+    """Ids, ascending; all of the node's where no manager takes part."""
 
 
 class ZonesGiven(NamedTuple):

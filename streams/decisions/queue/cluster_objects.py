@@ -286,7 +286,7 @@ class QueueObjects:
         )
 
     def workload_of(self, one: JobObject) -> WorkloadObject | None:
-        """The Workload that a Job becomes, with the Job's uid; None: it is not to be queued, a note says why."""
+        """The Workload that a Job becomes, with the Job's uid; None: it is not queued, a note gives the reason."""
         self._named(one)
         count = JobProgress(one.spec.parallelism, one.spec.completions).spec_count
         least = min_count(one.metadata.annotations or {})
@@ -294,7 +294,7 @@ class QueueObjects:
         return self.workload_with("Job", msgspec.structs.replace(one.metadata, uid=_uid(one)), [pod_set])
 
     def workload_with(self, kind: str, metadata: Metadata, pod_sets: list[WorkloadPodSet]) -> WorkloadObject | None:
-        """The Workload of an object of any kind; None: it is not to be queued, a note says why."""
+        """The Workload of an object of any kind; None: it is not queued, a note gives the reason."""
         labels, name = metadata.labels or {}, f"{metadata.namespace or 'default'}/{metadata.name}"
         if QUEUE_NAME not in labels:
             self._notes.append(f"{kind} {name}: left out: it has no label {QUEUE_NAME}")

@@ -195,7 +195,7 @@ class JobFold:
             self._done.add(pod.completion_index)
 
     def _count_failure(self, pod: JobPod) -> Action | None:
-        """Count it as its rule says; which rule that is. One of an index that is wanted no more does not count."""
+        """Count it by its rule, and return that rule. One of an index that is wanted no more does not count."""
         if self.spec.indexed and not self._is_wanted(pod.completion_index):
             return None
         at, action = self._matched(pod)

@@ -60,7 +60,7 @@ class Pending(NamedTuple):
 
 
 class PendingQueue:
-    """One ClusterQueue's workloads. Each event that it is given says how it changes; it reads no clock."""
+    """One ClusterQueue's workloads. Each event that it is given names its change; it reads no clock."""
 
     def __init__(
         self, strategy: QueueingStrategy = "BestEffortFIFO", requeuing: RequeuingTimestamp = "Eviction"
