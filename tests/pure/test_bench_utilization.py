@@ -9,8 +9,8 @@ import statistics
 import pytest
 from bench.utilization import interference, load
 from bench.utilization.day import Fleet
-from bench.utilization.interference import RANKS, Measured, Pair, Point, error, fit, held_out, points
-from bench.utilization.measure import POLICIES, day_rows, model_rows, policy
+from bench.utilization.interference import RANKS, Measured, Model, Pair, Point, error, fit, held_out, points
+from bench.utilization.measure import caps, day_rows, model_rows, policies
 
 SLOPES = {"requests": 2.0, "weight": 1.2, "idle": 0.2}
 PAIRS = (("nginx", "encode"), ("redis", "compile"))
@@ -77,15 +77,28 @@ def test_services_use_20_to_40_percent_over_a_day() -> None:
 def test_a_day_by_two_policies_is_the_workers_answers() -> None:
     """Limits, idle pods and sold amounts come of the real worker: a looser policy sells more, and more is used."""
     model = fit(points(phases()))
-    days = {name: Fleet(policy(name), model, 12).run((3, 15)) for name in POLICIES}
-    usual, full = (day.tallies for day in days.values())
+    days = {name: Fleet(its, model, 12).run((3, 15)) for name, its in policies(model).items()}
+    usual, full, _ = (day.tallies for day in days.values())
 
     assert usual["alone"].busy_part == full["alone"].busy_part
     assert usual["alone"].over_s == 0
     assert usual["policy"].busy_part < 0.65 < full["policy"].busy_part
     assert full["policy"].over_part <= 0.1 * full["requests"].over_part
     assert full["weight"].over_part > 0.5
-    assert all(row.verdict != "over" for name, day in days.items() for row in day_rows(name, 12, day))
+    rows = [day_rows(name, 12, day, is_judged=its is full) for name, day in days.items() for its in [day.tallies]]
+    assert {row.verdict for each in rows for row in each} == {"info", "ok"}
+
+
+def test_a_service_that_batch_work_slows_down_gets_nodes_with_a_cap() -> None:
+    """Half of the nodes: the others stay as busy, and no node is over the line."""
+    slopes = {(rank, pair): SLOPES[rank] for rank in SLOPES for pair in PAIRS} | {("idle", PAIRS[1]): 1.0}
+    model = Model(pooled=SLOPES, slopes=slopes)
+    loose, capped = (Fleet(its, model, 12).run((3, 15)).tallies["policy"] for its in list(policies(model).values())[1:])
+
+    assert [(one["name"], one["batchCPUThresholdPercent"]) for one in caps(model)] == [("redis", 22)]
+    assert loose.over_part == pytest.approx(0.5, abs=0.1)
+    assert capped.over_s == 0
+    assert loose.busy_part - 0.25 < capped.busy_part < loose.busy_part - 0.1
 
 
 def test_without_batch_work_no_point_is_made() -> None:

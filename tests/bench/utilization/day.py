@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from bench.utilization.interference import Model, Rank
+from bench.utilization.interference import Model, Pair, Rank
 from bench.utilization.load import COUNTED_S, HOURS, LEAD_S, LEAD_STEPS, Task, backlog, service_parts
 from bench.utilization.node import CPU_MILLI, SERVICE_MILLI, SERVICES, SYSTEM_MILLI, Second, SimNode
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -100,8 +100,9 @@ class Fleet:
 
         """
         self._model, self._seed, self._spread = model, seed, spread or {}
-        self._nodes = {(one := SimNode(number, policy)).name: one for number in range(nodes)}
         self._pairs = model.pairs
+        made = (SimNode(number, policy, self._pair(number)[0]) for number in range(nodes))
+        self._nodes = {one.name: one for one in made}
         self._backlog = backlog(seed)
         self._pending: list[Task] = []
         self._worker = Worker("fleet")
@@ -178,7 +179,7 @@ class Fleet:
                 yield task
 
     def _count(self, day: Day, node: SimNode, used: Second) -> None:
-        pair, service = self._pairs[node.number % len(self._pairs)], used.service
+        pair, service = self._pair(node.number), used.service
         rest = 1 - service - SYSTEM_MILLI / CPU_MILLI
         asked_milli = sum(task.request_milli for task, _ in node.tasks.values())
         share = asked_milli / (asked_milli + SERVICES * SERVICE_MILLI)
@@ -193,6 +194,10 @@ class Fleet:
             left = min(service, 1 - batch)
             ratio, error = self._model.ratio(rank, pair, batch), self._spread.get(rank, 0.0) if batch else 0.0
             day.tallies[way].count(left, batch, ratio, error)
+
+    def _pair(self, number: int) -> Pair:
+        """Service and batch work of a node."""
+        return self._pairs[number % len(self._pairs)]
 
     def _record(self, topic: str, partition: int, key: str, value: bytes, now_ms: int) -> Record:
         self._offset += 1

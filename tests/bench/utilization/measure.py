@@ -15,6 +15,7 @@ from bench.utilization import interference
 from bench.utilization.day import LINE, WAYS, Day, Fleet
 from bench.utilization.interference import Model, Point
 from bench.utilization.load import HOURS
+from bench.utilization.node import SERVICE_LABEL
 from slacktide.deploy.cli.demo.figures import percentile
 from slacktide.schemas.policy import Policy, parse
 
@@ -23,32 +24,51 @@ BUSY_PART, OVER_PART = 0.65, 0.10
 """The least that the fleet is busy; the most of the uncontrolled fleet's time over the line."""
 COMPARED = ("no control", "weights", "weights, idle", "quota 65%", "quota 95%")
 """Runs of the newest block on the machine, foretold by a model of the other blocks."""
-POLICIES: dict[str, dict[str, Any]] = {
-    "Koordinator's defaults": {
-        "colocation-config": {"enable": True},
-        "resource-threshold-config": {"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}},
+IDLE: dict[str, Any] = {
+    "colocation-config": {"enable": True, "cpuReclaimThresholdPercent": 90},
+    "resource-threshold-config": {
+        "clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 95}
     },
-    "idle pods, 90% sold": {
-        "colocation-config": {"enable": True, "cpuReclaimThresholdPercent": 90},
-        "resource-threshold-config": {
-            "clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 95}
-        },
-        "resource-qos-config": {
-            "clusterStrategy": {
-                "policies": {"cpuPolicy": "podIdle"},
-                "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}},
-            }
-        },
+    "resource-qos-config": {
+        "clusterStrategy": {
+            "policies": {"cpuPolicy": "podIdle"},
+            "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}},
+        }
     },
 }
-"""The last one is judged."""
 
 
-def policy(name: str) -> Policy:
-    """As the operator's ConfigMap has it."""
+def policies(model: Model) -> dict[str, Policy]:
+    """By name, as the operator's ConfigMap has them. The last one is judged."""
+    usual = {
+        "colocation-config": {"enable": True},
+        "resource-threshold-config": {"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}},
+    }
+    capped = IDLE | {"colocation-config": IDLE["colocation-config"] | {"nodeConfigs": caps(model)}}
+    return {
+        "Koordinator's defaults": policy(usual),
+        "idle pods, 90% sold": policy(IDLE),
+        "the same, capped by service": policy(capped),
+    }
+
+
+def caps(model: Model) -> list[dict[str, Any]]:
+    """Node strategies for services that batch work beyond some part of the CPUs brings over the line."""
+    found = []
+    for pair in model.pairs:
+        slope = math.log(model.ratio("idle", pair, 1.0))
+        if slope > math.log(LINE):
+            labels = {"matchLabels": {SERVICE_LABEL: pair[0]}}
+            percent = int(100 * math.log(LINE) / slope)
+            found.append({"name": pair[0], "nodeSelector": labels, "batchCPUThresholdPercent": percent})
+    return found
+
+
+def policy(strategies: dict[str, Any]) -> Policy:
+    """Read them from a ConfigMap."""
     meta = {"name": "slo-controller-config", "namespace": "koordinator-system"}
-    data = {key: json.dumps(value) for key, value in POLICIES[name].items()}
-    return parse({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}, name).policy
+    data = {key: json.dumps(value) for key, value in strategies.items()}
+    return parse({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}, "policy").policy
 
 
 def measure(rig: Rig) -> list[Row]:
@@ -67,11 +87,12 @@ def measure(rig: Rig) -> list[Row]:
     rows = model_rows(seen, model)
     nodes = rig.nodes or (BRIEF_NODES if rig.brief else NODES)
     hours = BRIEF_HOURS if rig.brief else range(HOURS)
-    for name in POLICIES:
+    of = policies(model)
+    for name, its in of.items():
         begun_s = time.process_time()
-        day = Fleet(policy(name), model, nodes, spread=interference.spread(seen)).run(hours)
+        day = Fleet(its, model, nodes, spread=interference.spread(seen)).run(hours)
         rig.say(f"fleet: {name}: {day.samples:,} samples in {time.process_time() - begun_s:.0f} s of CPU")
-        rows += day_rows(name, nodes, day)
+        rows += day_rows(name, nodes, day, is_judged=its is list(of.values())[-1])
     return rows
 
 
@@ -102,8 +123,8 @@ def model_rows(seen: Sequence[Point], model: Model) -> list[Row]:
     return rows
 
 
-def day_rows(name: str, nodes: int, day: Day) -> list[Row]:
-    """A row a way; the last policy is judged."""
+def day_rows(name: str, nodes: int, day: Day, *, is_judged: bool) -> list[Row]:
+    """A row a way."""
     rows, free = [], day.tallies["requests"]
     for way, title in WAYS.items():
         tally = day.tallies[way]
@@ -114,7 +135,7 @@ def day_rows(name: str, nodes: int, day: Day) -> list[Row]:
             f"median, {_high(tally.ratios):.2f} x in 1 of 100"
         )
         figure = f"{nodes:,} nodes, {name}: {title}"
-        if way == "policy" and name == list(POLICIES)[-1]:
+        if way == "policy" and is_judged:
             busy = tally.busy_part >= BUSY_PART
             target = f">= {BUSY_PART:.0%} busy, over line <= {OVER_PART:g} x no control"
             met = busy and tally.over_part <= OVER_PART * free.over_part

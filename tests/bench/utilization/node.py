@@ -21,6 +21,7 @@ SERVICES, SERVICE_MILLI, SERVICES_MEM_PART = 8, 2_500, 0.40
 """Pods of services, what each requests, and what memory they hold together."""
 SYSTEM_MILLI, SYSTEM_BYTES = 400, 2 << 30
 BOOT = "000000000001-0000000f"
+SERVICE_LABEL = "example.com/service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class SimNode:
 
     number: int
     policy: Policy
+    service: str
+    """What its services are, as the Node's label ``SERVICE_LABEL``."""
     name: str = field(init=False)
     partition: int = field(init=False)
     facts: NodeFacts = field(init=False)
@@ -65,7 +68,8 @@ class SimNode:
         self.name = f"fleet-{self.number:04d}"
         self.partition = partition_of(self.name, NODE_PARTITIONS)
         capacity = Resources(cpu_milli=CPU_MILLI, mem_bytes=MEM_BYTES)
-        self.facts = NodeFacts(name=self.name, capacity=capacity, allocatable=capacity)
+        labels = {SERVICE_LABEL: self.service}
+        self.facts = NodeFacts(name=self.name, capacity=capacity, allocatable=capacity, labels=labels)
         self._facts_revision = revision_of(self.facts)
         self._services = [_service(self.name, place) for place in range(SERVICES)]
         self._relist()
