@@ -14,6 +14,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
+from slacktide.schemas.errors import failure
 from slacktide.schemas.headers import headers
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.metric import NodeMetric
@@ -289,6 +290,10 @@ class Writer:
     def dead(self, record: Record, reason: str, now_ms: int) -> Out:
         """Report a record that cannot be used."""
         return dead_letter(record, reader=self._source, reason=reason, now_ms=now_ms)
+
+    def failed(self, stage: str, record: Record, error: Exception) -> Out:
+        """Write a dead letter for a record with which a stage failed."""
+        return self.dead(record, failure(stage, error), record.timestamp_ms)
 
     def refused(self, out: Out, why: str, now_ms: int) -> Out:
         """Report a record that Kafka refuses."""

@@ -125,7 +125,7 @@ class Publishing:
 
         def failed(each: NamedSample, error: Exception) -> list[bool]:
             self._begin_anew(each.node)
-            outs.append(self._failed("window", each.record, error))
+            outs.append(self._writer.failed("window", each.record, error))
             return [False]
 
         return isolated(self._merged, wave, failed)
@@ -162,7 +162,7 @@ class Publishing:
         def failed(at: int, error: Exception) -> Sequence[int]:
             node = merging.block.heads[at].node
             self._begin_anew(node)
-            outs.append(self._failed("window", _of_node(node), error))
+            outs.append(self._writer.failed("window", _of_node(node), error))
             return []
 
         return isolated(merging.merge, taken, failed)
@@ -246,7 +246,7 @@ class Publishing:
                 outs += self._segments(each.node)
 
         def failed(one: Candidate, error: Exception) -> list[tuple[Candidate, NodeMetric]]:
-            outs.append(self._failed("figures", of[one.window.row].record, error))
+            outs.append(self._writer.failed("figures", of[one.window.row].record, error))
             return []
 
         republish_ms = self._worker.republish_ms
@@ -305,10 +305,7 @@ class Publishing:
                 written[-1] = _listed(written[-1], node.in_use())
             return [self._writer.window(one, node.partition) for one in written]
         except Exception as exc:  # noqa: BLE001 - one node's minute
-            return [self._failed("segment", _of_node(node), exc)]
-
-    def _failed(self, stage: str, record: Record, error: Exception) -> Out:
-        return self._writer.dead(record, failure(stage, error), record.timestamp_ms)
+            return [self._writer.failed("segment", _of_node(node), exc)]
 
 
 def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:

@@ -10,63 +10,41 @@ exist, and for one agent of each (``boots``).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.forecast import NodePeaks
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.inventory import NodeInventory
-from slacktide.schemas.proof import PROVEN, Verdict
+from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import METRIC
 from slacktide.schemas.writer import LastWriter
 from slacktide.streams.columns.block import Block
-from slacktide.streams.columns.head import Head
 from slacktide.streams.columns.joining import joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
-from slacktide.streams.columns.node_window import NodeWindow
-from slacktide.streams.columns.segments import (
-    MINUTE_MS,
-    Minute,
-    minute_of,
-    restore,
-    written_minute,
-    written_seconds,
-)
 from slacktide.streams.decisions.mid_forecast import Foretold
 from slacktide.streams.isolated import isolated
-from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
+from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast
+from slacktide.streams.worker.filling import Filling
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.lists import Lists
-from slacktide.streams.worker.node_state import WAVE, NamedSample, Node, waves
-from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
+from slacktide.streams.worker.node_state import WAVE, NamedSample, Node
+from slacktide.streams.worker.nodes import OPEN_NODES_MAX, Nodes
 from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import (
-    Answerable,
-    Naming,
-    SoundSample,
-    UnlistedError,
-    UnsoundError,
     check_key,
-    identity_of,
-    naming_of,
-    sample_of,
 )
 from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.single import Single
 from slacktide.streams.worker.stale import LastFigures, NodeFigures
-
-FILLED_AT_ONCE = 16
-"""Nodes whose last minutes are filled in one step, which takes some milliseconds."""
-UNKNOWN_LETTER_MS = 60_000
-"""Of samples of unknown nodes one in so long becomes a dead letter, per partition: the names may be without number."""
 
 
 class Worker:
@@ -94,8 +72,6 @@ class Worker:
         """Which policy is in force, and why the newest record of its topic is not."""
         self.inventories = 0
         """Inventory records read."""
-        self.unknown_samples = 0
-        """Samples of nodes that do not exist by the policy's ``node_source``."""
         self.shadow: Shadow | None = None
         """What decides the same samples by another policy, into topics of its own."""
         self.held = Held(Nodes(open_nodes_max))
@@ -107,13 +83,14 @@ class Worker:
         self._judge = judge or ByKeys()
         self._unproven = Unproven(self._writer)
         self._described_by = LastWriter()
-        self._unknown_letter_ms: dict[int, int] = {}
         self._last = LastFigures()
         self._unpublished: list[NamedSample | Block[Node]] = []
-        self._fast = Fast(name, self, self._verdict)
-        self.lists = Lists(self._node, self._verdict)
+        self._single = Single(self, self._judge, self._writer, self._unproven, self._keep)
+        self._fast = self._single.fast = Fast(name, self._single, self._single.verdict)
+        self.lists = Lists(self.begin, self._single.verdict)
         """Finds what samples name, at a takeover."""
         self._publishing = Publishing(self, self._last, self._fast, self._writer)
+        self._filling = Filling(self, self._single, self._publishing, self._writer, self._unproven)
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
@@ -163,7 +140,7 @@ class Worker:
         if record.value is None:
             self._forget_forecast(record)
             return []
-        if (verdict := self._verdict(record)) not in PROVEN:
+        if (verdict := self._single.verdict(record)) not in PROVEN:
             return self._unproven.dead(record, verdict, record.timestamp_ms)
         try:
             peaks = decode(record.value, NodePeaks)
@@ -195,7 +172,7 @@ class Worker:
             The records but those that do not prove their node.
 
         """
-        proven = [record for record in records if self._verdict(record) in PROVEN]
+        proven = [record for record in records if self._single.verdict(record) in PROVEN]
         isolated(self._learned, proven, lambda *_: [])
         return proven
 
@@ -216,22 +193,7 @@ class Worker:
         """
         late = [record for record in records if record.value is not None]
         outs = self.figures(late[-1].timestamp_ms) if late else []
-        samples: list[NamedSample] = []
-        for record in late:
-            if (verdict := self._verdict(record)) not in PROVEN:
-                outs += self._unproven.dead(record, verdict, record.timestamp_ms)
-                continue
-            try:
-                each = self._named(record, self._read(record), late=True)
-            except Exception as exc:  # noqa: BLE001 - one record's
-                outs.append(self._failed("read a late sample", record, exc))
-            else:
-                samples += [each] if isinstance(each, NamedSample) else []
-        for wave in waves(samples):
-            for each, merged in zip(wave, self._publishing.merge(wave, outs), strict=True):
-                if not merged:
-                    outs += self._fill(each)
-        return outs
+        return outs + self._filling.fill(late)
 
     def aside(self) -> Worker:
         """One that knows nothing but the policy: what it learns of older samples, in order, is filled in at once."""
@@ -241,59 +203,11 @@ class Worker:
 
     def fill_from(self, other: Worker, partition: int, minutes: int) -> Iterator[None]:
         """Take in the last minutes that another has learned of, where nothing covers them; some nodes a step."""
-        nodes = list(other.held.of(partition).items())
-        for begin in range(0, len(nodes), FILLED_AT_ONCE):
-            some = nodes[begin : begin + FILLED_AT_ONCE]
-            isolated(lambda some: self._fill_from(other, partition, minutes, some), some, lambda *_: [])
-            yield
-
-    def _fill_from(
-        self, other: Worker, partition: int, minutes: int, nodes: Iterable[tuple[str, Node]]
-    ) -> Sequence[None]:
-        found = []
-        for name, node in nodes:
-            if isinstance(known := self._node(partition, name), str):
-                continue
-            window = known.window
-            newest = node.window.watermark_ms // MINUTE_MS
-            each = (minute_of(other._windows, node.window, one) for one in range(newest - minutes, newest + 1))
-            found += [(window, one) for one in each if one is not None]
-        restore(self._windows, found)
-        return ()
+        return self._filling.fill_from(other.held, partition, minutes)
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
         """Take back minutes of windows that a partition's owners have published; bad ones are dead letters."""
-        outs: list[Out] = []
-        found: list[tuple[Record, NodeWindow, Minute]] = []
-        for record in records:
-            try:
-                found += self._segment_in(record)
-            except Exception as exc:  # noqa: BLE001 - one segment's
-                outs.append(self._failed("restore", record, exc))
-        outs += isolated(self._restored, found, lambda one, exc: [self._failed("restore", one[0], exc)])
-        for _, window, its in found:
-            if its.end_ms <= window.watermark_ms:  # else its samples come again, or its clock was set back since
-                window.minute = max(window.minute, its.begin_ms // MINUTE_MS + 1)
-        return outs
-
-    def _segment_in(self, record: Record) -> list[tuple[Record, NodeWindow, Minute]]:
-        """The minute that a segment holds, for its node's window; nothing where the node does not exist."""
-        if record.value is None:
-            return []
-        segment_ = written_seconds(record.value)
-        check_key(record, segment_.node, "NodeWindowSegment")
-        node = self._node(record.partition, segment_.node)
-        if isinstance(node, str):
-            return []
-        minute = written_minute(segment_, record.value, node.window)
-        if not node.newest[0]:  # should some of this boot come again, it does not begin the node anew
-            node.newest = segment_.boot_id, -1
-            node.boots.adopt(segment_.boot_id)
-        return [(record, node.window, minute)]
-
-    def _restored(self, found: Sequence[tuple[Record, NodeWindow, Minute]]) -> list[Out]:
-        restore(self._windows, [(window, its) for _, window, its in found])
-        return []
+        return self._filling.restore(records)
 
     def hold_back(self, partition: int) -> None:
         """Publish nothing of its nodes until ``publish``: their windows are being filled."""
@@ -302,6 +216,11 @@ class Worker:
     def publish(self, partition: int) -> None:
         """Its windows are as full as they will be, or fuller than before: each node's next sample shows it."""
         self._publishing.publish(partition)
+
+    @property
+    def unknown_samples(self) -> int:
+        """Samples of nodes that do not exist by the policy's ``node_source``."""
+        return self._single.unknown_samples
 
     @property
     def late_samples(self) -> int:
@@ -316,7 +235,9 @@ class Worker:
         """Answer each sample once. What they come to is for ``figures``: a node waits for its answer, not for that."""
         answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
         if self.shadow is not None:  # it decides by whole samples
-            return [out for record in records if record.value is not None for out in self.alone(record, answerer)]
+            return [
+                out for record in records if record.value is not None for out in self._single.alone(record, answerer)
+            ]
         return self._fast.answers(records, answerer, self._unpublished.append)
 
     @property
@@ -355,7 +276,7 @@ class Worker:
                 record = Record(
                     topic=METRIC.name, partition=partition, offset=0, timestamp_ms=0, key=node.encode(), value=None
                 )
-                outs.append(self._failed("mark as stale", record, exc))
+                outs.append(self._writer.failed("mark as stale", record, exc))
         return outs
 
     def _stale(self, partition: int, node: str, silent_ms: int) -> list[Out]:
@@ -428,183 +349,6 @@ class Worker:
         """Lay a record aside without reading it."""
         return self._writer.dead(record, why, now_ms)
 
-    def node(self, record: Record) -> Node | None:
-        """The state of a record's node; None: there is none."""
-        return self.held.of(record.partition).get(text_of(record.key or b""))
-
-    def meet(self, record: Record, seq: int) -> NamedSample | None:
-        """Take in what a sample in columns names; None: it is answered alone, and nothing was taken in."""
-        node = self.node(record)
-        if node is None:
-            return None
-        try:
-            naming = naming_of(record, seq)
-        except BadMessageError:
-            return None
-        each = self._named(record, naming)
-        return None if isinstance(each, str) else each
-
-    def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
-        """Answer a sample of which ``meet`` took in what it names."""
-        if answerer.mute:
-            with suppress(BadMessageError):
-                each.sample = self._read(each.record)
-                self._unpublished.append(each)
-            return []
-        record, verdict = each.record, self._verdict(each.record)
-        try:
-            each.sample = self._read(record)
-        except UnlistedError as exc:
-            command = _proven(answerer.decided(record, exc.sample, each.facts, None), verdict)
-            return [self._writer.answer(command, record.partition)]
-        except BadMessageError as exc:
-            return self._unread(record, exc, answerer, verdict)
-        return self._decided(each, answerer, verdict)
-
-    def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Decide a sample by the rule, and keep it where a window can take it."""
-        record, sample = each.record, each.sample
-        try:
-            command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
-            out = self._writer.answer(command, record.partition)
-        except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
-            return self._refused(record, sample, failure("decide", exc), answerer)
-        self._unpublished.append(each)
-        return [out]
-
-    def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Answer a sample by the rule itself; its figures are in the windows with those of others."""
-        try:
-            sample = sample_of(record, head.uids_of)
-        except UnsoundError as exc:
-            return self._refused(record, exc.sample, str(exc), answerer)
-        except BadMessageError as exc:
-            return [self._writer.dead(record, str(exc), answerer.now_ms)]
-        try:
-            command = _proven(answerer.decided(record, sample, head.facts, head.pods), verdict)
-            return [self._writer.answer(command, record.partition)]
-        except Exception as exc:  # noqa: BLE001 - as in ``alone``
-            return self._refused(record, sample, failure("decide", exc), answerer)
-
-    def alone(self, record: Record, answerer: Answerer) -> list[Out]:
-        """Answer one sample by itself, and keep it where a window can take it."""
-        if answerer.mute:
-            self._take_in(record)
-            return []
-        verdict = self._verdict(record)
-        if verdict not in PROVEN:
-            return self._of_nobody(record, verdict, answerer)
-        try:
-            sample = self._read(record)
-        except BadMessageError as exc:
-            return self._unread(record, exc, answerer, verdict)
-        try:
-            each = self._named(record, sample)
-        except Exception as exc:  # noqa: BLE001 - as with its figures
-            return self._refused(record, sample, failure("decide", exc), answerer)
-        if isinstance(each, str):
-            return self._uncounted(record, sample, each, answerer, verdict)
-        outs = self._decided(each, answerer, verdict)
-        self._fast.learn(each, self.in_force)
-        return outs
-
-    def _read(self, record: Record) -> SoundSample:
-        """Decode a sample by what is known of its node.
-
-        Raises:
-            UnlistedError: it names a pod list that is not known, and its figures mean nothing without.
-            UnsoundError: a field cannot be used.
-            BadMessageError: it is no sample.
-
-        """
-        node = None if record.key is None else self.held.of(record.partition).get(text_of(record.key))
-        return sample_of(record) if node is None else sample_of(record, node.uids_of)
-
-    def _unread(self, record: Record, error: BadMessageError, answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Answer whoever can be answered; lay aside what no reader can use."""
-        if isinstance(error, UnlistedError):
-            return self._unlisted(record, error.sample, answerer, verdict)
-        if isinstance(error, UnsoundError):
-            return self._refused(record, error.sample, str(error), answerer)
-        return [self._writer.dead(record, str(error), answerer.now_ms)]
-
-    def _unlisted(self, record: Record, sample: SoundSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Ask its node for a keyframe. In no window: without the list nobody knows whose figures these are."""
-        try:
-            each = self._named(record, sample)
-        except Exception as exc:  # noqa: BLE001 - as with a sample that is decided
-            return self._refused(record, sample, failure("read", exc), answerer)
-        if isinstance(each, str):
-            return self._uncounted(record, sample, each, answerer, verdict)
-        command = _proven(answerer.decided(record, sample, each.facts, None), verdict)
-        return [self._writer.answer(command, record.partition)]
-
-    def _uncounted(
-        self, record: Record, sample: SoundSample, why: str, answerer: Answerer, verdict: Verdict
-    ) -> list[Out]:
-        """Answer a sample of a node that does not exist, or whose name two agents use: it changes nothing here."""
-        command = _proven(answerer.blank(record, sample, answer="skipped", reason=why), verdict)
-        letters = self._unknown(record, why) if why.startswith(UNKNOWN_NODE) else []
-        return [*letters, self._writer.answer(command, record.partition)]
-
-    def _refused(self, record: Record, sample: Answerable, why: str, answerer: Answerer) -> list[Out]:
-        """Write a dead letter, and answer the node."""
-        command = answerer.blank(record, sample, answer="skipped", reason=why)
-        return [self._writer.dead(record, why, answerer.now_ms), self._writer.answer(command, record.partition)]
-
-    def _verdict(self, record: Record) -> Verdict:
-        return self._judge.verdict(record, self.in_force)
-
-    def _of_nobody(self, record: Record, verdict: Verdict, answerer: Answerer) -> list[Out]:
-        """A sample that does not prove its node is answered ``skipped``, and changes nothing here."""
-        letters = self._unproven.dead(record, verdict, answerer.now_ms)
-        try:
-            sample = identity_of(record)
-        except BadMessageError:
-            return letters
-        command = answerer.blank(record, sample, answer="skipped", reason=reason(verdict))
-        command = msgspec.structs.replace(command, proof=verdict)
-        return [*letters, self._writer.answer(command, record.partition)]
-
-    def _unknown(self, record: Record, why: str) -> list[Out]:
-        """A sample of a node that does not exist: some of them become dead letters."""
-        self.unknown_samples += 1
-        last_ms = self._unknown_letter_ms.get(record.partition)
-        if last_ms is not None and 0 <= record.timestamp_ms - last_ms < UNKNOWN_LETTER_MS:
-            return []
-        self._unknown_letter_ms[record.partition] = record.timestamp_ms
-        return [self._writer.dead(record, why, record.timestamp_ms)]
-
-    def _take_in(self, record: Record) -> None:
-        """Keep a sample that is not answered here; not one that is a dead letter where it is, or of no node."""
-        try:
-            each = self._named(record, self._read(record))
-        except Exception:  # noqa: BLE001 - one record's
-            return
-        if not isinstance(each, str):
-            self._unpublished.append(each)
-            self._fast.learn(each, self.in_force)
-
-    def _named(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample | str:
-        """The sample with what it names; or why it does not count: its node does not exist, or two agents use it."""
-        node = self._node(record.partition, sample.node)
-        if isinstance(node, str):
-            return node
-        each = node.take(record, sample, late=late)
-        if not node.boots.only(sample.boot_id):
-            self._fast.forget(sample.node)
-        return node.boots.reason if each.two_boots else each
-
-    def _failed(self, stage: str, record: Record, error: Exception) -> Out:
-        return self._writer.dead(record, failure(stage, error), record.timestamp_ms)
-
-    def _fill(self, each: NamedSample) -> list[Out]:
-        try:
-            self._windows.fill(each.node.window, each.sample)
-        except Exception as exc:  # noqa: BLE001 - one sample's
-            return [self._failed("fill", each.record, exc)]
-        return []
-
     def _remove(self, record: Record) -> list[Out]:
         if record.key is None:
             return []
@@ -624,6 +368,10 @@ class Worker:
         self._last.drop(partition, name)
         self.covering.drop(partition, name)
 
+    def _keep(self, each: NamedSample) -> None:
+        """A window can take it."""
+        self._unpublished.append(each)
+
     def _leave_out(self, gone: Callable[[Node], bool]) -> None:
         """Take samples of nodes that are known no more out of what waits for the windows."""
         kept: list[NamedSample | Block[Node]] = []
@@ -635,11 +383,6 @@ class Worker:
                 kept.append(one)
         self._unpublished = kept
 
-    def _node(self, partition: int, name: str) -> Node | str:
-        """A node's state; or the reason why none is kept."""
+    def begin(self, partition: int, name: str) -> Node | str:
+        """Give a node's state; or the reason why none is kept."""
         return self.held.begin(partition, name, self.in_force.colocation.metric_aggregate_duration_s * 1_000)
-
-
-def _proven(command: NodeCommand, verdict: Verdict) -> NodeCommand:
-    """The command with what was found of the sample's proof."""
-    return msgspec.structs.replace(command, proof=verdict) if verdict else command

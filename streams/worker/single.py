@@ -1,0 +1,254 @@
+"""Samples one by one: those in rows, those that name something new, and all that arrays leave to the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.proof import PROVEN, Verdict
+from slacktide.streams.columns.head import Head
+from slacktide.streams.proofs import Judge, Unproven, reason
+from slacktide.streams.records import Out, Record, Writer, text_of
+from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.held import Held
+from slacktide.streams.worker.node_state import NamedSample, Node
+from slacktide.streams.worker.nodes import UNKNOWN_NODE
+from slacktide.streams.worker.reading import (
+    Answerable,
+    Naming,
+    SoundSample,
+    UnlistedError,
+    UnsoundError,
+    identity_of,
+    naming_of,
+    sample_of,
+)
+
+UNKNOWN_LETTER_MS = 60_000
+"""Of samples of unknown nodes one in so long becomes a dead letter, per partition: the names may be without number."""
+
+
+class Of(Protocol):
+    """The worker whose samples they are."""
+
+    held: Held
+
+    @property
+    def in_force(self) -> Policy:
+        """The policy."""
+
+    def begin(self, partition: int, name: str) -> Node | str:
+        """A node's state; or the reason why none is kept."""
+
+
+class Heads(Protocol):
+    """What answers by the fetch, and knows nodes by the heads of their samples."""
+
+    def learn(self, each: NamedSample, policy: Policy) -> None:
+        """Take over the head of a sample that was answered alone."""
+
+    def forget(self, node: str) -> None:
+        """Know no head of the node."""
+
+
+class Single:
+    """Answers single samples.
+
+    Args:
+        worker: its nodes and policy.
+        judge: finds whether a sample proves its node.
+        writer: puts records together.
+        unproven: makes dead letters of those that do not.
+        keep: takes a sample that a window can take.
+
+    """
+
+    fast: Heads
+
+    def __init__(
+        self, worker: Of, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]
+    ) -> None:
+        self.unknown_samples = 0
+        """Samples of nodes that do not exist by the policy's ``node_source``."""
+        self._worker, self._judge, self._writer = worker, judge, writer
+        self._unproven, self._keep = unproven, keep
+        self._unknown_letter_ms: dict[int, int] = {}
+
+    def node(self, record: Record) -> Node | None:
+        """The state of a record's node; None: there is none."""
+        return self._worker.held.of(record.partition).get(text_of(record.key or b""))
+
+    def meet(self, record: Record, seq: int) -> NamedSample | None:
+        """Take in what a sample in columns names; None: it is answered alone, and nothing was taken in."""
+        node = self.node(record)
+        if node is None:
+            return None
+        try:
+            naming = naming_of(record, seq)
+        except BadMessageError:
+            return None
+        each = self.named(record, naming)
+        return None if isinstance(each, str) else each
+
+    def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
+        """Answer a sample of which ``meet`` took in what it names."""
+        if answerer.mute:
+            with suppress(BadMessageError):
+                each.sample = self.read(each.record)
+                self._keep(each)
+            return []
+        record, verdict = each.record, self.verdict(each.record)
+        try:
+            each.sample = self.read(record)
+        except UnlistedError as exc:
+            command = _proven(answerer.decided(record, exc.sample, each.facts, None), verdict)
+            return [self._writer.answer(command, record.partition)]
+        except BadMessageError as exc:
+            return self._unread(record, exc, answerer, verdict)
+        return self._decided(each, answerer, verdict)
+
+    def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Answer a sample by the rule itself; its figures are in the windows with those of others."""
+        try:
+            sample = sample_of(record, head.uids_of)
+        except UnsoundError as exc:
+            return self._refused(record, exc.sample, str(exc), answerer)
+        except BadMessageError as exc:
+            return [self._writer.dead(record, str(exc), answerer.now_ms)]
+        try:
+            command = _proven(answerer.decided(record, sample, head.facts, head.pods), verdict)
+            return [self._writer.answer(command, record.partition)]
+        except Exception as exc:  # noqa: BLE001 - as in ``alone``
+            return self._refused(record, sample, failure("decide", exc), answerer)
+
+    def alone(self, record: Record, answerer: Answerer) -> list[Out]:
+        """Answer one sample by itself, and keep it where a window can take it."""
+        if answerer.mute:
+            self._take_in(record)
+            return []
+        verdict = self.verdict(record)
+        if verdict not in PROVEN:
+            return self._of_nobody(record, verdict, answerer)
+        try:
+            sample = self.read(record)
+        except BadMessageError as exc:
+            return self._unread(record, exc, answerer, verdict)
+        try:
+            each = self.named(record, sample)
+        except Exception as exc:  # noqa: BLE001 - as with its figures
+            return self._refused(record, sample, failure("decide", exc), answerer)
+        if isinstance(each, str):
+            return self._uncounted(record, sample, each, answerer, verdict)
+        outs = self._decided(each, answerer, verdict)
+        self.fast.learn(each, self._worker.in_force)
+        return outs
+
+    def named(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample | str:
+        """The sample with what it names; or why it does not count: its node does not exist, or two agents use it."""
+        node = self._worker.begin(record.partition, sample.node)
+        if isinstance(node, str):
+            return node
+        each = node.take(record, sample, late=late)
+        if not node.boots.only(sample.boot_id):
+            self.fast.forget(sample.node)
+        return node.boots.reason if each.two_boots else each
+
+    def read(self, record: Record) -> SoundSample:
+        """Decode a sample by what is known of its node.
+
+        Raises:
+            UnlistedError: it names a pod list that is not known, and its figures mean nothing without.
+            UnsoundError: a field cannot be used.
+            BadMessageError: it is no sample.
+
+        """
+        node = None if record.key is None else self._worker.held.of(record.partition).get(text_of(record.key))
+        return sample_of(record) if node is None else sample_of(record, node.uids_of)
+
+    def verdict(self, record: Record) -> Verdict:
+        """Find whether a sample proves its node."""
+        return self._judge.verdict(record, self._worker.in_force)
+
+    def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Decide a sample by the rule, and keep it where a window can take it."""
+        record, sample = each.record, each.sample
+        try:
+            command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
+            out = self._writer.answer(command, record.partition)
+        except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
+            return self._refused(record, sample, failure("decide", exc), answerer)
+        self._keep(each)
+        return [out]
+
+    def _unread(self, record: Record, error: BadMessageError, answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Answer whoever can be answered; lay aside what no reader can use."""
+        if isinstance(error, UnlistedError):
+            return self._unlisted(record, error.sample, answerer, verdict)
+        if isinstance(error, UnsoundError):
+            return self._refused(record, error.sample, str(error), answerer)
+        return [self._writer.dead(record, str(error), answerer.now_ms)]
+
+    def _unlisted(self, record: Record, sample: SoundSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Ask its node for a keyframe. In no window: without the list nobody knows whose figures these are."""
+        try:
+            each = self.named(record, sample)
+        except Exception as exc:  # noqa: BLE001 - as with a sample that is decided
+            return self._refused(record, sample, failure("read", exc), answerer)
+        if isinstance(each, str):
+            return self._uncounted(record, sample, each, answerer, verdict)
+        command = _proven(answerer.decided(record, sample, each.facts, None), verdict)
+        return [self._writer.answer(command, record.partition)]
+
+    def _uncounted(
+        self, record: Record, sample: SoundSample, why: str, answerer: Answerer, verdict: Verdict
+    ) -> list[Out]:
+        """Answer a sample of a node that does not exist, or whose name two agents use: it changes nothing here."""
+        command = _proven(answerer.blank(record, sample, answer="skipped", reason=why), verdict)
+        letters = self._unknown(record, why) if why.startswith(UNKNOWN_NODE) else []
+        return [*letters, self._writer.answer(command, record.partition)]
+
+    def _refused(self, record: Record, sample: Answerable, why: str, answerer: Answerer) -> list[Out]:
+        """Write a dead letter, and answer the node."""
+        command = answerer.blank(record, sample, answer="skipped", reason=why)
+        return [self._writer.dead(record, why, answerer.now_ms), self._writer.answer(command, record.partition)]
+
+    def _of_nobody(self, record: Record, verdict: Verdict, answerer: Answerer) -> list[Out]:
+        """A sample that does not prove its node is answered ``skipped``, and changes nothing here."""
+        letters = self._unproven.dead(record, verdict, answerer.now_ms)
+        try:
+            sample = identity_of(record)
+        except BadMessageError:
+            return letters
+        command = answerer.blank(record, sample, answer="skipped", reason=reason(verdict))
+        command = msgspec.structs.replace(command, proof=verdict)
+        return [*letters, self._writer.answer(command, record.partition)]
+
+    def _unknown(self, record: Record, why: str) -> list[Out]:
+        """A sample of a node that does not exist: some of them become dead letters."""
+        self.unknown_samples += 1
+        last_ms = self._unknown_letter_ms.get(record.partition)
+        if last_ms is not None and 0 <= record.timestamp_ms - last_ms < UNKNOWN_LETTER_MS:
+            return []
+        self._unknown_letter_ms[record.partition] = record.timestamp_ms
+        return [self._writer.dead(record, why, record.timestamp_ms)]
+
+    def _take_in(self, record: Record) -> None:
+        """Keep a sample that is not answered here; not one that is a dead letter where it is, or of no node."""
+        try:
+            each = self.named(record, self.read(record))
+        except Exception:  # noqa: BLE001 - one record's
+            return
+        if not isinstance(each, str):
+            self._keep(each)
+            self.fast.learn(each, self._worker.in_force)
+
+
+def _proven(command: NodeCommand, verdict: Verdict) -> NodeCommand:
+    """The command with what was found of the sample's proof."""
+    return msgspec.structs.replace(command, proof=verdict) if verdict else command
