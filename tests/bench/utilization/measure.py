@@ -44,11 +44,11 @@ def policies(model: Model) -> dict[str, Policy]:
         "colocation-config": {"enable": True},
         "resource-threshold-config": {"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}},
     }
-    capped = IDLE | {"colocation-config": IDLE["colocation-config"] | {"nodeConfigs": caps(model)}}
+    sold = {"enable": True, "cpuReclaimThresholdPercent": 95, "nodeConfigs": caps(model)}
     return {
         "Koordinator's defaults": policy(usual),
         "idle pods, 90% sold": policy(IDLE),
-        "the same, capped by service": policy(capped),
+        "idle pods, 95% sold, capped by service": policy(IDLE | {"colocation-config": sold}),
     }
 
 
