@@ -15,13 +15,15 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import OUTCOME, SAMPLE_COLUMNS
 from testbed.cluster.guest_node import KUBEPODS, GuestNode
 
-from .conftest import BURST, Pods, set_policy
+from .conftest import BURST, Pods, set_policy, traced_s
 
-pytestmark = [pytest.mark.guestnode, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.guestnode, pytest.mark.timeout(900)]
 
 PERIOD_US, LIMIT_US = 100_000, 20_000
 """Of the kernel's quotas, and what the service's limit makes of it."""
 MIB = 1 << 20
+TICKS_HZ = 100
+"""Of a process's start in /proc."""
 BEST_EFFORT = KUBEPODS / "besteffort"
 BELOW_PCT = 3
 """So far below present use is the threshold of memory eviction; one pod has more than that."""
@@ -99,15 +101,6 @@ def test_a_best_effort_pod_holds_what_it_bought_whatever_the_kubelet_writes(
         assert held == {"cpu.max": "50000 100000", "cpu.weight": "20", "memory.max": str(256 * MIB)}
 
 
-def test_best_effort_pods_stay_off_the_cpu_that_a_pod_has_to_itself(
-    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
-) -> None:
-    pinned = node.group("", pods.pinned) / node.containers(pods.namespace)["pinned"][0]
-
-    assert node.guest.read(pinned / "cpuset.cpus.effective") == "1"
-    assert node.guest.read(batch[1] / "cpuset.cpus.effective") == "0"
-
-
 def test_a_throttled_container_gets_more_than_its_limit(node: GuestNode, pods: Pods) -> None:
     pod = node.group("burstable", pods.web)
     container = pod / node.containers(pods.namespace)["web"][0]
@@ -152,6 +145,22 @@ def test_over_an_idle_tier_no_kubelet_starts_until_the_policy_asks_no_more_for_i
     assert node.containers(pods.namespace) == before
 
 
+def test_no_best_effort_process_ran_on_the_cpu_that_a_pod_has_alone_through_both_restarts(
+    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
+) -> None:
+    """By the kernel's record of its CPU 1, which both had before. The kubelet itself would take up to 10 s."""
+    pinned = node.group("", pods.pinned) / node.containers(pods.namespace)["pinned"][0]
+    [ticks] = node.guest.sh(f"cut -d' ' -f22 /proc/$(head -n1 {pinned}/cgroup.procs)/stat").split()
+    listed = [one for record in node.records(SAMPLE_COLUMNS, NodeSample) for one in record.pods or ()]
+
+    assert {one.uid: one.exclusive_cpus for one in listed} == {
+        pods.web: "", pods.pinned: "1", pods.batch: "", pods.hoard: ""
+    }  # fmt: skip
+    assert node.guest.read(pinned / "cpuset.cpus.effective") == "1"
+    assert node.guest.read(batch[1] / "cpuset.cpus.effective") == "0"
+    assert max(traced_s(node)) < int(ticks) / TICKS_HZ
+
+
 def test_when_memory_is_short_the_largest_best_effort_pod_is_evicted(node: GuestNode, pods: Pods) -> None:
     meminfo = dict(line.split(":") for line in node.guest.read("/proc/meminfo").splitlines())
     total, free = (int(meminfo[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
@@ -168,6 +177,39 @@ def test_when_memory_is_short_the_largest_best_effort_pod_is_evicted(node: Guest
     assert event["regarding"]["uid"] == pods.hoard
     assert f"threshold {threshold_pct}%" in event["note"]
     assert set(node.containers(pods.namespace)) == {"web", "pinned", "batch"}
+
+
+def held(node: GuestNode, uid: str, container: str) -> list[dict[str, str]]:
+    """What a pod's group in the best-effort tier and its container's hold."""
+    group = node.group("besteffort", uid)
+    files = ("cpu.max", "cpu.weight", "memory.max")
+    return [{file: node.guest.read(one / file) for file in files} for one in (group, group / container)]
+
+
+def test_free_and_mid_pods_hold_their_limits_and_suppression_spares_the_mid_pod(
+    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
+) -> None:
+    """A free pod has the least weight. Beside a mid pod the others have a quota each, and their tier has none."""
+    set_policy(node)
+    here, of_free = pods.namespace, {"cpu.max": "30000 100000", "cpu.weight": "1", "memory.max": str(64 * MIB)}
+    of_mid = {"cpu.max": "50000 100000", "cpu.weight": "20", "memory.max": str(96 * MIB)}
+    free = node.best_effort(here, "free", "burn", "spin", "1", cpu_milli=300, mem_mib=64, tier="free")
+    node.wait(lambda: "free" in node.containers(here), "the free pod runs")
+    free_container = node.containers(here)["free"][0]
+    node.wait(lambda: held(node, free, free_container) == [of_free, of_free], "the free pod's limits")
+    mid = node.best_effort(here, "mid", "burn", "spin", "1", cpu_milli=500, mem_mib=96, tier="mid")
+    node.wait(lambda: "mid" in node.containers(here), "the mid pod runs")
+    mid_container = node.containers(here)["mid"][0]
+    node.wait(lambda: held(node, mid, mid_container) == [of_mid, of_mid], "the mid pod's limits")
+    node.wait(lambda: quota_us(node, BEST_EFFORT) is None, "the tier has no limit")
+    shares = [quota_us(node, group) for group in (batch[0], node.group("besteffort", free))]
+    for name, uid in (("free", free), ("mid", mid)):
+        node.delete(f"/api/v1/namespaces/{here}/pods/{name}")
+        gone = node.group("besteffort", uid)
+        node.wait(lambda gone=gone: node.guest.sh(f"[ -d {gone} ] || echo gone"), f"the {name} pod's group is gone")
+    node.wait(lambda: quota_us(node, BEST_EFFORT), "the tier is limited again")
+
+    assert all(share is not None and share <= most for share, most in zip(shares, (50_000, 30_000), strict=True))
 
 
 def test_without_a_policy_and_an_agent_nothing_of_ours_is_left(

@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -75,7 +76,7 @@ class GuestNode(ApiServer):
         self.agent = GuestProgram(self.guest, "agent", self._agent_command())
         self._containerd = GuestProgram(self.guest, "containerd", ["containerd", "--config", f"{folder}/c.toml"])
         self._parts: list[Part] = []
-        self._sold_milli = 0
+        self._sold_milli: Counter[str] = Counter()
 
     def start(self) -> None:
         """Start all of it; return when the node is Ready. The agent starts by itself meanwhile."""
@@ -165,8 +166,8 @@ class GuestNode(ApiServer):
             "state-folder": f"{RUN}/agent",
             "guard-deadline": "10",
             "look-interval": "0",
+            "kubelet-folder": str(ROOT),
         }
-        options |= {"kubelet-folder": str(ROOT)} if self._zoned else {}
         return [str(Path(sys.executable).with_name("slacktide")), "agent", "--restore-on-exit", *flagged(options)]
 
     def device_plugin(self, resource: str, **zones: int) -> GuestProgram:
@@ -204,14 +205,22 @@ class GuestNode(ApiServer):
         pod = {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
         return str(self.post(f"/api/v1/namespaces/{namespace}/pods", pod)["metadata"]["uid"])
 
-    def best_effort(self, namespace: str, name: str, *command: str, cpu_milli: int, mem_mib: int) -> str:
-        """Make a pod of batch resources once the node has so many more; its uid. The kubelet admits none before."""
-        amounts = {"kubernetes.io/batch-cpu": str(cpu_milli), "kubernetes.io/batch-memory": f"{mem_mib}Mi"}
+    def best_effort(
+        self, namespace: str, name: str, *command: str, cpu_milli: int, mem_mib: int, tier: str = "batch"
+    ) -> str:
+        """Make a pod of batch, mid or free resources once the node has so many more; its uid.
+
+        The kubelet admits none before.
+        """
+        amounts = {f"kubernetes.io/{tier}-cpu": str(cpu_milli), f"kubernetes.io/{tier}-memory": f"{mem_mib}Mi"}
         bought = {"requests": amounts, "limits": amounts}
-        self._sold_milli += cpu_milli
-        self.wait(lambda: self._batch_cpu_milli() >= self._sold_milli, f"{self._sold_milli}m of batch CPU")
+        qos = "LS" if tier == "mid" else "BE"
+        labels = {"koordinator.sh/qosClass": qos, "koordinator.sh/priority-class": f"koord-{tier}"}
+        self._sold_milli[tier] += cpu_milli
+        wanted_milli = self._sold_milli[tier]
+        self.wait(lambda: self._cpu_milli(tier) >= wanted_milli, f"{wanted_milli}m of {tier} CPU")
         for _ in range(ADMISSIONS_MAX):
-            uid = self.run(namespace, name, *command, labels={"koordinator.sh/qosClass": "BE"}, resources=bought)
+            uid = self.run(namespace, name, *command, labels=labels, resources=bought)
             self.wait(lambda: self._pod(namespace, name)["status"]["phase"] != "Pending", f"pod {name} is admitted")
             if self._pod(namespace, name)["status"]["phase"] != "Failed":
                 return uid
@@ -221,9 +230,9 @@ class GuestNode(ApiServer):
     def _pod(self, namespace: str, name: str) -> Json:
         return self.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    def _batch_cpu_milli(self) -> int:
+    def _cpu_milli(self, tier: str) -> int:
         allocatable = self.get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"]
-        return int(allocatable.get("kubernetes.io/batch-cpu", "0").replace("k", "000"))
+        return int(allocatable.get(f"kubernetes.io/{tier}-cpu", "0").replace("k", "000"))
 
     def containers(self, namespace: str) -> dict[str, tuple[str, int]]:
         """Of each pod that runs, the id of its container, and how often that was restarted."""
