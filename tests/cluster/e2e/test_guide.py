@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,13 @@ import yaml
 
 from testbed.cluster import images
 from testbed.cluster.installed import FULL, Installed
+from testbed.cluster.manifests import MANIFESTS
 from testbed.cluster.real_node import RealNode
 
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
 GUIDE = Path(__file__).with_name("guide")
+EXAMPLES = MANIFESTS / "examples"
 DEMO = "batch-demo"
 Json = dict[str, Any]
 
@@ -188,13 +193,63 @@ def test_the_pipeline_never_runs_more_than_two_at_once(node: RealNode) -> None:
         assert_batch(pod, "1k", "2Gi")
 
 
-def test_a_run_of_the_cron_job(node: RealNode) -> None:
+def test_the_schedule_of_the_cron_job_fires_once_at_two_in_the_morning(node: RealNode) -> None:
+    """By its status the controller ran it more than a day ago, so that a two o'clock has passed since."""
     node.apply(yaml.safe_dump(with_image(printed("nightly-report"), "sleep", "1")))
-    node.kubectl("create", "job", "-n", DEMO, "--from=cronjob/nightly-report", "tonight")
-    complete(node, "tonight")
-    (pod,) = pods_of(node, "tonight")
+    ran = (datetime.now(UTC) - timedelta(hours=26)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = json.dumps({"status": {"lastScheduleTime": ran}})
+    node.kubectl("patch", "cronjob", "nightly-report", "-n", DEMO, "--subresource=status", "--type=merge", "-p", status)
 
+    def jobs() -> list[str]:
+        found = node.get(f"/apis/batch/v1/namespaces/{DEMO}/jobs")["items"]
+        return [one["metadata"]["name"] for one in found if one["metadata"].get("ownerReferences")]
+
+    node.wait(jobs, "the schedule fires")
+    (job,) = jobs()
+    complete(node, job)
+    (pod,) = pods_of(node, job)
+
+    assert time.localtime(int(job.removeprefix("nightly-report-")) * 60)[3:5] == (2, 0)
+    assert jobs() == [job]
     assert_batch(pod, "2k", "4Gi")
+
+
+def test_a_job_with_checkpoints_loses_at_most_a_step_with_each_eviction(node: RealNode, tmp_path: Path) -> None:
+    """The repository's own example, with fewer steps; its claim gets a folder of this machine."""
+    steps, most_evicted = 12, 2
+    (folder := tmp_path / "checkpoints").mkdir()
+    result = folder / "result"
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "checkpoints"},
+        "spec": {
+            "capacity": {"storage": "16Mi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": DEMO, "name": "checkpoints"},
+        },
+    }
+    claim, job = yaml.safe_load_all((EXAMPLES / "checkpointed-job.yaml").read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    container |= {"image": images.BUSYBOX, "env": [{"name": "STEPS", "value": str(steps)}]}
+    node.apply(yaml.safe_dump_all([volume, claim | {"spec": claim["spec"] | {"storageClassName": ""}}, job]))
+    evicted: list[str] = []
+
+    def evict_while_it_works() -> None:
+        done = [line.split()[0] for line in result.read_text().splitlines()] if result.exists() else []
+        if done and done.count(done[-1]) >= 3 and done[-1] not in evicted and len(evicted) < most_evicted:
+            evicted.append(done[-1])
+            body = {"metadata": {"name": done[-1]}}
+            node.post(f"/api/v1/namespaces/{DEMO}/pods/{done[-1]}/eviction", body)
+
+    complete(node, "checkpointed-job", look=evict_while_it_works)
+    node.kubectl("delete", "persistentvolume", "checkpoints", "--wait=false")
+    done = [int(line.split()[1]) for line in result.read_text().splitlines()]
+
+    assert len(evicted) == most_evicted
+    assert sorted(set(done)) == list(range(1, steps + 1))
+    assert len(done) <= steps + most_evicted
 
 
 def test_executors_that_a_driver_makes_come_out_as_batch(node: RealNode) -> None:
