@@ -167,7 +167,7 @@ def lacks_cluster() -> Lack | None:
 @functools.cache
 def lacks_real_node() -> Lack | None:
     """What the API needs, the other programs of Kubernetes, containerd, and root with cgroup v1."""
-    unbuilt = _unbuilt("kube-controller-manager", "kube-scheduler", "kubelet", "pause", "burn")
+    unbuilt = _unbuilt("kube-controller-manager", "kube-scheduler", "kubelet", "metrics-server", "pause", "burn")
     if (lack := lacks_cluster() or lacks_cgroup_v1() or unbuilt) is not None:
         return lack
     named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"}

@@ -139,18 +139,29 @@ class RealNode(ApiServer):
         traces.remove(self.folder, self._settings)
 
     def api_command(self) -> list[str]:
-        """With the node's name for loopback in a mount namespace of its own: so logs and exec find the kubelet."""
-        hosts = self.folder / "hosts"
-        hosts.write_text(f"127.0.0.1 localhost {self.name}\n")
+        """With what finds the kubelet for logs and exec, and what lets other servers serve APIs."""
         crt, key = self.pki.certificate("kubelet-client", "/O=system:masters/CN=kubelet-client")
+        proxy_crt, proxy_key = self.pki.certificate("front-proxy", "/CN=front-proxy")
         flags = {
             "kubelet-preferred-address-types": "Hostname",
             "kubelet-certificate-authority": str(self.ca),
             "kubelet-client-certificate": str(crt),
             "kubelet-client-key": str(key),
+            "proxy-client-cert-file": str(proxy_crt),
+            "proxy-client-key-file": str(proxy_key),
+            "requestheader-client-ca-file": str(self.ca),
+            "requestheader-allowed-names": "front-proxy",
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
         }
-        inside = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
-        return [*inside, *super().api_command(), *flagged(flags)]
+        return [*self.naming_itself(), *super().api_command(), *flagged(flags)]
+
+    def naming_itself(self) -> list[str]:
+        """What begins a command that finds the node by its name, on loopback: in a mount namespace of its own."""
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost {self.name}\n")
+        return ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
 
     def _start_containerd(self) -> None:
         if self.containerd.running:

@@ -1,0 +1,136 @@
+"""``kubectl top`` and Slacktide agree: a real metrics-server shows what the agent samples."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import pytest
+
+from slacktide.schemas.sample import NodeSample
+from testbed.cluster import images
+from testbed.cluster.api_server import Json
+from testbed.cluster.installed import Installed
+from testbed.cluster.metrics_server import API, MetricsServer
+from testbed.cluster.real_node import RealNode
+from testbed.sampled import sampled
+
+pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
+
+WITHIN = 0.05
+WINDOWS = 3
+"""In a row, so that a second more or less at their ends counts little."""
+MIB = 1 << 20
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: {image}
+    command: {command}
+    resources: {{requests: {{cpu: 10m}}, limits: {{cpu: 300m, memory: 256Mi}}}}
+"""
+PODS = {"spins": ["burn", "spin", "1"], "fills": ["burn", "fill", "150"]}
+
+
+class Shown(NamedTuple):
+    """What ``kubectl top`` prints in a line: averages over a window."""
+
+    begin_ms: int
+    end_ms: int
+    cpu_milli: int
+    mem_mib: int
+
+
+@pytest.fixture
+def node(slacktide: Installed) -> Iterator[RealNode]:
+    server = MetricsServer(slacktide.node)
+    try:
+        server.start()
+        yield slacktide.node
+    finally:
+        server.stop()
+
+
+def window(item: Json) -> tuple[int, int]:
+    """Begin and end of a figure in the metrics API, in milliseconds."""
+    end_ms = round(datetime.fromisoformat(item["timestamp"]).timestamp() * 1000)
+    return end_ms - round(float(item["window"].removesuffix("s")) * 1000), end_ms
+
+
+def top(node: RealNode, namespace: str) -> dict[str, Shown]:
+    """By name of the pod, and of the node. Empty while a figure is absent or changes."""
+
+    def windows() -> dict[str, tuple[int, int]]:
+        items = node.get(f"{API}/namespaces/{namespace}/pods")["items"] + node.get(f"{API}/nodes")["items"]
+        return {item["metadata"]["name"]: window(item) for item in items}
+
+    before = windows()
+    if before.keys() != {node.name, *PODS}:
+        return {}
+    pods = node.kubectl("top", "pods", "-n", namespace, "--no-headers").splitlines()
+    (whole,) = (line.split() for line in node.kubectl("top", "nodes", "--no-headers").splitlines())
+    lines = {name: (cpu, mem) for name, cpu, mem in map(str.split, pods)} | {whole[0]: (whole[1], whole[3])}
+    if windows() != before:
+        return {}
+    return {
+        name: Shown(*before[name], int(cpu.removesuffix("m")), int(mem.removesuffix("Mi")))
+        for name, (cpu, mem) in lines.items()
+    }
+
+
+def average(seen: list[NodeSample], shown: Shown, of: Callable[[NodeSample], int | None]) -> float:
+    """Of the samples in a window, weighted by their spans."""
+    between = [one for one in seen if shown.begin_ms < one.observed_ms <= shown.end_ms]
+    weighted = [(found, one.interval_ms) for one in between if (found := of(one)) is not None]
+    return sum(found * span for found, span in weighted) / sum(span for _, span in weighted)
+
+
+def test_kubectl_top_shows_what_the_agent_samples_within_5_percent(node: RealNode, slacktide: Installed) -> None:
+    here = node.namespace("top")
+    for name, command in PODS.items():
+        node.apply(POD.format(name=name, image=images.BURN, command=json.dumps(command)), here)
+    readings: list[dict[str, Shown]] = []
+
+    def read() -> bool:
+        """A first window may have begun before the pods did what they do; it counts for none."""
+        found = top(node, here)
+        ends = {name: shown.end_ms for name, shown in found.items()}
+        if found and all(ends[name] != shown.end_ms for one in readings[-1:] for name, shown in one.items()):
+            readings.append(found)
+        return len(readings) > WINDOWS
+
+    node.wait(read, "figures of metrics-server", 180)
+    last_ms = max(shown.end_ms for shown in readings[-1].values())
+    seen: list[NodeSample] = []
+
+    def are_sampled() -> bool:
+        seen[:] = asyncio.run(sampled(slacktide.kafka.cluster, node.name))
+        return seen[-1].observed_ms >= last_ms
+
+    node.wait(are_sampled, "samples of the same time")
+    uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in node.pods(here)}
+
+    def used(sample: NodeSample, name: str, figure: str) -> int | None:
+        part = next((one for one in sample.pod_use if one.uid == uids[name]), None) if name in uids else sample.use
+        found: int | None = getattr(part, figure, None)
+        return found
+
+    for name, figure, unit in (
+        ("spins", "cpu_milli", 1),
+        (node.name, "cpu_milli", 1),
+        ("fills", "mem_bytes", MIB),
+        (node.name, "mem_bytes", MIB),
+    ):
+        theirs = ours = 0.0
+        for shown in (one[name] for one in readings[1:]):
+            theirs += shown.cpu_milli if unit == 1 else shown.mem_mib
+            ours += average(seen, shown, lambda one, name=name, figure=figure: used(one, name, figure)) / unit  # type: ignore[misc]
+        assert ours == pytest.approx(theirs, rel=WITHIN), f"{name} {figure}"
+    node.kubectl("delete", "namespace", here, "--wait=false")
