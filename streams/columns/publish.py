@@ -141,6 +141,10 @@ def _figures(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Figures:
     return Figures(front + pods + back, allocatable, score, packed)
 
 
+_Shared = tuple[bytes, Sequence[bytes]]
+"""A template that nodes share, and the texts that stand in it behind the names."""
+
+
 class _Lines:
     """Templates of one node's records, filled with its texts when they are first needed."""
 
@@ -151,25 +155,22 @@ class _Lines:
 
     def metric(self, *, late: bool) -> tuple[bytes, bytes]:
         """Give what stands before the pods, and behind them."""
+        before, *behind = self._line(("metric", late), lambda: self._new_metric(late=late))
+        return before, behind[0] if behind else b""
+
+    def _new_metric(self, *, late: bool) -> _Shared:
         pods = [_HERE] if self._market.pods_line else []
         forecast = self._market.forecast
         parts = _Forecast(*map(bool, (forecast.revision, forecast.prod_reclaimable, forecast.prod_peak)))
-        before, *behind = self._line(
-            ("metric", late),
-            lambda: _metric(self._window_ms, parts, pods=bool(pods), late=late),
-            *pods,
-            *self._names_forecast(),
-        )
-        return before, behind[0] if behind else b""
+        return _metric(self._window_ms, parts, pods=bool(pods), late=late), [*pods, *self._names_forecast()]
 
     def allocatable(self, floored: int) -> bytes:
-        window_ms, inventory, prediction = self._window_ms, self._inventory, self._market.forecast.prediction
-        foretold, free = prediction is not None, self._market.sells_free
+        return self._line(("allocatable", floored), lambda: self._new_allocatable(floored))[0]
+
+    def _new_allocatable(self, floored: int) -> _Shared:
+        prediction, free = self._market.forecast.prediction, self._market.sells_free
         more = [] if prediction is None else [*self._names_forecast(), escaped(encode(prediction))]
-        case = ("allocatable", floored)
-        return self._line(
-            case, lambda: _allocatable(window_ms, floored, inventory, foretold=foretold, free=free), *more
-        )[0]
+        return _allocatable(self._window_ms, floored, self._inventory, foretold=bool(more), free=free), more
 
     def _names_forecast(self) -> Sequence[bytes]:
         revision = self._market.forecast.revision
@@ -179,15 +180,18 @@ class _Lines:
         whole, inventory = self._market.facts.allocatable, self._inventory
         use = Use(cpu_milli=whole.cpu_milli or 0, mem_bytes=whole.mem_bytes or 0)
         case = ("score", shown, suppressed, over_line)
-        return self._line(case, lambda: _score(use, shown, inventory, suppressed=suppressed, over_line=over_line))[0]
+        return self._line(
+            case, lambda: (_score(use, shown, inventory, suppressed=suppressed, over_line=over_line), [])
+        )[0]
 
-    def _line(self, case: tuple[object, ...], shared: Callable[[], bytes], *more: bytes) -> Sequence[bytes]:
+    def _line(self, case: tuple[object, ...], shared: Callable[[], _Shared]) -> Sequence[bytes]:
         key, lines = (case, self._key), self._market.lines
         line = lines.get(key)
         if line is None:
             named = self._named
             names = named.node, named.boot_id, self._version, named.facts_revision, named.pods_revision
-            line = lines[key] = (shared() % (*map(text, names), *more)).split(_HERE)
+            shape, more = shared()
+            line = lines[key] = (shape % (*map(text, names), *more)).split(_HERE)
         return line
 
 

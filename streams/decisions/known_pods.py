@@ -136,8 +136,8 @@ class KnownPods(Sequence[Pod]):
     )
 
     def __init__(self, pods: Sequence[Pod]) -> None:
-        known = pods.known if isinstance(pods, _Written) else [_known(pod) for pod in pods]
         self._pods = pods
+        known = self.each()
         self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
         """By uid; the last one of a uid counts."""
         self.best_effort = self._uids(known, [pod.kind.best_effort for pod in known])
@@ -189,6 +189,10 @@ class KnownPods(Sequence[Pod]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise BadMessageError("pods", _refusal(raw) or str(exc)) from exc
         return cls(_Written(known))
+
+    def each(self) -> Sequence[KnownPod]:
+        """Give what follows from each pod, in order of the list."""
+        return self._pods.known if isinstance(self._pods, _Written) else [_known(pod) for pod in self._pods]
 
     def written(self) -> Sequence[KnownPod]:
         """Give its pods as they were read; none, if they were not."""

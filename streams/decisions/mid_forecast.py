@@ -13,13 +13,13 @@ import msgspec
 
 from slacktide.schemas.allocatable import Prediction
 from slacktide.schemas.forecast import FORECAST_STALE_MS, SYSTEM, NodePeaks, Peaks
-from slacktide.schemas.inventory import ENDED_PHASES, NodeFacts, Pod
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions import prod_reclaimable as rule
+from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.prod_reclaimable import PredictedPod, ProdReclaimable, prod_reclaimable
 
 PROD = "koord-prod"
@@ -117,13 +117,21 @@ def mid_forecast(
         return MidForecast(revision=peaks.revision, prediction=prediction)
     cold_s = colocation.mid_cold_start_s
     by_uid = {one.uid: one.peaks for one in peaks.pods}
-    there = [pod for pod in pods if pod.phase not in ENDED_PHASES and effective_priority_class(pod) == PROD]
-    sampled = [0 if pod.uid not in by_uid else peaks.sampled_s(by_uid[pod.uid]) for pod in there]
+    there = [one for one in known(pods).each() if one.kind.there and one.kind.priority_class == PROD]
+    sampled = [0 if one.name.uid not in by_uid else peaks.sampled_s(by_uid[one.name.uid]) for one in there]
     young = sum(not is_warm(seconds, cold_s, of_pod=True) for seconds in sampled)
     found = prod_reclaimable(
         [
-            PredictedPod(pod=pod, age_s=seconds, deleting=False, peak=_use(by_uid.get(pod.uid)))
-            for pod, seconds in zip(there, sampled, strict=True)
+            PredictedPod(
+                uid=one.name.uid,
+                request=Use(cpu_milli=one.kind.cpu_milli, mem_bytes=one.kind.mem_bytes),
+                of_prod=True,
+                over=False,
+                alone=bool(one.kind.exclusive_cpus),
+                age_s=seconds,
+                peak=_use(by_uid.get(one.name.uid)),
+            )
+            for one, seconds in zip(there, sampled, strict=True)
         ],
         _node_peaks(peaks, cold_s, prod=bool(there)),
         allocatable=facts.allocatable,

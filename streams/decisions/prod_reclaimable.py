@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import attrgetter
 
 import msgspec
 
@@ -26,16 +27,35 @@ _TERMS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedPod:
+class PredictedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod with a usage, and what it is predicted to use."""
 
-    pod: Pod
+    uid: str
+    request: Use
+    """Of CPU and memory; what it does not request is 0."""
+    of_prod: bool
+    """Its effective class is koord-prod."""
+    over: bool
+    """It has ended or is being deleted."""
+    alone: bool
+    """It has CPUs to itself."""
     age_s: int
     """Since its creation."""
-    deleting: bool
     peak: Use | None = None
     """95th percentile of its CPU, 98th of its memory; None: it has no model."""
+
+    @classmethod
+    def of(cls, pod: Pod, *, age_s: int, deleting: bool = False, peak: Use | None = None) -> PredictedPod:
+        """Read it from a pod list."""
+        return cls(
+            uid=pod.uid,
+            request=Use(cpu_milli=pod.requests.cpu_milli or 0, mem_bytes=pod.requests.mem_bytes or 0),
+            of_prod=effective_priority_class(pod) == "koord-prod",
+            over=deleting or pod.phase in ENDED_PHASES,
+            alone=bool(pod.exclusive_cpus),
+            age_s=age_s,
+            peak=peak,
+        )
 
 
 class NodePeaks(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -70,11 +90,12 @@ class ProdReclaimable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class _Sorted(msgspec.Struct, kw_only=True, gc=False):
     """Production pods by what is known of them."""
 
-    asking: list[Pod] = []
-    """Those that count in the whole node's requests."""
-    unknown: list[Pod] = []
-    """Those that count with their request as a peak."""
-    predicted: list[tuple[Pod, Use]] = []
+    asking: list[Use] = []
+    """Requests that count in the whole node's."""
+    unknown: list[Use] = []
+    """Requests that count as a peak."""
+    predicted: list[tuple[PredictedPod, Use]] = []
+    """Each with its peak."""
     refused: list[str] = []
 
 
@@ -94,14 +115,12 @@ class _Resource:
 
     of: str
     unit: str
-    asked: Callable[[Resources], int]
-    used: Callable[[Use], int]
+    in_use: Callable[[Use], int]
+    in_node: Callable[[Resources], int | None]
 
 
-_CPU = _Resource(of="cpu_milli", unit="milli", asked=lambda each: each.cpu_milli or 0, used=lambda each: each.cpu_milli)
-_MEM = _Resource(
-    of="memory_bytes", unit="bytes", asked=lambda each: each.mem_bytes or 0, used=lambda each: each.mem_bytes
-)
+_CPU = _Resource(of="cpu_milli", unit="milli", in_use=attrgetter("cpu_milli"), in_node=attrgetter("cpu_milli"))
+_MEM = _Resource(of="memory_bytes", unit="bytes", in_use=attrgetter("mem_bytes"), in_node=attrgetter("mem_bytes"))
 
 
 def prod_reclaimable(
@@ -142,42 +161,40 @@ def _sorted(pods: Sequence[PredictedPod], cold_start_s: int) -> _Sorted:
     """Young ones first, so one that is over and young is still unknown; one that is over asks for nothing."""
     found, seen = _Sorted(), set[str]()
     for each in pods:
-        pod = each.pod
-        if effective_priority_class(pod) != "koord-prod":
+        if not each.of_prod:
             continue
-        if pod.uid in seen:
-            found.refused.append(pod.uid)
+        if each.uid in seen:
+            found.refused.append(each.uid)
             continue
-        seen.add(pod.uid)
-        over = each.deleting or pod.phase in ENDED_PHASES
+        seen.add(each.uid)
         if each.age_s <= cold_start_s:
-            found.unknown.append(pod)
-        elif each.peak is not None and not over:
-            found.predicted.append((pod, each.peak))
-        elif not over:
-            found.unknown.append(pod)
-            found.refused.append(pod.uid)
+            found.unknown.append(each.request)
+        elif each.peak is not None and not each.over:
+            found.predicted.append((each, each.peak))
+        elif not each.over:
+            found.unknown.append(each.request)
+            found.refused.append(each.uid)
             continue
-        if not over:
-            found.asking.append(pod)
+        if not each.over:
+            found.asking.append(each.request)
     return found
 
 
 def _figured(
     kind: _Resource, found: _Sorted, node: NodePeaks, allocatable: Resources | None, margin_pct: int
 ) -> _Figures:
-    factor = float(100 + margin_pct) / 100
-    predicted = [(kind.asked(pod.requests), int(kind.used(peak) * factor)) for pod, peak in found.predicted]
-    unknown, asked = (sum(kind.asked(pod.requests) for pod in each) for each in (found.unknown, found.asking))
-    alone = [kind is _CPU and bool(pod.exclusive_cpus) for pod, _ in found.predicted]
+    factor, of = float(100 + margin_pct) / 100, kind.in_use
+    predicted = [(of(pod.request), int(of(peak) * factor)) for pod, peak in found.predicted]
+    unknown, asked = sum(map(of, found.unknown)), sum(map(of, found.asking))
+    alone = [kind is _CPU and pod.alone for pod, _ in found.predicted]
     left = [max(0, request - peak) for request, peak in predicted]
     idle = sum(compress(left, alone))
     peaks, free = sum(peak for _, peak in predicted) + idle, sum(left) - idle
-    parts = [None if part is None else kind.used(part) for part in (node.system, node.prod, node.unclassed)]
+    parts = [None if part is None else of(part) for part in (node.system, node.prod, node.unclassed)]
     whole = [part for part in parts if part is not None]
     node_peak = int(sum(whole) * factor) + idle if len(whole) == len(parts) else None
     node_free = None if node_peak is None else max(0, asked - node_peak)
-    given = None if allocatable is None else kind.asked(allocatable)
+    given = None if allocatable is None else kind.in_node(allocatable) or 0
     by_pods, by_node = _left(given, peaks, free), _left(given, node_peak, node_free)
     reclaimable = None if by_pods is None or by_node is None else min(by_pods, by_node)
     amounts = (given, unknown, peaks, free, by_pods, asked, *parts, node_peak, node_free, by_node, reclaimable)

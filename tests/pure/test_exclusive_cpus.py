@@ -127,10 +127,10 @@ def test_an_idle_part_of_them_is_sold_to_nobody() -> None:
 def test_what_production_leaves_counts_their_request_as_its_peak(peak: int, others: int, system: int) -> None:
     owner = pod("owner", 4_000, 40)
     alone = msgspec.structs.replace(owner, exclusive_cpus=ALONE)
-    web = PredictedPod(pod=pod("web", 6_000, 40), peak=use(others, 10), age_s=9, deleting=False)
+    web = PredictedPod.of(pod("web", 6_000, 40), peak=use(others, 10), age_s=9, deleting=False)
 
     def left(which: Pod, owner_peak: int) -> int:
-        one = PredictedPod(pod=which, peak=use(owner_peak, 10), age_s=9, deleting=False)
+        one = PredictedPod.of(which, peak=use(owner_peak, 10), age_s=9, deleting=False)
         peaks = NodePeaks(system=use(system), prod=use(owner_peak + others), unclassed=use())
         found = prod_reclaimable([one, web], peaks, allocatable=WHOLE, cold_start_s=1, safety_margin_pct=0)
         assert found.reclaimable is not None

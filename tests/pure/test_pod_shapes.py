@@ -146,7 +146,7 @@ def mid(pod: Pod) -> object:
 def forecast(pod: Pod) -> object:
     """Of a pod that is predicted to use nothing."""
     quiet = NodePeaks(system=use(), prod=use(), unclassed=use())
-    predicted = PredictedPod(pod=pod, age_s=10, deleting=False, peak=use())
+    predicted = PredictedPod.of(pod, age_s=10, deleting=False, peak=use())
     found = prod_reclaimable([predicted], quiet, allocatable=WHOLE, cold_start_s=0, safety_margin_pct=10)
     return found.by_pods, found.by_node, found.reclaimable
 

@@ -36,7 +36,7 @@ class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
 
     def predicted(self) -> PredictedPod:
         """As the core takes it."""
-        return PredictedPod(pod=self, age_s=self.age_seconds, deleting=self.deleting, peak=_use(self.prediction))
+        return PredictedPod.of(self, age_s=self.age_seconds, deleting=self.deleting, peak=_use(self.prediction))
 
 
 class Input(Given, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ def predicted(
     **more,
 ) -> PredictedPod:
     forecast = None if peak is None else use(*peak)
-    return PredictedPod(pod=pod(name, *request, **more), peak=forecast, age_s=age_s, deleting=deleting)
+    return PredictedPod.of(pod(name, *request, **more), peak=forecast, age_s=age_s, deleting=deleting)
 
 
 def figured(*pods: PredictedPod, node: NodePeaks = QUIET, allocatable=WHOLE, margin_pct: int = 0) -> ProdReclaimable:
@@ -75,7 +75,7 @@ def test_by_pods(pods, left, peak) -> None:
 
 
 def test_batch_pods_are_not_predicted() -> None:
-    one = PredictedPod(pod=batch_pod("b", 1_000, 1), peak=use(1, 1), age_s=2 * DAY_S, deleting=False)
+    one = PredictedPod.of(batch_pod("b", 1_000, 1), peak=use(1, 1), age_s=2 * DAY_S, deleting=False)
 
     assert figured(one, predicted("a")) == figured(predicted("a"))
 
@@ -224,7 +224,7 @@ def test_never_negative_never_more_than_the_node_has_or_production_asked_for(pod
     assert left is not None
     assert 0 <= left.cpu_milli <= 10_000
     assert 0 <= left.mem_bytes <= 100 * GIB
-    assert left.cpu_milli <= sum(each.pod.requests.cpu_milli for each in pods if each.pod.qos_label == "LS")
+    assert left.cpu_milli <= sum(each.request.cpu_milli for each in pods if each.of_prod)
 
 
 @given(fleets, nodes, st.integers(-100, 200), st.integers(0, 50))
