@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from slacktide.schemas.queue import REQUEUING_LIMIT, QueueDecision, QueueEviction, QueueState
-from slacktide.schemas.queue_objects import LocalQueueObject, QueueObject, WorkloadObject
-from slacktide.schemas.topics import QUEUE_STATE
+from slacktide.schemas.queue import QueueDecision, QueueEviction, QueueState
+from slacktide.schemas.queue_objects import LocalQueueObject, WorkloadObject
+from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
 from slacktide.streams.decisions.queue.missing import missing
 from slacktide.streams.decisions.queue.pending_queue import AT_ONCE, BAD_SHAPE
 from slacktide.streams.decisions.queue.queue_order import place
-from slacktide.streams.decisions.queue.room import NO_ROOM
+from slacktide.streams.decisions.queue.reasons import meaning
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
 from slacktide.streams.decisions.queue.wait import WINDOW_S, Wait, wait
 from slacktide.streams.queue.ledger import decision_of, ledger_of
 from slacktide.streams.queue.projection import objects_of
+from slacktide.streams.queue.reading import last_of_each
 from slacktide.streams.records import Record
 
+Key = bytes | None
 NEW = QueueState(uid="-", phase="pending", epoch=0, turn=0)
 """Of a workload that was not tried yet."""
 
@@ -75,18 +78,20 @@ class Queue:
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        records = list(records)
-        self._states = ledger_of([one for one in records if one.topic == QUEUE_STATE.name], ()).states
-        self._objects: Sequence[QueueObject] = objects_of(records)
+        of: defaultdict[str, list[Record]] = defaultdict(list)
+        for record in records:
+            of[record.topic].append(record)
+        self._specs = objects_of(of[QUEUE_SPEC.name])
+        self._workloads = {record.key: record for record in last_of_each(of[QUEUE_WORKLOAD.name])}
+        self._states = of[QUEUE_STATE.name]
 
     def workload(self, namespace: str, name: str, uid: str = "") -> WorkloadObject | None:
         """The newest workload of a Job; ``uid``: the Job's, where it is known."""
         made = re.compile(rf"job-{re.escape(name)}-[0-9a-f]{{5}}")
         found = [
             one
-            for one in self._objects
-            if isinstance(one, WorkloadObject)
-            and (one.metadata.namespace or "default") == namespace
+            for one in self._read(self._naming([_quoted(name), f'"job-{name}-'.encode()]) | {uid.encode()})
+            if (one.metadata.namespace or "default") == namespace
             and (one.metadata.name == name or one.metadata.uid == uid or made.fullmatch(one.metadata.name))
         ]
         return max(
@@ -95,7 +100,7 @@ class Queue:
 
     def state(self, one: WorkloadObject) -> QueueState:
         """Where a workload stands."""
-        return self._states.get(one.metadata.uid, NEW)
+        return self._states_of({one.metadata.uid.encode()}).get(one.metadata.uid, NEW)
 
     def explained(self, one: WorkloadObject, decisions: Iterable[Record], now_ms: int) -> QueuePlace:
         """A workload's place.
@@ -106,46 +111,69 @@ class Queue:
             now_ms: UTC epoch.
 
         """
-        uid, state = one.metadata.uid, self.state(one)
-        given = queue_cluster(self._concerning(one))
+        uid = one.metadata.uid
+        keys = self._concerning(one)
+        states = self._states_of(keys)
+        given = queue_cluster([*self._specs, *self._read(keys)])
         mine = next((each for each in (*given.waiting, *given.admitted) if each.uid == uid), None)
         done = [found for record in decisions if (found := decision_of(record)) is not None]
-        named = {each.metadata.uid: f"{each.metadata.namespace or 'default'}/{each.metadata.name}"
-                 for each in self._objects if isinstance(each, WorkloadObject)}  # fmt: skip
         plain = QueuePlace(
-            workload=named[uid],
+            workload=_named(one),
             local_queue=one.spec.queue_name,
             cluster_queue=mine.queue if mine is not None else "",
-            state=state,
-            reason=state.reason,
+            state=states.get(uid, NEW),
+            reason=states.get(uid, NEW).reason,
             lacks=[],
             never=[],
-            preempted=_preempted(uid, done, named),
+            preempted=self._preempted(uid, done),
         )
-        if mine is None or state.phase != "pending":
+        if mine is None or plain.state.phase != "pending":
             return plain
-        return _waiting(plain, mine, given, done, now_ms, self._states)
+        return _waiting(plain, mine, given, done, now_ms, states)
 
-    def _concerning(self, one: WorkloadObject) -> list[QueueObject]:
-        """What its place depends on: of workloads those that have quota, and those of its ClusterQueue."""
+    def _concerning(self, one: WorkloadObject) -> set[Key]:
+        """What its place depends on: workloads that have quota, and those of LocalQueues of its ClusterQueue."""
         local = {
             (each.metadata.namespace or "default", each.metadata.name): each.spec.cluster_queue
-            for each in self._objects
+            for each in self._specs
             if isinstance(each, LocalQueueObject)
         }
+        mine = local.get((one.metadata.namespace or "default", one.spec.queue_name))
+        names = {name for (_, name), queue in local.items() if queue == mine} | {one.spec.queue_name}
+        holding = {record.key for record in self._states if b'"booking"' in (record.value or b"")}
+        return holding | self._naming(map(_quoted, names)) | {one.metadata.uid.encode()}
 
-        def queue(each: WorkloadObject) -> str | None:
-            return local.get((each.metadata.namespace or "default", each.spec.queue_name))
+    def _naming(self, texts: Iterable[bytes]) -> set[Key]:
+        """Keys of workloads with one of these texts: to decode all of them would take a second."""
+        texts = list(texts)
+        return {key for key, record in self._workloads.items() if any(text in (record.value or b"") for text in texts)}
 
-        mine = queue(one)
-        return [
-            each
-            for each in self._objects
-            if not isinstance(each, WorkloadObject)
-            or each is one
-            or each.status.admission is not None
-            or queue(each) == mine
-        ]
+    def _read(self, keys: Collection[Key]) -> list[WorkloadObject]:
+        chosen = [record for record in self._workloads.values() if record.key in keys]
+        found = objects_of([*chosen, *(record for record in self._states if record.key in keys)])
+        return [one for one in found if isinstance(one, WorkloadObject)]
+
+    def _states_of(self, keys: Collection[Key]) -> Mapping[str, QueueState]:
+        return ledger_of([record for record in self._states if record.key in keys], ()).states
+
+    def _preempted(self, uid: str, decisions: Iterable[QueueDecision]) -> Preempted | None:
+        """Its last preemption."""
+        found = [(one, each) for one in decisions for each in one.evictions if each.victim.uid == uid]
+        if not found:
+            return None
+        decision, eviction = found[-1]
+        by = self._read({eviction.preemptor.uid.encode()})
+        return Preempted(
+            by=_named(by[0]) if by else eviction.preemptor.uid, at_ms=decision.decided_ms, eviction=eviction
+        )
+
+
+def _named(one: WorkloadObject) -> str:
+    return f"{one.metadata.namespace or 'default'}/{one.metadata.name}"
+
+
+def _quoted(name: str) -> bytes:
+    return f'"{name}"'.encode()
 
 
 def _waiting(
@@ -190,29 +218,10 @@ def _admissions(decisions: Iterable[QueueDecision], queue: str, now_ms: int) -> 
     )
 
 
-def _preempted(uid: str, decisions: Iterable[QueueDecision], names: dict[str, str]) -> Preempted | None:
-    found = None
-    for one in decisions:
-        for each in one.evictions:
-            if each.victim.uid == uid:
-                by = names.get(each.preemptor.uid, each.preemptor.uid)
-                found = Preempted(by=by, at_ms=one.decided_ms, eviction=each)
-    return found
-
-
-REMEDIES = {
-    "ExceedsMaxQuota": "a larger quota, or a smaller Job: it asks for more than its ClusterQueue could ever use",
-    REQUEUING_LIMIT: "spec.active false and then true again: its pods were not ready in time too often",
-    "NamespaceMismatch": "a namespaceSelector of its ClusterQueue that selects its namespace",
-    "WaitingForPodsReady": "the pods of admitted workloads, when they are ready",
-    NO_ROOM: "nodes with room for all of its pods at once",
-}
-
-
 def remedy(one: QueuePlace) -> str:
     """What would admit a workload that waits; "": it is next."""
     if not one.cluster_queue:
         return "a LocalQueue of this name in its namespace, and its ClusterQueue"
     if one.never:
         return f"quota and a flavor for: {', '.join(one.never)}"
-    return REMEDIES.get(one.reason, "")
+    return meaning(one.reason).remedy

@@ -136,11 +136,11 @@ class Reader:
         return self._open
 
     async def _poll(
-        self, *places: TopicPartition, most: int | None = None
+        self, *places: TopicPartition, most: int | None = None, wait_s: float = POLL_S
     ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
         """What has come, waiting a moment for it."""
         fetched: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]] = await self._consumer.getmany(
-            *places, timeout_ms=int(POLL_S * 1_000), max_records=most
+            *places, timeout_ms=int(wait_s * 1_000), max_records=most
         )
         return fetched
 

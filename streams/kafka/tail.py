@@ -18,6 +18,8 @@ from slacktide.streams.records import Record
 
 READ_S = 30.0
 """What cannot be read to its end within this is not there to be read."""
+END_POLL_S = 0.02
+"""The client is silent of a partition without records: whether its end is reached is looked at so often."""
 TAIL_RECORDS_MAX = 60_000
 """For a look back by time: 100 nodes for 10 min. The embedded broker cannot look up by time."""
 WHOLE = 0
@@ -101,7 +103,7 @@ class Tail(Reader):
             short = await self._seek(places, offsets)
             async with asyncio.timeout(READ_S):
                 while [place for place in places if not await self._at_end(place)]:
-                    for place, batch in (await self._poll()).items():
+                    for place, batch in (await self._poll(wait_s=END_POLL_S)).items():
                         since = (places[place] or WHOLE) if self._most is not None else None
                         read += self._taken(one for one in batch if since is None or one.timestamp >= since)
         return Read(records=read, short=short)
@@ -137,6 +139,8 @@ class Tail(Reader):
     async def _seek(self, places: Mapping[TopicPartition, int | None], offsets: Mapping[Place, int]) -> list[Place]:
         """Stand where each is to be read from; which of them are cut short."""
         consumer, short = self._consumer, []
+        # Else the client waits 0.1 s for each topic that it does not know yet.
+        await consumer._client.set_topics({place.topic for place in places})  # noqa: SLF001
         begins = await consumer.beginning_offsets(list(places))
         ends = await consumer.end_offsets(list(places))
         found = await first_since(consumer, {place: since for place, since in places.items() if since})

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, CaseError
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.queue_objects import (
     AdmissionStatus,
@@ -20,6 +20,7 @@ from slacktide.schemas.queue_objects import (
     WorkloadStatus,
 )
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
+from slacktide.streams.decisions.queue.cluster_objects import queue_cluster, wanted
 from slacktide.streams.queue.ledger import ledger_of
 from slacktide.streams.queue.reading import last_of_each, object_of, workload_of
 from slacktide.streams.records import Record
@@ -36,13 +37,15 @@ def objects_of(records: Iterable[Record]) -> list[QueueObject]:
     ledger = ledger_of([one for one in records if one.topic == QUEUE_STATE.name], ())
     found: list[QueueObject] = []
     for record in last_of_each(one for one in records if one.topic in {QUEUE_SPEC.name, QUEUE_WORKLOAD.name}):
-        with suppress(BadMessageError):
+        with suppress(BadMessageError, CaseError):
             if record.value is None:
                 continue
             if record.topic == QUEUE_SPEC.name:
-                found.append(object_of(record))
+                queue_cluster([spec := object_of(record)])
+                found.append(spec)
             else:
                 one = workload_of(record)
+                wanted(one.workload)
                 found.append(with_status(one.workload, ledger.states.get(one.uid)))
     return found
 

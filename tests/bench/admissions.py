@@ -1,4 +1,7 @@
-"""Figures: Jobs that the queue starts a second on a real API server, against a bare loop that unsuspends Jobs."""
+"""Figures: Jobs that the queue starts a second on a real API server, against a bare loop that unsuspends Jobs.
+
+The loop runs before the queue and after it: a warm API server is faster. Its better figure counts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from testbed.cluster.queue_rig import Queue, install
 from testbed.deciders import decider
 from testbed.rungs import lacks_cluster
 
-STARTS, BRIEF_STARTS = 600, 60
+STARTS, BRIEF_STARTS = 2_000, 60
 PER_S_MIN = 60.0
 AT_ONCE = 16
 """Requests of the bare loop, as many as the queue makes."""
@@ -39,15 +42,18 @@ def measure(rig: Rig) -> list[Row]:
     count = BRIEF_STARTS if rig.brief else STARTS
     with running(ApiServer) as api, rig.embedded() as broker:
         install(api)
-        bare, queued = api.namespace("bare"), Queue(api, "0")
-        rig.say(f"admissions: creating {2 * count:,} Jobs")
+        bare, queued = [api.namespace("bare") for _ in range(2)], Queue(api, "0")
+        rig.say(f"admissions: creating {3 * count:,} Jobs")
         for number in range(count):
-            Batch(api, f"job-{number:05}", namespace=bare, suspend=True)
+            for namespace in bare:
+                Batch(api, f"job-{number:05}", namespace=namespace, suspend=True)
             queued.job(f"job-{number:05}")
-        bare_s, bare_cpu_s = asyncio.run(_bare(api, bare, count))
-        rig.say(f"admissions: the bare loop took {bare_s:.1f} s")
+        before = asyncio.run(_bare(api, bare[0], count))
         with decider(broker.bootstrap, rig.folder):
             queued_s, queued_cpu_s = asyncio.run(_queued(api, broker, queued, count))
+        after = asyncio.run(_bare(api, bare[1], count))
+        rig.say(f"admissions: the bare loop took {before[0]:.1f} s before the queue, and {after[0]:.1f} s after it")
+    bare_s, bare_cpu_s = min(before, after)
     bare_per_s, queued_per_s = count / bare_s, count / queued_s
     ratio = queued_per_s / bare_per_s
     load = rig.conditions()

@@ -42,6 +42,7 @@ def test_a_job_that_waits_has_a_position_a_reason_and_what_it_lacks() -> None:
     )
     assert text_of(log, "w3").splitlines() == [
         "queue a: position 2 of 2, PreemptionNoCandidates",
+        "  Quota that it needs is in use. No workload may be preempted for it.",
         "  wait: unknown: it waits for quota: PreemptionNoCandidates",
         "  would be admitted with: 2 more cpu of default",
     ]
@@ -91,6 +92,15 @@ def test_a_wait_is_an_interval_while_quota_is_at_hand() -> None:
     assert wait is not None
     assert wait.state == "interval"
     assert 0 <= wait.least_s < wait.most_s
+
+
+def test_what_the_decider_laid_aside_does_not_hide_others() -> None:
+    """An object that cannot be used has gone to the dead letters; the others wait and are explained."""
+    odd = workload(2, "a")
+    odd = msgspec.structs.replace(odd, metadata=msgspec.structs.replace(odd.metadata, creation_timestamp="at noon"))
+    log = after(queue("a", "4"), local("a"), workload(1, "a"), odd, queue("b", "4 CPUs"), workload(3, "a", "9"))
+    assert place_of(log, "w1").state.phase == "reserved"
+    assert (place_of(log, "w3").position, place_of(log, "w3").pending_count) == (1, 1)
 
 
 def test_the_workload_of_a_job_is_found_by_name_by_kueues_name_for_it_and_by_uid() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -258,7 +259,7 @@ def workload(
 ) -> WorkloadObject:
     """A workload of that LocalQueue; later numbers are newer."""
     container = ContainerSpec(name="main", resources=ResourceDemand(requests={"cpu": cpu}))
-    created = f"2026-03-01T{12 + number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+    created = datetime.fromtimestamp(BEGUN_MS // 1_000 + number, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return WorkloadObject(
         metadata=Metadata(name=f"w{number}", namespace="jobs", uid=f"uid-{number:05}", creation_timestamp=created),
         spec=WorkloadSpec(

@@ -11,21 +11,13 @@ from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.kubernetes import ApiError, ApiServer
 from slacktide.schemas.queue import QueueState
+from slacktide.streams.decisions.queue.reasons import meaning
 
 log = logging.getLogger(__name__)
 
 WAITING_MAX = 1_000
 """Further ones are dropped: whoever wants all reads Kafka."""
 PAUSE_S = 0.2
-WHY = {
-    "": "Quota that it needs is in use.",
-    "Generic": "Quota that it needs is in use.",
-    "PendingPreemption": "Workloads that hold its quota are being stopped.",
-    "ExceedsMaxQuota": "It asks for more than its ClusterQueue can ever use.",
-    "NamespaceMismatch": "Its ClusterQueue does not take workloads of this namespace.",
-    "FailedAfterNomination": "It was admitted and could not be started.",
-    "WaitingForPodsReady": "Pods of others that were admitted are not ready yet.",
-}
 
 
 class Notice(NamedTuple):
@@ -41,7 +33,7 @@ def notice_of(state: QueueState) -> Notice | None:
     """What is to be reported of a state; None: nothing."""
     booking, turn = state.booking, f"{state.epoch}-{state.turn}"
     if state.phase == "pending" and state.reason:
-        return Notice("Waiting", f"{state.reason}: {WHY.get(state.reason, WHY[''])}", state.reason.lower())
+        return Notice("Waiting", f"{state.reason}: {meaning(state.reason).why}", state.reason.lower())
     if state.phase == "reserved" and booking is not None and not state.started:
         flavors = [
             f"{resource} of {flavor}" for one in booking.pod_sets for resource, flavor in sorted(one.flavors.items())
@@ -50,7 +42,7 @@ def notice_of(state: QueueState) -> Notice | None:
         return Notice("Admitted", note, turn)
     if state.phase == "evicting":
         of = f" for the workload {state.preemptor}" if state.preemptor else ""
-        return Notice("Evicted", f"{state.reason}{of}", turn)
+        return Notice("Evicted", f"{state.reason}{of}: {meaning(state.reason).why}", turn)
     return None
 
 

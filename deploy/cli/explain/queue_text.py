@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from slacktide.deploy.cli.explain.findings import age
 from slacktide.schemas.units import cpu_text, mem_text
+from slacktide.streams.decisions.queue.reasons import meaning
 from slacktide.streams.explain.queued import Lacks, QueuePlace, remedy
 
 
@@ -22,6 +23,8 @@ def _lines(one: QueuePlace, now_ms: int) -> Iterator[str]:
     else:
         started = ", started" if state.started else ""
         yield f"queue {queue}: {state.phase}{started}{reason}"
+    if one.reason:
+        yield f"  {meaning(one.reason).why}"
     if state.booking is not None:
         yield f"  quota since {age(now_ms - state.booking.reserved_ms)}"
     if state.phase == "pending":

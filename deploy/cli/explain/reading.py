@@ -11,7 +11,7 @@ from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION, QUEUE_SPEC, QUE
 from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Tail, partition_counts, places_of
 from slacktide.streams.records import Record
 
-FETCH_WAIT_MS = 100
+FETCH_WAIT_MS = 5
 LATELY_MS = 60_000
 """The status of a Job that runs was published again within this, mostly."""
 

@@ -1,0 +1,65 @@
+"""What each reason of the queue means, for Events and for ``slacktide explain job``: why, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Meaning(NamedTuple):
+    """Of one reason of a workload that waits or is stopped."""
+
+    why: str
+    """A sentence."""
+    remedy: str = ""
+    """What would admit it; "": the quota that it lacks."""
+
+
+_IN_USE = "Quota that it needs is in use."
+MEANINGS: Mapping[str, Meaning] = MappingProxyType(
+    {
+        "NoFit": Meaning("Quota that it needs is in use, or no flavor fits it."),
+        "PreemptionNoCandidates": Meaning(f"{_IN_USE} No workload may be preempted for it."),
+        "PendingPreemption": Meaning("Workloads that hold its quota are being stopped."),
+        "FailedAfterNomination": Meaning("Another workload took its quota first, or it could not be started."),
+        "ExceedsMaxQuota": Meaning(
+            "It asks for more than its ClusterQueue can ever use.",
+            "a larger quota, or a smaller Job: it asks for more than its ClusterQueue could ever use",
+        ),
+        "NamespaceMismatch": Meaning(
+            "Its ClusterQueue does not take workloads of this namespace.",
+            "a namespaceSelector of its ClusterQueue that selects its namespace",
+        ),
+        "WaitingForPodsReady": Meaning(
+            "Pods of others that were admitted are not ready yet.",
+            "the pods of admitted workloads, when they are ready",
+        ),
+        "NoRoomForAllPods": Meaning(
+            "Its quota suffices, but the nodes do not have room for all of its pods at once.",
+            "nodes with room for all of its pods at once",
+        ),
+        "PodsReadyTimeout": Meaning("Its pods were not ready in time, so it was stopped."),
+        "RequeuingLimitExceeded": Meaning(
+            "Its pods were not ready in time too often. It is not tried again.",
+            "spec.active false and then true again: its pods were not ready in time too often",
+        ),
+        "QuotaShrank": Meaning("It was stopped, because what its nodes sell shrank below its quota."),
+        "Deactivated": Meaning("It was set inactive.", "spec.active true"),
+        "Adopted": Meaning("It had quota before the queue knew it."),
+        "Stopped": Meaning("It was stopped, and waits again."),
+        "InClusterQueue": Meaning("It was preempted by a workload of its own ClusterQueue."),
+        "InCohortReclamation": Meaning("It was preempted: its ClusterQueue borrowed quota that another one took back."),
+        "InCohortFairSharing": Meaning("It was preempted: its ClusterQueue had the larger share of its cohort."),
+        "InCohortReclaimWhileBorrowing": Meaning(
+            "It was preempted by a workload of its cohort that borrows and has a higher priority."
+        ),
+    }
+)
+UNKNOWN = Meaning("The queue has not admitted it.")
+"""Of a reason that another version wrote."""
+
+
+def meaning(reason: str) -> Meaning:
+    """Of a reason; of one that is not known, that it was not admitted."""
+    return MEANINGS.get(reason, UNKNOWN)
