@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -30,9 +31,10 @@ COLOCATION = {
 }
 
 
-def set_policy(node: GuestNode, *, idle: bool = False, **threshold: object) -> None:
-    """The policy of all tests, with further fields of the threshold's strategy; ``idle``: schedIdle is 1."""
-    qos = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": int(idle)}}}
+def set_policy(node: GuestNode, *, idle: Literal["", "tier", "pods"] = "", **threshold: object) -> None:
+    """The policy of all tests, with further fields of the threshold's strategy; ``idle``: which groups are."""
+    by = "podIdle" if idle == "pods" else "coreSched"
+    qos = {"policies": {"cpuPolicy": by}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": int(bool(idle))}}}
     strategies = {"threshold": SUPPRESS | threshold, "burst": BURST, "qos": qos}
     node.set_policy(colocation=COLOCATION, **{key: {"clusterStrategy": one} for key, one in strategies.items()})
 

@@ -24,7 +24,7 @@ PERIOD_US, LIMIT_US = 100_000, 20_000
 MIB = 1 << 20
 TICKS_HZ = 100
 """Of a process's start in /proc."""
-BEST_EFFORT = KUBEPODS / "besteffort"
+BEST_EFFORT, BURSTABLE = KUBEPODS / "besteffort", KUBEPODS / "burstable"
 BELOW_PCT = 3
 """So far below present use is the threshold of memory eviction; one pod has more than that."""
 
@@ -82,23 +82,14 @@ def test_best_effort_pods_use_no_more_than_the_stream_lets_them(node: GuestNode,
     assert 0 < used < 1.2 * max(limits_us()[-10:]) * 1000 / PERIOD_US
 
 
-def test_a_best_effort_pod_holds_what_it_bought_whatever_the_kubelet_writes(
-    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
-) -> None:
-    """With the static CPU policy the kubelet has the CPU limits of each new container written once more, by its spec.
+def test_a_best_effort_pod_holds_what_it_bought(node: GuestNode, batch: tuple[Path, Path]) -> None:
+    """500 milli are 512 shares, which are weight 20."""
+    bought = {"cpu.max": "50000 100000", "cpu.weight": "20", "memory.max": str(256 * MIB)}
 
-    To the kubelet that spec has none. 500 milli are 512 shares, which are weight 20.
-    """
+    def held(group: Path) -> dict[str, str]:
+        return {file: node.guest.read(group / file) for file in bought}
 
-    def written() -> int:
-        knobs = (one.knob for one in outcomes(node, "BEIsolation") if one.target == f"pod/{pods.batch}/main")
-        return sum(one is not None and one.knob == "cfs_quota_us" and one.before is None for one in knobs)
-
-    node.wait(lambda: written() >= 2, "the limit is set, and set again")
-
-    for group in batch:
-        held = {file: node.guest.read(group / file) for file in ("cpu.max", "cpu.weight", "memory.max")}
-        assert held == {"cpu.max": "50000 100000", "cpu.weight": "20", "memory.max": str(256 * MIB)}
+    node.wait(lambda: [held(group) for group in batch] == [bought, bought], "both groups hold it")
 
 
 def test_a_throttled_container_gets_more_than_its_limit(node: GuestNode, pods: Pods) -> None:
@@ -113,23 +104,53 @@ def test_a_throttled_container_gets_more_than_its_limit(node: GuestNode, pods: P
 def test_a_kubelet_started_again_finds_pods_and_limits_as_they_were(
     node: GuestNode, pods: Pods, batch: tuple[Path, Path]
 ) -> None:
-    before = node.containers(pods.namespace)
+    """And best-effort pods idle.
+
+    With the static CPU policy a kubelet that starts has the CPU limits of each container written once more, by its
+    spec. To the kubelet that spec has none, so the agent sets the limit again.
+    """
+
+    def written() -> int:
+        knobs = (one.knob for one in outcomes(node, "BEIsolation") if one.target == f"pod/{pods.batch}/main")
+        return sum(one is not None and one.knob == "cfs_quota_us" and one.before is None for one in knobs)
+
+    set_policy(node, idle="pods")
+    node.wait(lambda: node.guest.read(batch[0] / "cpu.idle") == "1", "the pod is idle")
+    before, times = node.containers(pods.namespace), written()
     node.kubelet.stop()
     limited = [quota_us(node, BEST_EFFORT)]
     node.start_kubelet()
     limited.append(quota_us(node, BEST_EFFORT))
     last = node.records(SAMPLE_COLUMNS, NodeSample)[-1]
+    node.wait(lambda: written() > times, "the limit is set again")
 
     assert all(limited)
     assert node.containers(pods.namespace) == before
     assert {one.uid for one in last.pod_use} == {pods.web, pods.pinned, pods.batch, pods.hoard}
-    assert quota_us(node, batch[0]) == 50_000
+    assert [quota_us(node, group) for group in batch] == [50_000, 50_000]
+    assert node.guest.read(batch[0] / "cpu.idle") == "1"
+
+
+def test_burstable_s_weight_follows_a_new_pod_beside_idle_pods(
+    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
+) -> None:
+    """The kubelet that started beside them writes the weights of both tiers."""
+    before = int(node.guest.read(BURSTABLE / "cpu.weight"))
+    node.run(pods.namespace, "late", "burn", "serve", "1", "1000", resources={"requests": {"cpu": "300m"}})
+    node.wait(lambda: int(node.guest.read(BURSTABLE / "cpu.weight")) > before, "burstable weighs more")
+
+    assert node.guest.read(batch[0] / "cpu.idle") == "1"
+    assert node.guest.read(BEST_EFFORT / "cpu.weight") == "1"
+    node.delete(f"/api/v1/namespaces/{pods.namespace}/pods/late")
+    node.wait(lambda: "late" not in node.containers(pods.namespace), "the new pod is gone")
+    set_policy(node)
+    node.wait(lambda: node.guest.read(batch[0] / "cpu.weight") == "20", "the pod weighs what it bought")
 
 
 def test_over_an_idle_tier_no_kubelet_starts_until_the_policy_asks_no_more_for_it(node: GuestNode, pods: Pods) -> None:
     """Doctor warns of it: the kubelet writes the tier's weight, which Linux refuses. The agent works without it."""
     before = node.containers(pods.namespace)
-    set_policy(node, idle=True)
+    set_policy(node, idle="tier")
     node.wait(lambda: node.guest.read(BEST_EFFORT / "cpu.idle") == "1", "the tier is idle")
     node.kubelet.stop()
     node.kubelet.start()
