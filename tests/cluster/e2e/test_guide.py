@@ -216,7 +216,7 @@ def test_the_schedule_of_the_cron_job_fires_once_at_two_in_the_morning(node: Rea
 
 def test_a_job_with_checkpoints_loses_at_most_a_step_with_each_eviction(node: RealNode, tmp_path: Path) -> None:
     """The repository's own example, with fewer steps; its claim gets a folder of this machine."""
-    steps, most_evicted = 12, 2
+    steps, most_evicted = 9, 2
     (folder := tmp_path / "checkpoints").mkdir()
     result = folder / "result"
     volume = {

@@ -42,6 +42,13 @@ def used_milli(node: GuestNode, group: Path, seconds: float = 2) -> float:
     return (after_us - before_us) / (ended_s - begun_s) / 1000
 
 
+def held(node: GuestNode, uid: str, container: str) -> list[dict[str, str]]:
+    """What a pod's group in the best-effort tier and its container's hold."""
+    group = node.group("besteffort", uid)
+    files = ("cpu.max", "cpu.weight", "memory.max")
+    return [{file: node.guest.read(one / file) for file in files} for one in (group, group / container)]
+
+
 def outcomes(node: GuestNode, rule: str) -> Iterator[NodeOutcome]:
     """What was done by a rule."""
     return (one for one in node.records(OUTCOME, NodeOutcome) if (one.rule, one.result) == (rule, "applied"))
@@ -82,14 +89,10 @@ def test_best_effort_pods_use_no_more_than_the_stream_lets_them(node: GuestNode,
     assert 0 < used < 1.2 * max(limits_us()[-10:]) * 1000 / PERIOD_US
 
 
-def test_a_best_effort_pod_holds_what_it_bought(node: GuestNode, batch: tuple[Path, Path]) -> None:
+def test_a_best_effort_pod_holds_what_it_bought(node: GuestNode, pods: Pods, batch: tuple[Path, Path]) -> None:
     """500 milli are 512 shares, which are weight 20."""
     bought = {"cpu.max": "50000 100000", "cpu.weight": "20", "memory.max": str(256 * MIB)}
-
-    def held(group: Path) -> dict[str, str]:
-        return {file: node.guest.read(group / file) for file in bought}
-
-    node.wait(lambda: [held(group) for group in batch] == [bought, bought], "both groups hold it")
+    node.wait(lambda: held(node, pods.batch, batch[1].name) == [bought, bought], "what it bought")
 
 
 def test_a_throttled_container_gets_more_than_its_limit(node: GuestNode, pods: Pods) -> None:
@@ -200,31 +203,28 @@ def test_when_memory_is_short_the_largest_best_effort_pod_is_evicted(node: Guest
     assert set(node.containers(pods.namespace)) == {"web", "pinned", "batch"}
 
 
-def held(node: GuestNode, uid: str, container: str) -> list[dict[str, str]]:
-    """What a pod's group in the best-effort tier and its container's hold."""
-    group = node.group("besteffort", uid)
-    files = ("cpu.max", "cpu.weight", "memory.max")
-    return [{file: node.guest.read(one / file) for file in files} for one in (group, group / container)]
-
-
 def test_free_and_mid_pods_hold_their_limits_and_suppression_spares_the_mid_pod(
     node: GuestNode, pods: Pods, batch: tuple[Path, Path]
 ) -> None:
-    """A free pod has the least weight. Beside a mid pod the others have a quota each, and their tier has none."""
+    """A free pod has the least weight. Beside a mid pod the others have a quota each, and their tier has none.
+
+    Without the pod that had a CPU alone, for a container's start has the pod's weight, too.
+    """
     set_policy(node)
+    node.delete(f"/api/v1/namespaces/{pods.namespace}/pods/pinned")
+    node.wait(lambda: node.guest.read(batch[1] / "cpuset.cpus.effective") == "0-1", "best-effort pods have both CPUs")
     here, of_free = pods.namespace, {"cpu.max": "30000 100000", "cpu.weight": "1", "memory.max": str(64 * MIB)}
     of_mid = {"cpu.max": "50000 100000", "cpu.weight": "20", "memory.max": str(96 * MIB)}
-    free = node.best_effort(here, "free", "burn", "spin", "1", cpu_milli=300, mem_mib=64, tier="free")
-    node.wait(lambda: "free" in node.containers(here), "the free pod runs")
-    free_container = node.containers(here)["free"][0]
-    node.wait(lambda: held(node, free, free_container) == [of_free, of_free], "the free pod's limits")
-    mid = node.best_effort(here, "mid", "burn", "spin", "1", cpu_milli=500, mem_mib=96, tier="mid")
-    node.wait(lambda: "mid" in node.containers(here), "the mid pod runs")
-    mid_container = node.containers(here)["mid"][0]
-    node.wait(lambda: held(node, mid, mid_container) == [of_mid, of_mid], "the mid pod's limits")
+    uids = {}
+    for tier, cpu_milli, mem_mib, bought in (("free", 300, 64, of_free), ("mid", 500, 96, of_mid)):
+        uid = node.best_effort(here, tier, "burn", "spin", "1", cpu_milli=cpu_milli, mem_mib=mem_mib, tier=tier)
+        node.wait(lambda tier=tier: tier in node.containers(here), f"the {tier} pod runs")
+        its, both = (uid, node.containers(here)[tier][0]), [bought, bought]
+        node.wait(lambda its=its, both=both: held(node, *its) == both, f"the {tier} pod's limits")
+        uids[tier] = uid
     node.wait(lambda: quota_us(node, BEST_EFFORT) is None, "the tier has no limit")
-    shares = [quota_us(node, group) for group in (batch[0], node.group("besteffort", free))]
-    for name, uid in (("free", free), ("mid", mid)):
+    shares = [quota_us(node, group) for group in (batch[0], node.group("besteffort", uids["free"]))]
+    for name, uid in uids.items():
         node.delete(f"/api/v1/namespaces/{here}/pods/{name}")
         gone = node.group("besteffort", uid)
         node.wait(lambda gone=gone: node.guest.sh(f"[ -d {gone} ] || echo gone"), f"the {name} pod's group is gone")

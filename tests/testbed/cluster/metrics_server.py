@@ -71,6 +71,7 @@ class MetricsServer:
             "kubelet-preferred-address-types": "Hostname",
             "kubelet-use-node-status-port": "true",
             "metric-resolution": f"{RESOLUTION_S}s",
+            "kubelet-request-timeout": f"{RESOLUTION_S - 1}s",
             "bind-address": "127.0.0.1",
             "secure-port": str(self._port),
             "tls-cert-file": str(crt),
