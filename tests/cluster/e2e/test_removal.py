@@ -1,58 +1,19 @@
-"""What is left on a real node once Slacktide is removed from the cluster: nothing. A rollout lifts nothing."""
+"""What is left on a real node once Slacktide is removed from the cluster: nothing."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.cluster import batch, images
+from testbed.cluster.held_pod import HeldPod
 from testbed.cluster.installed import OWN, Installed
 from testbed.cluster.manifests import MANIFESTS
 
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
-
-BATCH_CPU = "kubernetes.io/batch-cpu"
-UNLIMITED_BYTES = 1 << 62
-"""cgroup v1 rounds what is unlimited down to whole pages."""
-
-
-class HeldPod:
-    """A batch pod that the agent holds."""
-
-    def __init__(self, slacktide: Installed) -> None:
-        self.slacktide, node = slacktide, slacktide.node
-        batch.set_policy(node, cpuSuppressPolicy="cfsQuota", cpuSuppressThresholdPercent=10)
-        self.namespace = node.namespace("removal")
-        node.wait(lambda: self.sold, "batch resources")
-        batch.pod(node, self.namespace, "held", "burn", "spin", "1")
-        node.wait(lambda: node.pods(self.namespace)[0]["status"]["phase"] == "Running", "the pod runs")
-        [self.pod] = node.pods(self.namespace)
-        node.wait(lambda: self.held, "the pod is held")
-
-    @property
-    def sold(self) -> bool:
-        """Whether the node shows batch resources."""
-        return BATCH_CPU in self.slacktide.node.get(f"/api/v1/nodes/{self.slacktide.node.name}")["status"]["capacity"]
-
-    @property
-    def held(self) -> bool:
-        """Whether the tier and the pod have each of their limits."""
-        return self.slacktide.node.best_effort_quota_us is not None and all(self._own())
-
-    @property
-    def free(self) -> bool:
-        """Whether none of them is left."""
-        return self.slacktide.node.best_effort_quota_us is None and not any(self._own())
-
-    def _own(self) -> tuple[bool, bool]:
-        node = self.slacktide.node
-        quota_us = int((node.group("cpu", self.pod) / "cpu.cfs_quota_us").read_text())
-        limit_bytes = int((node.group("memory", self.pod) / "memory.limit_in_bytes").read_text())
-        return quota_us > 0, limit_bytes < UNLIMITED_BYTES
 
 
 @pytest.fixture
@@ -62,28 +23,6 @@ def pod(slacktide: Installed) -> Iterator[HeldPod]:
     slacktide.node.kubectl("delete", "namespace", held.namespace, "--wait=false")
     slacktide.start()
     batch.set_policy(slacktide.node)
-
-
-def test_a_rollout_lifts_nothing(slacktide: Installed, pod: HeldPod) -> None:
-    node, over, seen = slacktide.node, threading.Event(), []
-
-    def look() -> None:
-        while not over.wait(0.1):
-            seen.append((node.best_effort_quota_us is not None, pod._own(), pod.sold))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        node.kubectl("rollout", "restart", "daemonset/slacktide-agent", "-n", OWN)
-        slacktide.ready("daemonset/slacktide-agent")
-        # Two bridges do not fit on the network of one host: the next one comes after it.
-        node.kubectl("delete", "pod", "-n", OWN, "-l", "app.kubernetes.io/component=bridge")
-        slacktide.ready("deployment/slacktide-bridge")
-    finally:
-        over.set()
-        looking.join()
-
-    assert set(seen) == {(True, (True, True), True)}
 
 
 def test_without_its_workloads_nothing_is_held_and_nothing_sold(slacktide: Installed, pod: HeldPod) -> None:

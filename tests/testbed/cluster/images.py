@@ -185,10 +185,11 @@ def _run(*command: str | Path) -> None:
         raise RuntimeError(f"{command} failed:\n{done.stdout}{done.stderr}")
 
 
-def slacktide(folder: Path) -> Path:
-    """Write the product's image: the wheel of this checkout, installed with what it needs in a cluster."""
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "wheel")
-    (wheel,) = (folder / "wheel").iterdir()
+def slacktide(folder: Path, wheel: Path | None = None, name: str = SLACKTIDE) -> Path:
+    """Write the product's image: a wheel, that of this checkout if none is given, with what it needs in a cluster."""
+    if wheel is None:
+        _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "wheel")
+        (wheel,) = (folder / "wheel").iterdir()
     site, uv = folder / "site", Path(sys.executable).with_name("uv")
     how = ["--quiet", "--compile-bytecode", "--link-mode=copy", "--constraint", "requirements.lock"]
     wanted = f"slacktide[cluster,stream,console] @ {wheel.as_uri()}"
@@ -200,5 +201,5 @@ def slacktide(folder: Path) -> Path:
     run = "import sys; from slacktide.deploy.cli.main import main; sys.exit(main())"
     layer.text("/bin/slacktide", f"#!/bin/sh\nPYTHONPATH={SITE} exec python -c '{run}' \"$@\"\n")
     made = folder / "slacktide.tar"
-    archive(made, SLACKTIDE, layer.done(), ["/bin/slacktide"])
+    archive(made, name, layer.done(), ["/bin/slacktide"])
     return made

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -28,30 +29,44 @@ ROLLOUT_S = 180.0
 CAP_SYS_RESOURCE = 24
 
 
-def manifests(node: RealNode, bootstrap: str) -> list[Json]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version of the product: where its manifests are, and the name of its image."""
+
+    manifests: Path = MANIFESTS
+    image: str = images.SLACKTIDE
+
+
+NOW = Version()
+
+
+def manifests(node: RealNode, bootstrap: str, version: Version = NOW) -> list[Json]:
     """What ``kubectl apply -k deploy/kubernetes`` applies, as this machine can run it."""
-    found = [each for each in yaml.safe_load_all(node.kubectl("kustomize", str(MANIFESTS))) if each]
+    found = [each for each in yaml.safe_load_all(node.kubectl("kustomize", str(version.manifests))) if each]
     for each in found:
         if each["kind"] in {"Deployment", "DaemonSet"}:
-            here(each, node)
+            here(each, node, version.image)
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "slacktide-kafka":
             each["data"]["SLACKTIDE_BOOTSTRAP"] = bootstrap
     return found
 
 
-def here(workload: Json, node: RealNode) -> None:
+def here(workload: Json, node: RealNode, image: str = images.SLACKTIDE) -> None:
     """One replica on the one node; no way to the host but its network; the image, kubelet and state of the tests.
 
-    That a pod is ready is asked each second: tests wait for it.
+    That a pod is ready is asked each second: tests wait for it. Two replicas do not fit on the network of one host, so
+    a rollout ends the old one first.
     """
     spec = workload["spec"]
     spec.pop("replicas", None)
+    if workload["kind"] == "Deployment":
+        spec["strategy"] = {"type": "Recreate"}
     pod = spec["template"]["spec"]
     pod["hostNetwork"] = True
     # No cluster DNS: the enrolment's Service is the bridge on loopback.
     pod["hostAliases"] = [{"ip": "127.0.0.1", "hostnames": [f"slacktide-bridge.{OWN}.svc"]}]
     for container in [*pod.get("initContainers", []), *pod["containers"]]:
-        container["image"] = images.SLACKTIDE
+        container["image"] = image
         if "args" in container:
             container["args"] = [_kubelet(each, node) for each in container["args"]] + LOOPBACK[container["name"]]
         for probe in ("livenessProbe", "readinessProbe"):
@@ -92,7 +107,7 @@ class Installed:
         self._doors: list[ServiceDoor] = []
         self._imported = False
 
-    def start(self) -> None:
+    def start(self, version: Version = NOW) -> None:
         """Install it, again where it was removed, and return when all its parts are ready."""
         self.stop()
         node = self.node
@@ -101,12 +116,20 @@ class Installed:
             self._imported = node.ctr("images", "import", "--no-unpack", str(image)) is not None
             assert self._imported, "containerd refused the image"
         self._doors.append(ServiceDoor(node.service_ip, 443, node.port))
-        wanted = manifests(node, self.kafka.bootstrap)
-        first = [each for each in wanted if each["kind"] in {"Namespace", "CustomResourceDefinition"}]
-        for part in (first, [each for each in wanted if each not in first]):
-            node.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(part))
+        self.apply(version)
         service = node.get(f"/api/v1/namespaces/{OWN}/services/slacktide-webhook")["spec"]["clusterIP"]
         self._doors.append(ServiceDoor(service, 443, WEBHOOK_PORT))
+        self.wait_ready()
+
+    def apply(self, version: Version) -> None:
+        """Apply the manifests of a version: over another one it is an upgrade, or a roll back."""
+        wanted = manifests(self.node, self.kafka.bootstrap, version)
+        first = [each for each in wanted if each["kind"] in {"Namespace", "CustomResourceDefinition"}]
+        for part in (first, [each for each in wanted if each not in first]):
+            self.node.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(part))
+
+    def wait_ready(self) -> None:
+        """Wait until all parts are."""
         for each in [*(f"deployment/{name}" for name in DEPLOYMENTS), "daemonset/slacktide-agent"]:
             self.ready(each)
 
