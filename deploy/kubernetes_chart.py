@@ -40,7 +40,7 @@ CONDITIONS: Mapping[str, str] = {
     "queue-bridge": ".Values.queue.enabled",
     "queue-crds": "and .Values.queue.enabled .Values.queue.crds",
     "console-tls": ".Values.console.tls",
-    "secured-kafka": 'include "slacktide.secured" .',
+    "plain-kafka": 'not (include "slacktide.secured" .)',
     "kubelet-self-signed": ".Values.kubelet.insecure",
     "kubelet-before-1.33": 'eq (include "slacktide.kubeletProxy" .) "true"',
     "cert-manager": ".Values.webhook.certManager",
@@ -156,7 +156,7 @@ def _document(key: Key, whole: Mapping[Key, Json], variants: Sequence[Variant], 
         [one] = [variant for variant in variants if key in variant.objects]
         needs, body = [*needs, one.condition], _lines(one.objects[key])
     else:
-        needs = [*needs, *(f"not ({one.condition})" for one in variants if key not in one.objects)]
+        needs = [*needs, *(_negated(one.condition) for one in variants if key not in one.objects)]
         changed = [(one.condition, _lines(one.objects[key])) for one in variants if key in one.objects]
         body = list(merged(_lines(whole[key]), changed))
     text = _with_values("\n".join(["---", *body]))
@@ -180,8 +180,12 @@ def merged(lines: Sequence[str], variants: Sequence[tuple[str, Sequence[str]]]) 
     for at, line in enumerate([*lines, ""]):
         yield from added.get(at, [])
         if at < len(lines):
-            refused = [f"not ({condition})" for condition in without.get(at, [])]
+            refused = [_negated(condition) for condition in without.get(at, [])]
             yield from [*(f"{{{{- if {one} }}}}" for one in refused), line, *("{{- end }}" for _ in refused)]
+
+
+def _negated(condition: str) -> str:
+    return condition[5:-1] if condition.startswith("not (") else f"not ({condition})"
 
 
 def _lines(each: Json) -> list[str]:

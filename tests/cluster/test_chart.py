@@ -26,7 +26,7 @@ from testbed.prometheus import promtool
 from testbed.rungs import cluster_program
 
 pytestmark = pytest.mark.cluster
-KAFKA = {"bootstrap": "kafka.kafka.svc:9092", "secured": False}
+KAFKA = {"bootstrap": "kafka.kafka.svc:9093", "secured": False}
 PLAIN: Json = {
     "kafka": KAFKA,
     "scheduler": {"enabled": False},
@@ -44,7 +44,6 @@ EACH: dict[str, tuple[Json, list[str]]] = {
     "console with TLS": ({"console": {"enabled": True, "tls": True}}, ["console", "console-tls"]),
     "queue, with kinds": ({"queue": {"enabled": True}}, ["queue", "queue-crds"]),
     "queue": ({"queue": {"enabled": True, "crds": False}}, ["queue"]),
-    "secured Kafka": (SECURED, ["secured-kafka"]),
     "self-signed kubelets": ({"kubelet": {"insecure": True}}, ["kubelet-self-signed"]),
     "older kubelets": ({"kubelet": {"access": "proxy"}}, ["kubelet-before-1.33"]),
     "cert-manager": ({"webhook": {"certManager": True}}, ["cert-manager"]),
@@ -53,6 +52,7 @@ EACH: dict[str, tuple[Json, list[str]]] = {
     "no burstable batch": ({"webhook": {"refuseBurstableBatch": True}}, ["refuse-burstable-batch"]),
     "network policies": ({"networkPolicies": True}, ["network-policy"]),
     "zones": ({"agent": {"zones": True}}, ["zones"]),
+    "Kafka in plain text": ({"kafka": KAFKA}, ["plain-kafka"]),
 }
 ALL: Json = {
     "kubelet": {"insecure": True, "access": "proxy"},
@@ -62,7 +62,7 @@ ALL: Json = {
     "agent": {"zones": True},
     "console": {"enabled": True, "tls": True},
     "queue": {"enabled": True},
-    **SECURED,
+    "kafka": KAFKA,
     **SCHEDULER,
 }
 EACH["all of them"] = ALL, list(dict.fromkeys(name for _, components in EACH.values() for name in components))
@@ -95,7 +95,7 @@ def test_the_charts_files_are_what_make_chart_writes() -> None:
 
 @pytest.mark.parametrize(("values", "components"), EACH.values(), ids=EACH)
 def test_values_make_what_components_make(values: Json, components: list[str]) -> None:
-    made = by_key(rendered(PLAIN | values))
+    made = by_key(rendered(PLAIN | SECURED | values))
     wanted = build(kubectl(), ["language", "base"], components)
     del wanted["Namespace", "", SYSTEM]
 
@@ -103,7 +103,7 @@ def test_values_make_what_components_make(values: Json, components: list[str]) -
 
 
 def test_beside_koordinator_it_makes_what_that_overlay_makes() -> None:
-    made = by_key(rendered(PLAIN | {"besideKoordinator": True}))
+    made = by_key(rendered(PLAIN | SECURED | {"besideKoordinator": True}))
     wanted = build(kubectl(), ["overlays/beside-koordinator"])
     del wanted["Namespace", "", SYSTEM]
 
@@ -285,10 +285,13 @@ def test_it_takes_over_what_kubectl_applied_where_it_is_asked_to(server: ApiServ
     server.kubectl("apply", "-k", str(CHART.parent / "kubernetes"))
     with pytest.raises(HelmError, match="cannot be imported into the current release"):
         install(server, {"kafka": KAFKA}, "--no-hooks")
-    install(server, {"kafka": KAFKA}, "--no-hooks", "--take-ownership", "--install", how="upgrade")
-    agent = server.get(f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets/slacktide-agent")
+    install(server, SECURED, "--no-hooks", "--take-ownership", "--install", how="upgrade")
+    agent = f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets/slacktide-agent"
 
-    assert agent["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
+    assert server.get(agent)["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
+    assert "slacktide-kafka-agent" in str(server.get(agent)["spec"])
+    install(server, {"kafka": KAFKA}, "--no-hooks", how="upgrade")
+    assert "slacktide-kafka-agent" not in str(server.get(agent)["spec"]), "nothing is left of the old values"
 
 
 def columns(server: ApiServer) -> list[str]:

@@ -78,12 +78,12 @@ def test_with_cert_manager_the_webhook_reads_its_certificate_and_needs_no_right_
     }
     spec = changed["Deployment", "slacktide-webhook"]["spec"]["template"]["spec"]
     certificate = changed["Certificate", "slacktide-webhook"]
-    secrets = {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
     issued = f"{certificate['metadata']['namespace']}/{certificate['metadata']['name']}"
 
     assert "--cert-folder=/etc/slacktide/tls" in spec["containers"][0]["args"]
     assert "/etc/slacktide/tls" in {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
-    assert secrets == {certificate["spec"]["secretName"]}
+    assert secrets["tls"] == certificate["spec"]["secretName"]
     assert certificate["spec"]["dnsNames"] == [f"slacktide-webhook.{SYSTEM}.svc"]
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert changed[kind, "slacktide"]["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": issued}
@@ -140,9 +140,9 @@ def test_the_webhook_can_be_made_to_ask_for_the_api_servers_certificate(api_serv
     assert mounts["/etc/slacktide/client-ca"] in {volume["name"] for volume in spec["volumes"] if "configMap" in volume}
 
 
-def test_where_kafka_asks_for_a_login_each_part_has_its_own(api_server: ApiServer, tmp_path: Path) -> None:
+def test_each_part_logs_in_to_kafka_as_itself(api_server: ApiServer, tmp_path: Path) -> None:
     """In a Secret that none but the part's user can read; what creates topics is somebody else."""
-    objects = with_component(api_server, tmp_path, "scheduler", "console", "secured-kafka")
+    objects = with_component(api_server, tmp_path, "scheduler", "console", "queue")
     [where] = [each["data"] for each in objects if each["metadata"]["name"] == "slacktide-kafka"]
     logins = {}
     for each in objects:
@@ -158,8 +158,19 @@ def test_where_kafka_asks_for_a_login_each_part_has_its_own(api_server: ApiServe
 
     assert where["SLACKTIDE_KAFKA_CONFIG"] == "/etc/slacktide/kafka/kafka.conf"
     assert where["SLACKTIDE_BOOTSTRAP"]
-    parts = ("agent", "bridge", "webhook", "scheduler", "console", "stream", "topics")
+    parts = ("agent", "bridge", "webhook", "scheduler", "console", "queue", "stream", "topics")
     assert logins == {part: f"slacktide-kafka-{part}" for part in parts}
+
+
+def test_only_with_plain_kafka_no_part_logs_in(api_server: ApiServer, tmp_path: Path) -> None:
+    optional = ("scheduler", "console", "queue")
+    objects = with_component(api_server, tmp_path, *optional, "plain-kafka")
+    [where] = [each["data"] for each in objects if each["metadata"]["name"] == "slacktide-kafka"]
+
+    assert list(where) == ["SLACKTIDE_BOOTSTRAP"]
+    assert "slacktide-kafka-" not in str(objects)
+    assert "/etc/slacktide/kafka" not in str(objects)
+    assert "/etc/slacktide/node-proof" in str(objects)
 
 
 @pytest.fixture(scope="module")

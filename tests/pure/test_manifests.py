@@ -140,7 +140,10 @@ def test_containers_run_commands_with_options_that_there_are(container: Json) ->
     assert {one["name"] for one in container.get("env", []) if "value" in one} <= variables
     assert envvar("--bootstrap") in variables
     assert container["envFrom"] == [{"configMapRef": {"name": "slacktide-kafka"}}]
-    assert list(named("ConfigMap", "slacktide-kafka")["data"]) == [envvar("--bootstrap")]
+    data = named("ConfigMap", "slacktide-kafka")["data"]
+    [folder] = [one["mountPath"] for one in container["volumeMounts"] if one["name"].startswith("kafka")]
+    assert list(data) == [envvar("--bootstrap"), envvar("--kafka-config")]
+    assert data[envvar("--kafka-config")] == f"{folder}/kafka.conf"
 
 
 def test_ports_are_those_that_the_commands_open() -> None:

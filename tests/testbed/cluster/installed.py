@@ -41,14 +41,25 @@ NOW = Version()
 
 
 def manifests(node: RealNode, bootstrap: str, version: Version = NOW) -> list[Json]:
-    """What ``kubectl apply -k deploy/kubernetes`` applies, as this machine can run it."""
-    found = [each for each in yaml.safe_load_all(node.kubectl("kustomize", str(version.manifests))) if each]
+    """What ``kubectl apply -k deploy/kubernetes`` applies with Kafka in plain text, as this machine can run it."""
+    found = [each for each in yaml.safe_load_all(node.kubectl("kustomize", str(_plain(node, version)))) if each]
     for each in found:
         if each["kind"] in {"Deployment", "DaemonSet"}:
             here(each, node, version.image)
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "slacktide-kafka":
             each["data"]["SLACKTIDE_BOOTSTRAP"] = bootstrap
     return found
+
+
+def _plain(node: RealNode, version: Version) -> Path:
+    """A kustomization of a version without logins to Kafka; those of 0.1.0 have none."""
+    folder = node.folder.resolve() / "kustomization"
+    folder.mkdir(exist_ok=True)
+    all_of_it, plain = version.manifests, version.manifests / "components/plain-kafka"
+    named = {"resources": [all_of_it], "components": [plain] if plain.is_dir() else []}
+    relative = {key: [os.path.relpath(path, folder) for path in paths] for key, paths in named.items()}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(relative))
+    return folder
 
 
 def here(workload: Json, node: RealNode, image: str = images.SLACKTIDE) -> None:
