@@ -16,6 +16,7 @@ from slacktide.agents.cluster.bridge.removal import FINALIZER
 from slacktide.deploy.cli.doctor.preflight_checks import AGENT_CPU_MILLI, PARTS_CPU_MILLI
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.kubernetes_chart import CHART, build, files, key_of
+from slacktide.schemas.policy.configmap import KEYS, KEYS_LATER
 from slacktide.schemas.units import cpu_milli
 from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer, Json
@@ -142,6 +143,9 @@ def test_by_default_it_is_secured_has_a_scheduler_of_the_clusters_version_and_su
         ({"kubelet": {"access": "all"}}, "at '/kubelet/access': value must be one of 'auto', 'pods', 'proxy'"),
         ({"kafka": {"bootstrap": "kafka"}}, "at '/kafka/bootstrap': 'kafka' does not match pattern"),
         ({"policy": {"config": {"colocation-config": "x"}}}, "at '/policy/config/colocation-config': got string"),
+        ({"bridge": {"resources": {"requests": {"cpu": "1c"}}}}, "at '/bridge/resources/requests/cpu': '1c' does not"),
+        ({"agent": {"tolerations": [{"operater": "Exists"}]}}, "at '/agent/tolerations/0': additional properties"),
+        ({"policy": {"config": {"colocate-config": {}}}}, "at '/policy/config': additional properties"),
         ({"kafka": {"bootstrap": ""}}, "kafka.bootstrap is empty"),
         ({"kafka": KAFKA | {"embedded": True}}, "leave kafka.bootstrap empty"),
         (
@@ -192,6 +196,13 @@ def test_every_value_is_described() -> None:
 
     assert undescribed(schema, "values") == []
     assert unknown(schema, yaml.safe_load((CHART / "values.yaml").read_text())) == []
+
+
+def test_the_values_have_each_key_of_the_policy() -> None:
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    config = schema["properties"]["policy"]["properties"]["config"]
+
+    assert config["properties"].keys() == {*KEYS, *KEYS_LATER}
 
 
 def undescribed(schema: Json, path: str) -> list[str]:
