@@ -116,7 +116,7 @@ class State:
 
 
 def forget(folder: Path) -> None:
-    """Delete what an agent kept in its state folder, but for its lock. Never raises.
+    """Delete the state folder. One that is a volume of a pod stays, empty. Never raises.
 
     A later installation would take an old policy, and outcomes of an old cluster, for its own.
     """
@@ -135,3 +135,6 @@ def forget(folder: Path) -> None:
         with suppress(OSError):
             file.unlink()
     shutil.rmtree(folder / "spool", ignore_errors=True)
+    with suppress(OSError):
+        (folder / "lock").unlink()
+        folder.rmdir()
