@@ -24,6 +24,7 @@ from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch, job_controller
+from testbed.cluster.kueue import webhook
 from testbed.cluster.queue_rig import DONE, POOL, Kubelets, Queue, install
 from testbed.cluster.trainers import CRD, TRAINER, trainer
 from testbed.deciders import decider
@@ -144,19 +145,8 @@ async def _all_finished(jobs: list[Batch]) -> bool:
 
 async def test_where_kueue_admits_nothing_is_started(queueing, rig, deciding):
     queue = Queue(queueing, "1")
-    rule = {"apiGroups": ["kueue.x-k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["workloads"]}
-    hook = {
-        "name": "v.kb.io",
-        "rules": [rule],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Ignore",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-    }
-    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    queueing.post(path, {"metadata": {"name": "kueue-validating-webhook-configuration"}, "webhooks": [hook]})
-    replica = rig.replica(queue=True)
-    try:
+    with webhook(queueing):
+        replica = rig.replica(queue=True)
         job = queue.job("job", suspend=False)
         await soon(lambda: rig.records(QUEUE_STATE.name, job.uid), "it is decided on")
         await soon(lambda: _not_fresh(replica), "the bridge reports it", enough=lambda why: "Kueue admits here" in why)
@@ -165,8 +155,6 @@ async def test_where_kueue_admits_nothing_is_started(queueing, rig, deciding):
         assert ADMISSION not in queueing.get(f"/apis/batch/v1/namespaces/{queue.namespace}/jobs/job")["metadata"].get(
             "annotations", {}
         )
-    finally:
-        queueing.delete(f"{path}/kueue-validating-webhook-configuration")
 
 
 async def status(rig: BridgeRig) -> str:

@@ -13,12 +13,14 @@ SHADOW = Gauge(
     "slacktide_bridge_queue_shadow", "1 while Kueue admits on this cluster, so that nothing is written to it."
 )
 WRITES = Counter(
-    "slacktide_bridge_queue_writes", "Writes to queued Jobs, by what they do and their result.", ["what", "result"]
+    "slacktide_bridge_queue_writes",
+    "Writes to queued Jobs and to quotas of Kueue, by what they do and their result.",
+    ["what", "result"],
 )
 ANSWERS = Counter("slacktide_bridge_queue_answers", "Answers to admissions that Kafka acknowledged.", ["result"])
 RECORDS = Counter("slacktide_bridge_queue_records", "Specs and workloads that Kafka acknowledged.", ["topic"])
 
-for _what in ("start", "stop", "suspend", "refuse", "reset", "restore", "deactivate"):
+for _what in ("start", "stop", "suspend", "refuse", "reset", "restore", "deactivate", "quota"):
     for _result in ("done", "conflict", "refused", "away"):
         WRITES.labels(_what, _result)
 for _answer in get_args(Result):

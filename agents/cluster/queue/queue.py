@@ -13,6 +13,7 @@ from slacktide.agents.cluster.queue.job import JOB
 from slacktide.agents.cluster.queue.kinds import GROUP, served, workloads_of
 from slacktide.agents.cluster.queue.known import SOURCE, Known
 from slacktide.agents.cluster.queue.notices import Notices
+from slacktide.agents.cluster.queue.quotas import Quotas
 from slacktide.agents.cluster.queue.rival import kueue
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.work import Kind, Work
@@ -55,6 +56,7 @@ class JobQueue:
         self._known = Known()
         self._source = Source(self._known, kinds)
         self._actuator = Actuator(self._source, self._answer, clock)
+        self._quotas = Quotas(clock)
         self._notices, self._replica = Notices(self._source, clock), replica
         self._sender = Sender(cluster, client_id="slacktide-bridge-queue", timeout_s=3.0)
         self._connecting = asyncio.Lock()
@@ -104,6 +106,8 @@ class JobQueue:
                     now, plurals = await served(api)
                     self._kind_trouble = "" if now else f"the API server has no kinds of {GROUP}"
                     self._look(await kueue(api, workloads_of(plurals), self._clock.wall_ms))
+                    if self._rival and now:
+                        await self._quotas.write(api, now["ClusterQueue"])
                     if now != there:
                         there = now
                         await _end(following)
@@ -163,6 +167,7 @@ class JobQueue:
                 self._state(record)
             else:
                 self._known.read(record)
+                self._quotas.read(record)
 
     def _state(self, record: Record) -> None:
         """Of two records of one workload the one of the higher epoch and turn counts."""

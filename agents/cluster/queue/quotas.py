@@ -1,0 +1,135 @@
+"""Where Kueue admits: what nodes sell to batch pods becomes the quota of the ClusterQueues that ask for it.
+
+The figures are the decider's, damped, from the topic of specs. A version of Kueue with ``status.effectiveQuotas`` gets
+them there, any other one as ``nominalQuota``. A ClusterQueue is written to at most once a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.queue import metrics
+from slacktide.agents.cluster.queue.kinds import GROUP
+from slacktide.agents.kubernetes import ApiError, ApiRefusedError, ApiServer, Resource
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError, CaseError
+from slacktide.schemas.queue import QueueSpec
+from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.streams.decisions.queue.effective_quota import effective_groups
+from slacktide.streams.decisions.queue.sold_quota import QUOTA_OF
+from slacktide.streams.records import Record, text_of
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+EVERY_S = 60.0
+CONFLICT = 409
+FIELD = "effectiveQuotas"
+OWNER = {"apiGroup": "slacktide.io", "kind": "Queue", "name": "slacktide"}
+
+
+class Quotas:
+    """One term's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sold: dict[str, SoldSpec] = {}
+        """By flavor."""
+        self._written_s: dict[str, float] = {}
+        """By ClusterQueue."""
+
+    def read(self, record: Record) -> None:
+        """A record of the topic of specs."""
+        kind, _, flavor = text_of(record.key or b"").partition("/")
+        if kind != "Sold":
+            return
+        if record.value is None:
+            self._sold.pop(flavor, None)
+            return
+        try:
+            one = decode(record.value, QueueSpec).sold
+        except BadMessageError:
+            return  # the former figure holds
+        if one is not None:
+            self._sold[flavor] = one.spec
+
+    async def write(self, api: ApiServer, queues: Resource) -> None:
+        """Write what differs.
+
+        Args:
+            api: the API server.
+            queues: ClusterQueues, of the version that it has.
+
+        Raises:
+            ApiError: it cannot be asked. What it refuses is logged, and tried again later.
+
+        """
+        if not self._sold:
+            return
+        asking = [one for one in (await api.list(queues, dict)).items if QUOTA_OF in _annotations(one)]
+        field = await _field(api, queues) if asking else {}
+        for one in asking:
+            await self._write(api, queues, one, field)
+
+    async def _write(self, api: ApiServer, queues: Resource, one: Json, field: Json) -> None:
+        name, now_s = one["metadata"]["name"], self._clock.mono_ns() / 1e9
+        if now_s < self._written_s.get(name, -EVERY_S) + EVERY_S:
+            return
+        own = one["spec"].get("resourceGroups") or []
+        try:
+            groups = effective_groups(own, _annotations(one), self._sold, name)
+        except CaseError as exc:
+            log.warning("the quota of a ClusterQueue does not follow what is sold", extra={"why": str(exc)})
+            return
+        stands = ((one.get("status") or {}).get(FIELD) or {}).get("resourceGroups") if field else own
+        if groups is None or groups == stands:
+            return
+        body: Json = {"metadata": {"resourceVersion": one["metadata"]["resourceVersion"]}}
+        if field:
+            body["status"] = {FIELD: self._effective(groups, field)}
+        else:
+            body["spec"] = {"resourceGroups": groups}
+        result = "done"
+        self._written_s[name] = now_s
+        try:
+            await api.patch(queues, name, body, dict, sub="status" if field else "")
+            log.info("a ClusterQueue of Kueue has the quota that its nodes sell",
+                     extra={"cluster_queue": name, "field": FIELD if field else "nominalQuota"})  # fmt: skip
+        except ApiRefusedError as exc:
+            result = "conflict" if exc.status == CONFLICT else "refused"
+            if result == "conflict":
+                del self._written_s[name]  # nothing was written: it is read anew at the next look
+            log.warning("a ClusterQueue of Kueue did not get the quota that its nodes sell",
+                        extra={"cluster_queue": name, "why": str(exc)})  # fmt: skip
+        except ApiError:
+            result = "away"
+            raise
+        finally:
+            metrics.WRITES.labels("quota", result).inc()
+
+    def _effective(self, groups: list[Json], field: Json) -> Json:
+        """What this version of the field has."""
+        now = datetime.fromtimestamp(self._clock.wall_ms() // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        given: Json = {"resourceGroups": groups, "orchestratorRef": OWNER, "lastUpdateTime": now}
+        return {name: value for name, value in given.items() if name in field}
+
+
+def _annotations(one: Mapping[str, Any]) -> Json:
+    return one["metadata"].get("annotations") or {}
+
+
+async def _field(api: ApiServer, queues: Resource) -> Json:
+    """Properties of ``status.effectiveQuotas`` by the schema that the API server has; none: no such field."""
+    schema = msgspec.json.decode(await api.text(f"/openapi/v3/apis/{GROUP}/{queues.version}"), type=Json)
+    for name, one in schema.get("components", {}).get("schemas", {}).items():
+        if name.endswith(".ClusterQueue"):
+            status = one.get("properties", {}).get("status", {}).get("properties", {})
+            found: Json = status.get(FIELD, {}).get("properties", {})
+            return found
+    return {}

@@ -1,0 +1,63 @@
+"""What Kueue is to go by where a ClusterQueue's quota is a share of what is sold: its resource groups with that figure.
+
+No rule of Kueue's. Its own fields stay as they are, but ``nominalQuota`` of resources that are sold to batch pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slacktide.schemas.errors import QuantityError
+from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.schemas.units import quantity
+from slacktide.streams.decisions.queue.sold_quota import quota_percent, sold_nominal
+
+Json = dict[str, Any]
+
+
+def effective_groups(
+    groups: Sequence[Json], annotations: Mapping[str, str], sold: Mapping[str, SoldSpec], of: str
+) -> list[Json] | None:
+    """The resource groups that hold now.
+
+    Args:
+        groups: ``spec.resourceGroups`` of a ClusterQueue, as the API server has them.
+        annotations: of the ClusterQueue.
+        sold: by flavor what its nodes sell, damped. A flavor of which nothing is known keeps its quotas.
+        of: the ClusterQueue, in errors.
+
+    Returns:
+        None: the ClusterQueue does not opt in.
+
+    Raises:
+        CaseError: an annotation cannot be used.
+
+    """
+    percent = quota_percent(annotations, of)
+    if percent is None:
+        return None
+
+    def resource(flavor: str, one: Json) -> Json:
+        share = sold_nominal(one["name"], sold[flavor], percent) if flavor in sold else None
+        return one if share is None else one | {"nominalQuota": _text(one, share)}
+
+    return [
+        group | {
+            "flavors": [
+                flavor | {"resources": [resource(flavor["name"], one) for one in flavor["resources"]]}
+                for flavor in group["flavors"]
+            ]
+        }
+        for group in groups
+    ]  # fmt: skip
+
+
+def _text(one: Json, share: int) -> str | int:
+    """The quantity; as it stands where it is equal: ``1`` and ``1000m`` are."""
+    text = f"{share}m" if one["name"] == "cpu" else str(share)
+    before: str | int = one.get("nominalQuota", 0)
+    try:
+        return before if quantity(before) == quantity(text) else text
+    except QuantityError:
+        return text

@@ -1,0 +1,98 @@
+"""What Kueue leaves on a cluster, by its manifests' shapes: webhooks, its lease, Workloads that it admitted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import yaml
+
+from testbed.cluster.api_server import ApiServer, Json
+from testbed.cluster.manifests import MANIFESTS
+
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+LEASE = "c1f6bfd2.kueue.x-k8s.io"
+WORKLOADS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: workloads.kueue.x-k8s.io}
+spec:
+  group: kueue.x-k8s.io
+  names: {kind: Workload, plural: workloads, singular: workload, shortNames: [wl]}
+  scope: Namespaced
+  versions:
+  - name: v1beta2
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+EFFECTIVE: Json = {
+    "type": "object",
+    "properties": {
+        "effectiveQuotas": {
+            "type": "object",
+            "properties": {
+                "lastUpdateTime": {"type": "string", "format": "date-time"},
+                "orchestratorRef": {
+                    "type": "object",
+                    "required": ["apiGroup", "kind", "name"],
+                    "properties": {name: {"type": "string"} for name in ("apiGroup", "kind", "name")},
+                },
+                "resourceGroups": {"type": "array", "items": {"type": "object",
+                                                              "x-kubernetes-preserve-unknown-fields": True}},
+            },
+        }
+    },
+}  # fmt: skip
+"""Of ``status``, as Kueue 0.20 has it."""
+
+
+@contextlib.contextmanager
+def webhook(server: ApiServer) -> Iterator[None]:
+    """Kueue's webhook is configured, and does not answer."""
+    rule = {"apiGroups": ["kueue.x-k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["workloads"]}
+    hook = {
+        "name": "v.kb.io",
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+    }
+    name = "kueue-validating-webhook-configuration"
+    server.post(WEBHOOKS, {"metadata": {"name": name}, "webhooks": [hook]})
+    try:
+        yield
+    finally:
+        server.delete(f"{WEBHOOKS}/{name}")
+
+
+def lease(server: ApiServer, namespace: str, *, renewed_s_ago: float) -> None:
+    """Kueue's controller renewed its lease then."""
+    at = (datetime.now(UTC) - timedelta(seconds=renewed_s_ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "kueue-0", "renewTime": at, "leaseDurationSeconds": 15}
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    server.post(path, {"metadata": {"name": LEASE}, "spec": spec})
+
+
+def admitted(server: ApiServer, namespace: str, name: str, **status: Any) -> None:
+    """A Workload to which somebody gave quota."""
+    path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
+    server.post(path, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": name}})
+    condition = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved",
+                 "lastTransitionTime": "2026-11-26T00:00:00Z", "message": ""}  # fmt: skip
+    server.patch(f"{path}/{name}/status", {"status": {"conditions": [condition], **status}})
+
+
+def with_effective_quotas(server: ApiServer) -> None:
+    """ClusterQueues have the field in their status from now on."""
+    definition = yaml.safe_load((MANIFESTS / "components/queue-crds/clusterqueues.yaml").read_text())
+    for version in definition["spec"]["versions"]:
+        version["subresources"] = {"status": {}}
+        version["schema"]["openAPIV3Schema"]["properties"]["status"] = EFFECTIVE
+    server.apply(yaml.safe_dump(definition))
+    path = "/openapi/v3/apis/kueue.x-k8s.io/v1beta2"
+    server.wait(lambda: "effectiveQuotas" in server.text(path), "the API server publishes the field")
