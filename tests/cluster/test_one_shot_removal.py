@@ -105,6 +105,21 @@ async def test_a_bridge_that_ends_while_all_is_deleted_removes_them_first(own: B
     await gone(own.cluster)
 
 
+async def test_a_bridge_that_ends_between_two_deletions_of_helm_removes_them(own: BridgeRig) -> None:
+    """Helm deletes the Role of the namespace before what the bridge holds."""
+    node = await sold(own)
+    own.cluster.delete(f"{RBAC}/namespaces/{SYSTEM}/rolebindings/slacktide-bridge")
+    await asyncio.sleep(0.5)
+    ending = asyncio.create_task(own.end())
+    await asyncio.sleep(1)
+    for path in RIGHTS:
+        own.cluster.delete(path)
+    await ending
+
+    assert own.resources(node) == NOTHING
+    await gone(own.cluster)
+
+
 async def test_a_replica_that_waits_does_it_where_the_leader_was_killed(own: BridgeRig) -> None:
     node = await sold_by_one_that_was_killed(own)
     own.replica("waits", deployment=DEPLOYMENT)

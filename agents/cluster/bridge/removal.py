@@ -35,6 +35,8 @@ HEAD_START_S = 3.0
 """The leader looks within ``LOOK_S``, and stops writing then: a replica that does not lead waits for it."""
 LAST_S = 8.0
 """For all that is done at the end: below the 9 s after which a process that ends is cut short."""
+LOOKS, AGAIN_S = 8, 0.5
+"""Helm deletes the Role, then the rights that are held here: they follow within the time of these looks."""
 AT_ONCE = 16
 NOT_FOUND = 404
 REMEDY = "docs/kubernetes.md#remove-it"
@@ -139,18 +141,25 @@ class Removal:
             log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - complete
 
     async def _removed(self, *, leads: bool) -> bool:
-        rights = await self._being_deleted()
-        if rights == "deleted" and not leads:
-            await asyncio.sleep(HEAD_START_S)
-            return await self._being_deleted() == "deleted"
-        if rights == "deleted":
-            return True
-        if rights == "refused" and leads:
-            log.error(
-                "the bridge has lost its rights: if it is removed, Nodes keep batch resources",
-                extra={"deployment": self._deployment, "remedy": REMEDY},
-            )
-        return rights != "refused" and await self._standing() == "deleted"
+        for _ in range(LOOKS):
+            rights = await self._being_deleted()
+            if rights == "deleted" and not leads:
+                await asyncio.sleep(HEAD_START_S)
+                return await self._being_deleted() == "deleted"
+            if rights == "deleted":
+                return True
+            if rights == "refused":
+                if leads:
+                    log.error(
+                        "the bridge has lost its rights: if it is removed, Nodes keep batch resources",
+                        extra={"deployment": self._deployment, "remedy": REMEDY},
+                    )
+                return False
+            now = await self._standing()
+            if now != "refused":
+                return now == "deleted"
+            await asyncio.sleep(AGAIN_S)  # its Role is gone, and the rights may be deleted next
+        return False
 
     async def _being_deleted(self) -> Standing:
         """How the rights stand; ``deleted``: one is being deleted, and held, or the namespace is."""
