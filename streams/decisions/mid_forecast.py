@@ -19,7 +19,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions import prod_reclaimable as rule
-from slacktide.streams.decisions.known_pods import known
+from slacktide.streams.decisions.known_pods import KnownPod, known
 from slacktide.streams.decisions.prod_reclaimable import PredictedPod, ProdReclaimable, prod_reclaimable
 
 PROD = "koord-prod"
@@ -62,7 +62,7 @@ class Foretold:
     seq: int
     observed_ms: int
     _packed: bytes
-    _figured: tuple[tuple[object, ...], MidForecast] | None = field(default=None, init=False)
+    _figured: tuple[tuple[object, ...], Sequence[KnownPod], MidForecast] | None = field(default=None, init=False)
 
     @classmethod
     def of(cls, peaks: NodePeaks) -> Foretold:
@@ -86,12 +86,16 @@ class Foretold:
 
         """
         state = OTHER_BOOT if boot_id != self.boot_id else STALE if at_ms - self.observed_ms > FORECAST_STALE_MS else ""
-        had = self._figured
-        if had is not None and all(map(_same, had[0], (pods, facts, policy, state))):
-            return had[1]
-        peaks = msgspec.msgpack.decode(self._packed, type=NodePeaks)
-        found = mid_forecast(peaks, pods, facts, colocation_on(policy, facts), state)
-        self._figured = (pods, facts, policy, state), found
+        had, asked = self._figured, (pods, facts, policy, state)
+        if had is not None and all(map(_same, had[0], asked)):
+            return had[2]
+        there = production(pods)
+        if had is not None and all(map(_same, had[0][1:], asked[1:])) and had[1] == there:
+            found = had[2]
+        else:
+            peaks = msgspec.msgpack.decode(self._packed, type=NodePeaks)
+            found = mid_forecast(peaks, there, facts, colocation_on(policy, facts), state)
+        self._figured = asked, there, found
         return found
 
 
@@ -99,14 +103,19 @@ def _same(one: object, other: object) -> bool:
     return one is other
 
 
+def production(pods: Sequence[Pod]) -> Sequence[KnownPod]:
+    """Give a list's production pods that have not ended. Those of a node's lists are the same objects."""
+    return [one for one in known(pods).each() if one.kind.there and one.kind.priority_class == PROD]
+
+
 def mid_forecast(
-    peaks: NodePeaks, pods: Sequence[Pod], facts: NodeFacts, colocation: Colocation, state: str = ""
+    peaks: NodePeaks, there: Sequence[KnownPod], facts: NodeFacts, colocation: Colocation, state: str = ""
 ) -> MidForecast:
     """Give what production pods leave by a forecast.
 
     Args:
         peaks: the forecast.
-        pods: of the node.
+        there: production pods of the node that have not ended.
         facts: of the node; its allocatable resources bound what is left.
         colocation: the strategy in force.
         state: why the forecast does not count; "": it does.
@@ -117,7 +126,6 @@ def mid_forecast(
         return MidForecast(revision=peaks.revision, prediction=prediction)
     cold_s = colocation.mid_cold_start_s
     by_uid = {one.uid: one.peaks for one in peaks.pods}
-    there = [one for one in known(pods).each() if one.kind.there and one.kind.priority_class == PROD]
     sampled = [0 if one.name.uid not in by_uid else peaks.sampled_s(by_uid[one.name.uid]) for one in there]
     young = sum(not is_warm(seconds, cold_s, of_pod=True) for seconds in sampled)
     found = prod_reclaimable(

@@ -15,6 +15,7 @@ from bench import log
 from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.node.forecast.trainer import PUBLISH_MS, written
+from slacktide.deploy.cli import garbage
 from slacktide.schemas.codec import encode
 from slacktide.schemas.forecast import SYSTEM, Model, NodeForecast, PodModel
 from slacktide.schemas.policy import KEY, Policy
@@ -97,6 +98,7 @@ def report() -> dict[str, float]:
     start_ms += sum(HISTORY_MS)
     model = _model(start_ms - 2_880 * 60_000)
     having.foretell(having.nodes, model, start_ms)
+    garbage.seldom()  # as a worker does
     for second in range(1, WARM_UP_S + SECONDS + 1):
         if second == WARM_UP_S + 1:
             without.cpu_s = having.cpu_s = 0.0

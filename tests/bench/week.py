@@ -20,7 +20,7 @@ from slacktide.schemas.forecast import SYSTEM, NodePeaks, Peaks, PodPeaks
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions import peak_models
-from slacktide.streams.decisions.mid_forecast import mid_forecast
+from slacktide.streams.decisions.mid_forecast import mid_forecast, production
 from slacktide.streams.decisions.peak_models import PeakModel, PeakModels, PeakUse
 
 Floats = NDArray[np.float64]
@@ -127,10 +127,12 @@ def predicted(of: Node, published: Sequence[NodePeaks], margin_pct: int = 10) ->
     """Mid CPU by the product's own rules, after each forecast: [samples / STEP]."""
     size = Resources(cpu_milli=1_000 * CORES, mem_bytes=64 * GIB)
     facts = NodeFacts(name="n", capacity=size, allocatable=size)
-    pods = [
-        structs.replace(pod, requests=Resources(cpu_milli=request, mem_bytes=GIB))
-        for pod, request in zip(PODS_OF, of.requests, strict=True)
-    ]
+    pods = production(
+        [
+            structs.replace(pod, requests=Resources(cpu_milli=request, mem_bytes=GIB))
+            for pod, request in zip(PODS_OF, of.requests, strict=True)
+        ]
+    )
     colocation = Colocation(enable=True, mid_safety_margin_pct=margin_pct)
     return np.array([mid_forecast(one, pods, facts, colocation).reclaimable.cpu_milli for one in published], float)
 

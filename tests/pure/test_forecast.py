@@ -19,7 +19,7 @@ from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import PodUse
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, FORECAST
-from slacktide.streams.decisions.mid_forecast import Foretold, MidForecast, mid_forecast
+from slacktide.streams.decisions.mid_forecast import Foretold, MidForecast, mid_forecast, production
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.chains import Chain
@@ -165,7 +165,7 @@ def test_a_forecast_takes_three_kilobytes_a_pod_at_most() -> None:
 
 
 def figured(trainer: Trainer, colocation: Colocation = COLD, pods: list[Pod] | None = None) -> MidForecast:
-    return mid_forecast(known(trainer), PODS if pods is None else pods, FACTS, colocation)
+    return mid_forecast(known(trainer), production(PODS if pods is None else pods), FACTS, colocation)
 
 
 def state_of(forecast: MidForecast) -> str:

@@ -9,7 +9,14 @@ from slacktide.schemas.forecast import FORECAST_STALE_MS, NodePeaks, Peaks, PodP
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.mid_forecast import NO_FORECAST, Foretold, MidForecast, is_warm, mid_forecast
+from slacktide.streams.decisions.mid_forecast import (
+    NO_FORECAST,
+    Foretold,
+    MidForecast,
+    is_warm,
+    mid_forecast,
+    production,
+)
 from testbed.node_loads import GIB, batch_pod, facts, pod, use
 
 COLD_MIN = 60
@@ -32,7 +39,7 @@ def record(items: dict[str, Peaks] | None = None, **pods: Peaks) -> NodePeaks:
 
 
 def figured(*pods, of: NodePeaks | None = None, on: Colocation = ON, state: str = "") -> MidForecast:
-    return mid_forecast(of or record(), pods or [WEB], facts(), on, state)
+    return mid_forecast(of or record(), production(pods or [WEB]), facts(), on, state)
 
 
 def state_of(found: MidForecast) -> str:
@@ -111,7 +118,7 @@ def test_without_a_warm_model_of_the_node_nothing_is_predicted(items: dict[str, 
 
 
 def test_a_class_without_pods_or_without_a_name_takes_nothing() -> None:
-    quiet = mid_forecast(record({"sys": peaks(500, 5)}), [batch_pod("batch")], facts(), ON)
+    quiet = mid_forecast(record({"sys": peaks(500, 5)}), production([batch_pod("batch")]), facts(), ON)
     unnamed = figured(of=record({**USUAL, "": peaks(9_000, 90)}))
 
     assert (state_of(quiet), quiet.prod_peak) == ("", use(500, 5))
@@ -162,3 +169,16 @@ def test_a_worker_computes_it_again_only_if_something_changed() -> None:
     wider = Policy(version="", colocation=msgspec.structs.replace(ON, mid_safety_margin_pct=100))
     assert on(given=wider).reclaimable == use(600, 6)
     assert foretold.order == ("b", 7)
+
+
+def test_another_list_with_the_same_production_pods_is_not_computed_again() -> None:
+    foretold, node, policy = Foretold.of(record()), facts(), Policy(version="", colocation=ON)
+
+    def on(*pods) -> MidForecast:
+        return foretold.on(list(pods), node, policy, boot_id="b", at_ms=AT_MS)
+
+    first = on(WEB)
+    assert on(WEB, batch_pod("batch")) is first
+    assert young_of(on(WEB, pod("new", 1_000, 10))) == 1
+    assert on(WEB) == first
+    assert state_of(foretold.on([WEB], node, policy, boot_id="c", at_ms=AT_MS)) == "forecast of another boot"
