@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,77 @@ async def test_what_went_while_no_bridge_ran_goes_from_kafka_too(queueing, rig):
             f"{key} is deleted",
             enough=lambda records: records[-1].value is None,
         )
+
+
+class Dying(kubernetes.ApiServer):
+    """One write only: it dies with its answer unread, or, where it is read, at the next write."""
+
+    def __init__(self, server: ApiServer, *, answered: bool) -> None:
+        super().__init__(access_of(server.kubeconfig), name="test")
+        self.dead = asyncio.Event()
+        self._is_answered, self._wrote = answered, False
+
+    async def patch(self, *args, **kwargs):
+        if not self._wrote:
+            self._wrote = True
+            try:
+                done = await super().patch(*args, **kwargs)
+            except kubernetes.ApiError:
+                self._wrote = False
+                raise
+            if self._is_answered:
+                return done
+        self.dead.set()
+        return await asyncio.Event().wait()
+
+
+async def lives(rig: BridgeRig, until: Callable[[], Awaitable[bool]]) -> int:
+    """How many bridges died at their writes, one after the other, until it was so."""
+    for number in itertools.count():
+        async with Dying(rig.cluster, answered=bool(number % 2)) as api:
+            part = JobQueue(Cluster(rig.bootstrap), SystemClock(), f"life-{number}", (JOB,))
+            running = asyncio.create_task(part.run(api))
+            try:
+                async with asyncio.timeout(30):
+                    while not api.dead.is_set():
+                        if running.done():
+                            running.result()
+                        if await until():
+                            return number
+                        await asyncio.sleep(0.1)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+    raise AssertionError("unreachable")
+
+
+async def test_a_bridge_that_dies_at_every_write_starts_no_job_twice_and_loses_none(queueing, rig, deciding):
+    queue = Queue(queueing, "1", preemption={"withinClusterQueue": "LowerPriority"})
+    queue.create("WorkloadPriorityClass", "most-urgent", None, value=100)
+    jobs = [queue.job(f"job-{number}") for number in range(3)]
+
+    async def two_run() -> bool:
+        return len(await asyncio.to_thread(queue.running)) == 2
+
+    async def urgent_runs() -> bool:
+        return "urgent" in await asyncio.to_thread(queue.running)
+
+    with Kubelets(queue) as kubelets:
+        died = await lives(rig, two_run)
+        jobs.append(queue.job("urgent", priority="most-urgent"))
+        died += await lives(rig, urgent_runs)
+    assert kubelets.most == 2, "half a CPU each, of one"
+    with Kubelets(queue, ends_s=0.3) as kubelets:
+        died += await lives(rig, lambda: _all_finished(jobs))
+    assert died >= 5, "of all Jobs, and of the victim's stop"
+    assert kubelets.most <= 2
+    assert len(kubelets.seen) == len(jobs), "the victim ran again, all others once"
+    topics = {name: await rig.every(name) for name in NAMES}
+    decisions = [decode(one.value, QueueDecision) for one in topics[QUEUE_DECISION.name]]
+    assert list(complaints(topics, decisions)) == []
+    answered = [decode(one.value, QueueOutcome) for one in topics[QUEUE_OUTCOME.name]]
+    started = {(one.uid, one.epoch, one.turn) for one in answered if one.result == "started"}
+    assert len(started) == len(jobs) + 1, "each admission was started"
 
 
 @contextlib.asynccontextmanager

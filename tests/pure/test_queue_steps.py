@@ -253,3 +253,8 @@ def test_a_late_writers_record_is_put_right() -> None:
     assert known.pending(9) == []
     known.read(record("a", b"late", 6))
     assert known.pending(9) == [(Place("t", "a"), b"new")]
+
+
+def test_nothing_is_listed_before_it_was_asked_for() -> None:
+    """Else a bridge that reads Kafka first would delete all that its predecessor published, with its quota."""
+    assert not Source(Known(), (JOB,)).listed

@@ -68,12 +68,13 @@ class Source:
         self._uids: dict[Name, str] = {}
         self._objects: dict[Name, QueueObject] = {}
         self._classes = QueueObjects(())
-        self._unlisted: set[str] = set()
+        self._unlisted: set[str] | None = None
+        """Kinds; None: none was asked for yet."""
 
     @property
     def listed(self) -> bool:
         """Whether all was listed."""
-        return not self._unlisted
+        return self._unlisted == set()
 
     @property
     def trouble(self) -> str:
@@ -149,7 +150,7 @@ class Source:
 
     def _listed(self, kind: str) -> None:
         """The last that is listed: what Kafka has from earlier and the cluster no more is to be deleted."""
-        if kind in self._unlisted:
+        if self._unlisted and kind in self._unlisted:
             self._unlisted.discard(kind)
             if self.listed:
                 self._known.complete()
