@@ -36,6 +36,11 @@ MID = Pod(
         pytest.param({"priority": 2_000_000_000, "requests": Resources()}, True, id="the least critical pod"),
         pytest.param({"priority": 1_999_999_999, "requests": Resources()}, False, id="not one below that"),
         pytest.param({"priority": 2_000_001_000, "requests": Resources(), "containers": []}, True, id="a critical pod"),
+        pytest.param({"priority": 2_000_000_000, "qos_label": None}, True, id="nor does a critical one need a label"),
+        pytest.param({"priority": 2_000_000_000, "qos_label": "BE"}, False, id="not a critical one of class BE"),
+        pytest.param({"priority": 2_000_000_000, "kube_qos": "Burstable"}, False, id="nor a critical one outside"),
+        pytest.param({"qos_label": None}, True, id="a mid pod without a label"),
+        pytest.param({"priority": 9_500}, False, id="not a production pod that asks for mid resources"),
     ],
 )
 def test_who_is_not_suppressed(changes: dict, *, unsuppressed: bool) -> None:
