@@ -63,7 +63,7 @@ class Account:
         """Where all is required, a rung without a single test has been lost, unless it runs apart."""
         config = self._config
         whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
-            config.option.keyword or config.option.lf
+            config.option.keyword or getattr(config.option, "lf", False)
         )
         part = hasattr(config, "workerinput")  # one of several processes, none of which has all
         if REQUIRE_ALL and whole and not part and session.exitstatus == pytest.ExitCode.OK:
