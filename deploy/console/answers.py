@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from slacktide.deploy.cli.records import json_line, letter_row
-from slacktide.deploy.console.arithmetic import end_of_second, explained
+from slacktide.deploy.console.arithmetic import explained
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
 from slacktide.deploy.console.jobs import detailed, job_of, listed
@@ -29,6 +29,8 @@ POINTS = 600
 SPAN_MS, SPAN_MS_MAX = 15 * 60_000, 8 * 24 * 3_600_000
 LETTERS_MS = 24 * 3_600_000
 _TRACEPARENT_PARTS = 4
+_POINT_MS_MAX = 60_000
+"""Of the coarsest resolution."""
 COMPARED_MAX = 100
 """Nodes whose figures are shown beside the shadow's."""
 CHARTED = (
@@ -125,7 +127,7 @@ def _node(history: History, question: Question) -> dict[str, Any]:
     except KeyError as exc:
         raise NotKeptError(f"the history has no node {name}") from exc
     row = history.row_at(name, at_ms)
-    decision = history.decision_at(name, end_of_second(at_ms), question.records)
+    decision = history.decision_at(name, history.end_ms(name, at_ms), question.records)
     return {
         "row": None if row is None else {name: _limit(getattr(row, name)) for name in NodeRow.__slots__},
         "unlimited": row is not None and row.limit_cpu_milli == UNLIMITED,
@@ -203,9 +205,11 @@ def _pod(history: History, question: Question) -> dict[str, Any]:
 
 
 def _records(history: History, question: Question) -> dict[str, Any]:
-    at_ms, of = question.at_ms, question.given.get("of", "")
+    at_ms, of, node = question.at_ms, question.given.get("of", ""), question.given.get("node", "")
+    decision = history.decision_at(node, history.end_ms(node, at_ms), question.records) if of and node else None
+    near = question.records if decision is None else [*decision.records, *question.records]
     return {
-        "trace": [_shown(one) for one in history.records(of)] if of else [],
+        "trace": [_shown(one) for one in history.records(of, node, at_ms, near)],
         "topics": history.topics_at(at_ms),
         "lag": [
             {"worker": one.worker, "topic": one.topic, "partition": one.partition, "lag": one.lag}
@@ -256,8 +260,11 @@ def _policy(history: History, question: Question) -> dict[str, Any]:
 
 def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] | None:
     """What is sold there, and what would be by the shadow's policy; None: no shadow decides."""
-    shadow = history.sold_at(node, end_of_second(at_ms), shadow=True)
-    live = None if shadow is None else history.sold_at(node, end_of_second(at_ms))
+    if history.sold_at(node, at_ms + _POINT_MS_MAX, shadow=True) is None:
+        return None
+    end_ms = history.end_ms(node, at_ms)
+    shadow = history.sold_at(node, end_ms, shadow=True)
+    live = None if shadow is None else history.sold_at(node, end_ms)
     if shadow is None or live is None:
         return None
     return {"node": node, "version": shadow.policy_version, "live": _sold(live), "shadow": _sold(shadow)}

@@ -24,11 +24,6 @@ _SOURCES = {
 """Which record a figure is of, where it is not the sample."""
 
 
-def end_of_second(at_ms: int) -> int:
-    """A row is of a whole second, and of records until its end."""
-    return at_ms // 1_000 * 1_000 + 999
-
-
 def explained(
     history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record] = ()
 ) -> list[str] | None:
@@ -52,7 +47,7 @@ def _node_lines(history: History, at_ms: int, given: Mapping[str, str], others: 
         with suppress(KeyError):  # no such node
             yield from span_lines(history, node, figure, at_ms, int(given["span"]))
         return
-    moment = end_of_second(at_ms)
+    moment = history.end_ms(node, at_ms)
     shadow = bool(given.get("shadow"))
     decision = history.shadow_at(node, moment) if shadow else history.decision_at(node, moment, others)
     if decision is None:

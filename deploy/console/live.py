@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,7 +14,6 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.console import metrics
 from slacktide.deploy.console.answers import QUESTIONS, Question, answer
-from slacktide.deploy.console.arithmetic import end_of_second
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import Bounds
 from slacktide.streams.records import Record
@@ -22,10 +21,11 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-OF_NODE = frozenset({"node", "pod", "explain"})
+OF_NODE = frozenset({"node", "pod", "explain", "records"})
 """Questions whose answers explain a node, or a pod on it, by the node's records."""
 ANSWERS_MAX = 256
 """Answers that are kept between two ticks."""
+EVER_MS = 1 << 62
 GZIP_BYTES_MIN = 1_400
 """What fits a packet is not worth packing."""
 
@@ -115,10 +115,17 @@ class Live:
 
     async def _answer(self, path: str, given: Mapping[str, str], at_ms: int) -> Packed:
         history, turn = self._history, asyncio.get_running_loop().run_in_executor
-        records: Sequence[Record] = ()
-        if path in OF_NODE and (node := await turn(self._thread, _node, history, given, at_ms)):
-            elsewhere = await turn(self._thread, history.elsewhere, node, end_of_second(at_ms))
-            records = await history.log.read(node, end_of_second(at_ms), elsewhere)
+        records: list[Record] = []
+        node = await turn(self._thread, _node, history, given, at_ms) if path in OF_NODE else ""
+        if node:
+            end_ms = await turn(self._thread, history.end_ms, node, at_ms)
+            elsewhere = await turn(self._thread, history.elsewhere, node, end_ms)
+            records += await history.log.read(node, end_ms, elsewhere)
+        if path == "records" and (of := given.get("of", "")):
+            for offsets in await turn(self._thread, history.sought, of, node, at_ms):
+                if not (found := await history.log.read(node, EVER_MS, offsets)):
+                    break  # Kafka is away, or has none of them any more
+                records += found
         question = Question(at_ms=at_ms, given=given, records=records)
         return await turn(self._thread, _answered, history, path, question)
 

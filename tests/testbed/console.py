@@ -149,8 +149,11 @@ async def jobs_and_queue() -> list[Record]:
     return [*jobs, *log.records]
 
 
-def stored(path: Path, records: Sequence[Record]) -> None:
-    """Make the file that a follower would of these records, up to the last whole minute."""
+def stored(path: Path, records: Sequence[Record], until_s: int | None = None) -> Recorder:
+    """Make the file that a follower would of these records, up to the last whole minute, or to one earlier.
+
+    Gives the recorder, which has what is not stored.
+    """
     store = Store(path)
     recorder = Recorder(START_MS // 1_000, {}, first=True)
     for record in sorted(records, key=lambda one: one.timestamp_ms):
@@ -158,6 +161,9 @@ def stored(path: Path, records: Sequence[Record]) -> None:
             count = BY_NAME[record.topic].partitions
             number = 0 if count == 1 else partition_of((record.key or b"").decode(), count)
             recorder.take(msgspec.structs.replace(record, partition=number))
-    for minute in recorder.minutes:
+    end_s = recorder.second_s if until_s is None else START_MS // 1_000 + until_s
+    for minute in [one for one in recorder.minutes if one.start_s < end_s]:
         store.add(minute)
+        recorder.minutes.remove(minute)
     store.close()
+    return recorder

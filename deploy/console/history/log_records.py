@@ -34,7 +34,7 @@ class LogRecords:
     async def read(self, node: str, at_ms: int, offsets: Mapping[Place, int]) -> Sequence[Record]:
         """The records at these offsets that are of the node and of no later than the moment.
 
-        A log that was made anew has others there. While Kafka is unreachable there are none.
+        A log that was made anew has others there. While Kafka is unreachable there are none. Node "": of any.
         """
         if not offsets:
             return ()
@@ -44,7 +44,7 @@ class LogRecords:
                 found = await self._read(offsets)
         except TimeoutError:
             await self.close()
-        return [one for one in found if one.key == node.encode() and one.timestamp_ms <= at_ms]
+        return [one for one in found if (not node or one.key == node.encode()) and one.timestamp_ms <= at_ms]
 
     async def _read(self, offsets: Mapping[Place, int]) -> Sequence[Record]:
         """Over the connection that there is, else over a new one."""

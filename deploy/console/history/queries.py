@@ -20,7 +20,7 @@ from slacktide.deploy.console.history.reading import Reading, placed, record_of,
 from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.deploy.console.history.rows import problems_of
 from slacktide.deploy.console.history.store import SIZE_BYTES_MAX
-from slacktide.deploy.console.history.traces import Traces
+from slacktide.deploy.console.history.traces import Traces, place_in, trace_in, traced
 from slacktide.deploy.console.history.view import (
     Bounds,
     Decision,
@@ -78,7 +78,7 @@ class History:
         self._reading = Reading(path)
         self._moments = Moments(self._reading, recorder, partitions)
         self._decisions = Decisions(self._reading, recorder)
-        self._traces = Traces(self._reading, recorder)
+        self._traces = Traces(self._reading, recorder, self._moments)
         self.objects = Objects(self._reading, recorder)
         """Jobs, the queue and credits."""
         self.pods = Pods(self._reading, recorder)
@@ -122,6 +122,11 @@ class History:
     def row_at(self, node: str, at_ms: int) -> NodeRow | None:
         """One of them; None: nothing of it was recorded then."""
         return self._moments.one(node, at_ms // 1_000)
+
+    def end_ms(self, node: str, at_ms: int) -> int:
+        """Until when records belong to a node's figures at a moment: the end of the second, or of a coarser point."""
+        row = self.row_at(node, at_ms)
+        return at_ms // 1_000 * 1_000 + 999 if row is None else row.end_ms
 
     # What is wrong.
 
@@ -278,13 +283,24 @@ class History:
 
     # Records.
 
-    def records(self, of: str) -> Sequence[Record]:
-        """Records of one trace (the trace id of a traceparent), or one record by ``TOPIC PARTITION:OFFSET``."""
-        topic, _, place = of.partition(" ")
-        if place:
-            partition, _, offset = place.partition(":")
-            return self._traces.at(topic, int(partition), int(offset))
-        return self._traces.of(of.split("-")[1] if of.count("-") == 3 else of)
+    def sought(self, of: str, node: str, at_ms: int) -> Sequence[Mapping[Place, int]]:
+        """Offsets at which Kafka may have the records of ``records``, a question of its reader each."""
+        return self._traces.sought(of, node, at_ms)
+
+    def records(self, of: str, node: str, at_ms: int, others: Sequence[Record] = ()) -> Sequence[Record]:
+        """Records of one trace (a traceparent, or its trace id), or one record by ``TOPIC PARTITION:OFFSET``.
+
+        Args:
+            of: which.
+            node: whose they are; "": not known.
+            at_ms: a moment at which that node was there.
+            others: records that Kafka has, of ``sought`` or ``elsewhere``.
+
+        """
+        found = [*self._traces.kept(of, node, at_ms), *others]
+        if (place := place_in(of)) is not None:
+            return [one for one in found if placed(one) == (*place[0], place[1])][:1]
+        return traced(found, trace) if (trace := trace_in(of)) else []
 
     def policy_at(self, at_ms: int) -> PolicyAt | None:
         """The policy in force; None: none was recorded."""

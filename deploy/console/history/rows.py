@@ -54,6 +54,7 @@ def row_of(name: str, partition: int, at_s: int, step_s: int, point: Sequence[in
     return NodeRow(
         node=name,
         at_ms=at_s * 1_000,
+        end_ms=(at_s + step_s) * 1_000 - 1,
         state=STATES[max(0, point[at["state"]])],
         severity=SEVERITIES[max(0, point[at["severity"]])],
         why=text("why"),
@@ -61,6 +62,7 @@ def row_of(name: str, partition: int, at_s: int, step_s: int, point: Sequence[in
         decided_by=ORIGINS[max(0, point[at["origin"]])],
         evictions=max(0, point[at["evictions"]]),
         policy_version=text("policy"),
+        boot_id=text("boot"),
         places=_places(partition, step_s, point),
         **figures,
     )

@@ -37,6 +37,8 @@ class NodeRow:
     node: str
     at_ms: int
     """Begin of the second, or of the span of a coarser resolution, that the figures are of."""
+    end_ms: int
+    """Its last millisecond: the figures are of records until then."""
     state: State
     severity: Severity
     why: str
@@ -77,6 +79,8 @@ class NodeRow:
     evictions: int
     """Pods evicted within the second or span."""
     policy_version: str
+    boot_id: str
+    """Of the newest sample."""
     places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
     """``sample``, ``allocatable``, ``metric``, ``command``, ``outcome`` and ``score``: topic, partition and offset of
     the record that the figures are of."""

@@ -83,7 +83,7 @@ export function open() {
       setText(kept, answer.kept_ms && answer.at_ms - answer.kept_ms > 2000 ? t("kept", { moment: moment(answer.kept_ms) }) : "");
       fill(waterfall, ...answer.figures.map((figure) => (figure.of.startsWith("mid") ? folded(figure, place.name) : falling(figure, place.name))), answer.figures.length ? null : el("p.empty", {}, t("no.arithmetic")));
       fill(decided, deciding(row, series, place.name, spanOf(place)));
-      fill(chain, steps(answer.steps));
+      fill(chain, steps(answer.steps, place.name));
     },
   };
 }
@@ -137,7 +137,7 @@ function deciding(row, series, node, span_ms) {
   return table(t("who.decided"), [t("what"), t("value")], facts.map(([name, value]) => [t(name), value]), [1]);
 }
 
-const steps = (found) => found.length ? table(t("chain"), [t("step"), t("age"), t("what"), t("place"), t("trace")],
+const steps = (found, node) => found.length ? table(t("chain"), [t("step"), t("age"), t("what"), t("place"), t("trace")],
   found.map((step) => [plain(step.name), span(step.age_ms), plain([step.answer, step.result, step.rule, step.bound, step.reason, step.origin].filter(Boolean).join(" · ") || "–"),
-    el("a.place", { href: link({ page: "records", name: "", query: { of: step.place } }) }, plain(step.place)),
-    step.traces ? el("a.place", { href: link({ page: "records", name: "", query: { of: step.traces } }) }, `${step.traces.slice(0, 4)}…${step.traces.slice(-8)}`) : "–"])) : el("p.empty", {}, t("no.arithmetic"));
+    el("a.place", { href: link({ page: "records", name: "", query: { of: step.place, node } }) }, plain(step.place)),
+    step.traces ? el("a.place", { href: link({ page: "records", name: "", query: { of: step.traces, node } }) }, `${step.traces.slice(0, 4)}…${step.traces.slice(-8)}`) : "–"])) : el("p.empty", {}, t("no.arithmetic"));

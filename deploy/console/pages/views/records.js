@@ -5,11 +5,11 @@ import { card, el, fill, plain, table } from "../dom.js";
 import { go } from "../place.js";
 import { amount, moment, t } from "../words.js";
 
-export const load = (ask, place) => ask("records", { of: place.more.get("of"), at: place.at_ms });
+export const load = (ask, place) => ask("records", { of: place.more.get("of"), node: place.more.get("node"), at: place.at_ms });
 
 export function open() {
   const input = el("input", { id: "trace", type: "text", spellcheck: false, placeholder: "slacktide.node.command.v1 3:1742" });
-  const form = el("form", { onsubmit: (event) => { event.preventDefault(); go({ query: { of: input.value.trim() || null } }); } },
+  const form = el("form", { onsubmit: (event) => { event.preventDefault(); go({ query: { of: input.value.trim() || null, node: null } }); } },
     el("label", { htmlFor: "trace" }, t("trace.of")), input, el("button", { type: "submit" }, t("show")));
   const trace = el("div"), topics = el("div"), lag = el("div"), letters = el("div");
   const root = el("div", {}, el("div.head", {}, el("h1", {}, t("page.records"))), card(t("trace"), null, form, trace),
