@@ -85,6 +85,17 @@ def test_live_figures_move_on_by_themselves(browser: Browser, live: Shown) -> No
         expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
 
 
+def test_more_tabs_are_live_than_a_browser_opens_connections(browser: Browser, live: Shown) -> None:
+    with page_of(browser, live.url) as page:
+        tabs = [page, *(page.context.new_page() for _ in range(7))]
+        for one in tabs[1:]:
+            one.goto(live.url)
+        for one in tabs:
+            opened(one, "cluster")
+            before = one.locator("#moment").inner_text()
+            expect(one.locator("#moment")).not_to_have_text(before)
+
+
 def test_recorded_figures_say_that_nothing_new_comes(browser: Browser, recorded: Shown) -> None:
     with page_of(browser, recorded.url) as page:
         expect(page.locator("#connection")).to_contain_text("Kafka")

@@ -12,8 +12,6 @@ export async function ask(path, given = {}) {
 
 /** Call with each tick, and with null where the server is away. */
 export function ticks(heard) {
-  const source = new EventSource("api/ticks");
-  source.addEventListener("tick", (event) => heard(JSON.parse(event.data)));
-  source.addEventListener("error", () => heard(null));
-  addEventListener("pagehide", () => source.close());
+  const { port } = new SharedWorker("ticks.js");
+  port.onmessage = ({ data }) => heard(data);
 }
