@@ -109,7 +109,7 @@ async def test_beside_kueue_only_cluster_queues_that_ask_get_what_is_sold(queuei
         assert job.spec["suspend"] is True
 
 
-async def test_a_quota_is_written_once_a_minute_and_never_over_another_write(queueing):
+async def test_a_quota_is_written_once_a_minute_and_never_over_another_write(queueing, monkeypatch):
     queue = Queue(queueing, "1")
     ask(queueing, queue)
     clock = Clock()
@@ -128,6 +128,19 @@ async def test_a_quota_is_written_once_a_minute_and_never_over_another_write(que
         assert await written(6_000) == "2000m"
         clock.now_ms += int(EVERY_S * 1_000)
         assert await written(6_000) == "3000m"
+
+        listed = api.list
+
+        async def overtaken(*places: object) -> object:
+            found = await listed(*places)
+            queueing.patch(f"{GROUP}/clusterqueues/{queue.name}", {"metadata": {"labels": {"changed": "meanwhile"}}})
+            return found
+
+        clock.now_ms += int(EVERY_S * 1_000)
+        with monkeypatch.context() as patched:
+            patched.setattr(api, "list", overtaken)
+            assert await written(8_000) == "3000m"
+        assert await written(8_000) == "4000m"
 
 
 async def test_a_version_with_effective_quotas_gets_them_in_its_status(queueing):
