@@ -29,6 +29,9 @@ export function box(title, ...body) {
 }
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
+/** Behind such a line stands what another moment came to: it has other figures than the one that was clicked. */
+const OLDER = "neither the history nor Kafka has that record any more";
+
 async function open(value, of) {
   const text = el("pre", { tabIndex: 0 }, t("loading"));
   const whose = owner(of) ?? t("cluster");
@@ -36,7 +39,8 @@ async function open(value, of) {
   try {
     const { mark, at_ms, ...asked } = of;
     const { lines } = await ask("explain", { ...asked, at: at_ms ?? shown.at_ms });
-    const marks = lines.map((line) => (of.mark ?? of.figure).split("|").some((part) => line.includes(part)));
+    const older = lines.findIndex((line) => line.startsWith(OLDER));
+    const marks = lines.map((line, at) => (older < 0 || at < older) && (of.mark ?? of.figure).split("|").some((part) => line.includes(part)));
     text.replaceChildren(...lines.flatMap((line, index) => [marks[index] ? el("mark", {}, plain(line)) : plain(line), "\n"]));
     text.querySelector("mark")?.scrollIntoView({ block: "center" });
   } catch (error) {

@@ -4,7 +4,7 @@ import { colour, el } from "./dom.js";
 import { amount, clock } from "./words.js";
 
 const LEFT = 58, BOTTOM = 22, TOP = 8, RIGHT = 8;
-const WHOLE = new Set(["permille", "count"]);
+const WHOLE = new Set(["permille", "centi", "count"]);
 
 /** A round number at or above. */
 function rounded(value) {
@@ -35,7 +35,7 @@ export function chart(label, unit, height, parts, seen, chosen) {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     const stacked = state.t_ms.map((_, at) => areas.reduce((sum, one) => sum + (state.by[one.name]?.[at] ?? 0), 0));
     const most = Math.max(0, ...stacked, ...lines.flatMap((one) => (state.by[one.name] ?? []).filter((value) => value !== null)));
-    top = Math.max(rounded(most * 1.04 || 1), WHOLE.has(unit) ? 4 : 0);  // four steps of whole numbers
+    top = Math.max(rounded(most * 1.04 || 1), WHOLE.has(unit) ? 4 : 0);  // four steps that have labels of their own
     grid();
     let below = state.t_ms.map(() => 0);
     for (const one of areas) below = area(one, below);
