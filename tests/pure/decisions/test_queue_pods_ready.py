@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.pods_ready import PodsReadyConfig, Waiting, backoff_s, pods_ready_action
+from slacktide.streams.decisions.queue.pods_ready import (
+    PodsReadyAction,
+    PodsReadyConfig,
+    Waiting,
+    backoff_s,
+    pods_ready_action,
+)
 from slacktide.streams.decisions.queue.pods_ready_condition import admission_open, pods_ready_condition
 from slacktide.streams.decisions.queue.queue_order import Condition
 
@@ -61,3 +67,19 @@ def test_a_condition_that_is_written_again_stays_as_it_is(old) -> None:
 def test_admission_is_open_while_all_are_ready_or_nothing_blocks(holding) -> None:
     assert admission_open(block_admission=False, holding=holding)
     assert admission_open(block_admission=True, holding=holding) == all(one and one.status for one in holding)
+
+
+def test_defaults_are_those_of_kueue() -> None:
+    """Half an hour, and a minute that doubles up to an hour."""
+    assert PodsReadyConfig() == (1_800, 0, 60, 3_600, False, None)
+    assert Waiting(0) == (0, True, False, None, 0, None)
+    assert PodsReadyAction("none") == ("none", "", 0, 0, 0, 0)
+
+
+def test_pods_that_were_ready_once_have_the_time_to_recover_and_an_unknown_reason_waits_for_nothing() -> None:
+    config = PodsReadyConfig(recovery_timeout_s=1)
+
+    assert pods_ready_action(Waiting(0, pods_ready=Condition("WaitForRecovery", 10, False)), config, 10) == (
+        "recheck", "WaitForRecovery", 1, 0, 0, 0
+    )  # fmt: skip
+    assert pods_ready_action(Waiting(0, pods_ready=Condition("odd", 10, False)), config, 9_999).action == "none"

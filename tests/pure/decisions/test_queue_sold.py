@@ -23,6 +23,8 @@ def test_a_figure_grows_by_a_tenth_of_what_is_sold_a_minute_and_never_beyond_it(
     assert damped(one, 4_000, MINUTE_MS // 2).amount == 1_200
     assert damped(one, 1_050, MINUTE_MS).amount == 1_050
     assert damped(one, 4_000, 0).amount == 1_001
+    assert damped(Damped(1_000, MINUTE_MS), 4_000, 2 * MINUTE_MS) == Damped(1_400, 2 * MINUTE_MS, None, 0)
+    assert damped(one, 5_999_999, 1) == Damped(1_009, 1), "rounded down"
 
 
 def test_a_figure_shrinks_only_past_a_tenth_and_two_minutes_to_the_most_that_was_sold_meanwhile() -> None:
@@ -33,6 +35,8 @@ def test_a_figure_shrinks_only_past_a_tenth_and_two_minutes_to_the_most_that_was
     still = damped(below, 850, 121_999)
     assert still.amount == 1_000
     assert damped(still, 700, 122_000) == Damped(850, 122_000)
+    assert damped(still, 700, 500_000) == Damped(850, 500_000)
+    assert damped(Damped(1_000, 0), 899, 1) == Damped(1_000, 1, 1, 899), "past the line"
     assert damped(damped(still, 950, 122_000), 700, 130_000).amount == 1_000, "it began anew"
 
 
@@ -47,11 +51,15 @@ def test_a_figure_stays_between_what_it_was_and_what_is_sold(sold_after: int) ->
 def test_a_share_is_a_percentage_and_anything_else_is_refused() -> None:
     assert quota_percent({}, "ClusterQueue a") is None
     assert quota_percent({"slacktide.io/quota-of": "batch"}, "ClusterQueue a") == 100
-    for bad in ("", "-1", "40%", "1001", "4.5", "٣"):
+    for text, percent in (("0", 0), ("1", 1), ("1000", 1_000), ("00100", 100)):
+        asks = {"slacktide.io/quota-of": "batch", "slacktide.io/quota-percent": text}
+        assert quota_percent(asks, "ClusterQueue a") == percent
+    for bad in ("", "-1", "40%", "1001", "10000", "000100", "4.5", "٣"):
         with pytest.raises(CaseError, match="0 to 1000"):
             quota_percent({"slacktide.io/quota-of": "batch", "slacktide.io/quota-percent": bad}, "ClusterQueue a")
-    with pytest.raises(CaseError, match="accepted: batch"):
-        quota_percent({"slacktide.io/quota-of": "mid"}, "ClusterQueue a")
+    for other in ("mid", "all"):
+        with pytest.raises(CaseError, match="accepted: batch"):
+            quota_percent({"slacktide.io/quota-of": other}, "ClusterQueue a")
 
 
 def test_a_share_is_of_cpu_and_memory_by_either_name() -> None:
@@ -59,7 +67,7 @@ def test_a_share_is_of_cpu_and_memory_by_either_name() -> None:
     assert [sold_nominal(name, spec, 50) for name in ("cpu", "kubernetes.io/batch-cpu")] == [500, 500]
     assert [sold_nominal(name, spec, 50) for name in ("memory", "kubernetes.io/batch-memory")] == [3, 3]
     assert sold_nominal("pods", spec, 50) is None
-    assert sold_nominal("cpu", None, 50) == 0
+    assert [sold_nominal(name, None, 50) for name in ("cpu", "memory")] == [0, 0]
 
 
 CPU = FlavorResource("default", "cpu")
@@ -75,13 +83,15 @@ def test_after_shrinking_those_exceed_that_borrow_and_the_least_important_and_ne
             NodeSpec("a", "all", {CPU: Quota(4)}),
             NodeSpec("b", "all", {CPU: Quota(4)}),
             NodeSpec("c", None, {CPU: Quota(1)}),
+            NodeSpec("d", None, {CPU: Quota(5)}),
+            NodeSpec("e", "all", {CPU: Quota(0)}),
         ]
     )
-    a, b, c = (tree.queues[name] for name in "abc")
+    a, b, c, d, e = (tree.queues[name] for name in "abcde")
     holders = [
         *(holder("a1", a, 2), holder("a2", a, 2, at_s=9)),
         *(holder("b1", b, 3, priority=5), holder("b2", b, 2), holder("b3", b, 2, at_s=1)),
-        holder("c1", c, 1),
+        *(holder("b0", b, 0, priority=-5), holder("c1", c, 1), holder("d1", d, 1), holder("e1", e, 0)),
     ]
     usage = QuotaUsage()
     for one in holders:
@@ -94,6 +104,24 @@ def test_after_shrinking_those_exceed_that_borrow_and_the_least_important_and_ne
     usage.book(c, CPU, 1)
     assert [one.stops for one in excess([*holders, holder("c2", c, 1, at_s=3)], usage) if one.queue == "c"] == [("c2",)]
     assert excess([], QuotaUsage()) == []
+
+
+def stops(*holders: Holder, lost: int = 0) -> tuple[str, ...]:
+    """Who stops; ``lost``: usage that no workload has."""
+    usage = QuotaUsage()
+    for one in holders:
+        usage.book_all(one.queue, one.usage)
+    usage.book(holders[0].queue, CPU, lost)
+    return excess(holders, usage)[0].stops
+
+
+def test_the_least_important_stops_first_and_of_equal_ones_the_newest() -> None:
+    node = quota_tree([NodeSpec("a", None, {CPU: Quota(1)})]).queues["a"]
+
+    assert stops(holder("x", node, 1, at_s=5), holder("y", node, 1, at_s=9), holder("z", node, 1, at_s=7)) == ("y", "z")
+    assert stops(holder("x", node, 1), holder("y", node, 1, priority=1, at_s=9)) == ("x",)
+    assert stops(holder("x", node, 1, priority=-1), holder("y", node, 1, at_s=9)) == ("x",)
+    assert stops(holder("x", node, 1), lost=5) == ("x",), "no more can stop"
 
 
 def test_room_is_whole_pods_of_each_node_by_cpu_and_memory() -> None:
