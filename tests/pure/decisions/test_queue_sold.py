@@ -63,9 +63,9 @@ def test_a_share_is_a_percentage_and_anything_else_is_refused() -> None:
 
 
 def test_a_share_is_of_cpu_and_memory_by_either_name() -> None:
-    spec = SoldSpec(cpu_milli=1_001, memory_bytes=7)
+    spec = SoldSpec(cpu_milli=1_001, memory_bytes=70_001)
     assert [sold_nominal(name, spec, 50) for name in ("cpu", "kubernetes.io/batch-cpu")] == [500, 500]
-    assert [sold_nominal(name, spec, 50) for name in ("memory", "kubernetes.io/batch-memory")] == [3, 3]
+    assert [sold_nominal(name, spec, 50) for name in ("memory", "kubernetes.io/batch-memory")] == [35_000, 35_000]
     assert sold_nominal("pods", spec, 50) is None
     assert [sold_nominal(name, None, 50) for name in ("cpu", "memory")] == [0, 0]
 
