@@ -12,10 +12,10 @@ from testbed.parts import Part, running_part
 from testbed.samples import keyframe
 from testbed.stream_rig import Rig, Shell
 
-READ_ONLY = "for each in /tmp /var/tmp; do mount --bind $each $each; done; "
+READ_ONLY = "for each in /tmp /var/tmp; do mount --rbind $each $each; done; "
 READ_ONLY += "for each in / /tmp /var/tmp; do mount -o remount,bind,ro $each || exit; done; "
 READ_ONLY += 'touch "$TMPDIR/mine" 2>/dev/null && exit 1; cd "$PWD" && exec "$@"'
-"""A mount namespace of its own is what a container with readOnlyRootFilesystem has."""
+"""A mount namespace of its own is what a container with readOnlyRootFilesystem has. Others have mounts in /var/tmp."""
 
 
 @pytest.fixture
