@@ -22,14 +22,18 @@ from slacktide.deploy.console.history.minute import Minute
 from slacktide.deploy.console.history.points import AT, POINTS, empty
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.store import SIZE_BYTES_MIN, Store
+from slacktide.deploy.console.run import FILE
+from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.outcome import Spent
-from slacktide.schemas.topics import CREDIT, JOB_STATUS, METRIC, OUTCOME
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import CREDIT, JOB_STATUS, METRIC, OUTCOME, SAMPLE
 from slacktide.streams.kafka import Lost
 from slacktide.streams.records import Place, Record
 from testbed.chains import Chain, evicted, outcome
+from testbed.console import stored
 from testbed.samples import BOOT, START_MS
 
 MINUTES = 6
@@ -293,3 +297,19 @@ def _noise(start_s: int, *, nodes: int, seed: int) -> Minute:
                 column[slot] = 1 if name in ENUMERATED else draw.randrange(1 << 20)
         blocks[f"node-{number}"] = block
     return Minute(start_s=start_s, blocks=blocks, kept={}, entries=[], rates={}, offsets={}, firsts={}, texts=[])
+
+
+def test_a_sample_that_carries_only_a_changed_pod_list_explains_those_that_follow(tmp_path: Path) -> None:
+    """An agent sends facts and pods each minute, and of a change only what changed."""
+    chain = Chain()
+    chain.run(1, 14)
+    chain.pods = chain.pods[:1]
+    chain.take(15, pods=chain.pods)
+    chain.run(16, 18)
+    recorder = stored(tmp_path / FILE, chain.records)
+
+    found = History(tmp_path / FILE, lambda: recorder).decision_at(NODE, START_MS + 18_500)
+
+    assert found is not None
+    samples = [one for one in found.records if one.topic == SAMPLE.name]
+    assert [decode(one.value or b"", NodeSample).seq for one in samples] == [11, 15, 18]

@@ -24,6 +24,7 @@ from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.records import Record
 from slacktide.streams.rows import SAMPLE_NAMES
+from slacktide.streams.worker.lists import CARRIES
 
 _EXPLAINING = (
     *(one.name for one in SAMPLES),
@@ -52,7 +53,7 @@ class Decisions:
         return [one for one in newest if one.topic in _EXPLAINING and one.timestamp_ms <= at_ms]
 
     def kept(self, node: str, at_ms: int, *, shadow: bool = False) -> list[Record]:
-        """Of each topic the newest kept record, of samples also the newest keyframe, of outcomes the last few.
+        """Of each topic the newest kept record, of samples also those with facts and pods, of outcomes the last few.
 
         Empty: nothing is kept of that node and time, or no shadow ran.
         """
@@ -143,20 +144,23 @@ def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Seq
         if topic == OUTCOME.name:
             found[topic] = [*some, *found.get(topic, [])]
         elif topic in SAMPLE_NAMES:
-            keyframes = [one for one in some if _is_keyframe(one)][-1:]
             held = found.get(topic, [])
-            new = [] if any(map(_is_keyframe, held)) else keyframes
-            newest = [] if held else [one for one in some[-1:] if one not in new]
-            found[topic] = [*new, *newest, *held]
+            carriers = [one for mark in _lacking(held) for one in [one for one in some if _has(one, mark)][-1:]]
+            new = {id(one) for one in [*carriers, *([] if held else some[-1:])]}
+            found[topic] = [*(one for one in some if id(one) in new), *held]
         elif topic not in found:
             found[topic] = some[-1:]
 
 
 def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
-    """Whether nothing of a topic is found, or no keyframe of its samples."""
-    return topic not in found or (topic in SAMPLE_NAMES and not any(map(_is_keyframe, found[topic])))
+    """Whether nothing of a topic is found, or of samples none with facts, or with pods."""
+    return topic not in found or (topic in SAMPLE_NAMES and bool(_lacking(found[topic])))
 
 
-def _is_keyframe(record: Record) -> bool:
-    value = record.value or b""
-    return b'"pods":' in value and b'"facts":' in value
+def _lacking(samples: Sequence[Record]) -> list[bytes]:
+    """What none of them carries: facts, or the pod list."""
+    return [mark for mark in CARRIES if not any(_has(one, mark) for one in samples)]
+
+
+def _has(record: Record, mark: bytes) -> bool:
+    return mark in (record.value or b"")

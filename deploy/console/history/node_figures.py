@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from msgspec.structs import replace
+
 from slacktide.deploy.console.history.points import COUNTS, Block, empty
 from slacktide.deploy.console.history.view import NONE, STATES, UNLIMITED, State
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -70,7 +72,11 @@ class NodeFigures:
     """Of the minute that is being filled, in the order in which they were kept."""
     sample: Logged[NodeSample] | None = None
     keyframe: Logged[NodeSample] | None = None
-    keyframe_record: Record | None = None
+    """Facts and pods as they were carried last. A sample after a change carries only what changed."""
+    carriers: dict[str, Record] = field(default_factory=dict)
+    """Records that carry these: of facts, and of pods."""
+    whole_ms: int = 0
+    """When the newest keyframe with both was appended."""
     inventory: Logged[NodeInventory] | None = None
     metric: Logged[NodeMetric] | None = None
     allocatable: Logged[NodeAllocatable] | None = None
@@ -105,6 +111,11 @@ class NodeFigures:
         self.sample = Logged(body=body, place=place_of(record))
         if body.facts is not None and body.pods is not None:
             self.keyframe = self.sample
+        elif self.keyframe is not None and (body.facts is not None or body.pods is not None):
+            own = {"facts": body.facts, "facts_revision": body.facts_revision} if body.facts is not None else {}
+            own |= {"pods": body.pods, "pods_revision": body.pods_revision} if body.pods is not None else {}
+            self.keyframe = Logged(body=replace(self.keyframe.body, **own), place=place_of(record))
+        self.carriers |= {what: record for what in ("facts", "pods") if getattr(body, what) is not None}
         self._admissions.see(body)
         self._counts["bursts"] += len(body.burst)
         self._use = self._used(body)
@@ -279,8 +290,8 @@ class NodeFigures:
 
     def keep_what_holds(self) -> None:
         """Keep the newest record of each topic, and the pods."""
-        first = [] if self.keyframe_record is None else [self.keyframe_record]
-        rest = [one for one in self.latest.values() if one is not self.keyframe_record]
+        first = sorted({id(one): one for one in self.carriers.values()}.values(), key=lambda one: one.timestamp_ms)
+        rest = [one for one in self.latest.values() if not any(one is carrier for carrier in first)]
         self.kept = [*first, *sorted(rest, key=lambda one: one.timestamp_ms)]
         self._kept |= {one.topic: (one.timestamp_ms, one.offset) for one in self.kept}
 

@@ -239,15 +239,15 @@ class Recorder:
         node = self._node(record)
         before = node.keyframe
         node.take_sample(record, body)
-        if node.keyframe is node.sample:
-            node.keyframe_record = record
-        if new and node.keyframe is node.sample:
-            kept_ms = 0 if before is None else before.place.logged_ms
+        if new and (body.facts is not None or body.pods is not None):
             revisions = body.facts_revision, body.pods_revision
             same = before is not None and revisions == (before.body.facts_revision, before.body.pods_revision)
-            again = kept_ms // KEYFRAME_MS != record.timestamp_ms // KEYFRAME_MS
+            whole = node.keyframe is node.sample
+            again = whole and node.whole_ms // KEYFRAME_MS != record.timestamp_ms // KEYFRAME_MS
             if not same or again:
                 node.kept.append(record)
+        if node.keyframe is node.sample:
+            node.whole_ms = record.timestamp_ms
 
     def _inventory(self, record: Record, new: bool) -> None:  # noqa: FBT001 - one of a table of functions
         if record.value is None:
