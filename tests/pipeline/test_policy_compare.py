@@ -11,6 +11,7 @@ from slacktide.streams.worker.shadow import Shadow
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, keyframe
 from testbed.stream_rig import Rig
+from testbed.waiting import soon
 
 NODES = [f"node-{number}" for number in range(6)]
 TIGHT = policy_from(
@@ -41,7 +42,11 @@ async def test_it_follows_a_shadow_live_and_looks_up_what_was_said(rig: Rig) -> 
             await rig.send([keyframe(seq, node) for node in NODES])
             await asyncio.sleep(0.2)
         code, out, err = await following
-        looked_up = await compare(rig, "--since", "1h", "--node", "node-3")
+        looked_up = await soon(
+            lambda: compare(rig, "--since", "1h", "--node", "node-3"),
+            "the shadow's last answer is there, too",
+            enough=lambda found: "of 24 answers" in found[1],
+        )
 
     assert code == 0, err
     said = json.loads(out)
