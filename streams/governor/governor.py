@@ -10,7 +10,7 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import ACCOUNTS, NO_CREDIT, EvictionCredit
-from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
@@ -134,7 +134,7 @@ class Governor:
             try:
                 self._readers[record.topic](record, outs, now_ms)
             except Exception as exc:  # noqa: BLE001 - one record's: the next one is read
-                outs.append(self._writer.dead(record, failure("govern", exc), record.timestamp_ms))
+                outs.append(self._writer.failed("govern", record, exc))
         return outs
 
     def _begin_epoch(self, wall_ms: int) -> None:

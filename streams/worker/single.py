@@ -16,6 +16,7 @@ from slacktide.streams.columns.head import Head
 from slacktide.streams.proofs import Judge, Unproven, reason
 from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.node_state import NamedSample, Node
 from slacktide.streams.worker.nodes import UNKNOWN_NODE
@@ -47,16 +48,6 @@ class Of(Protocol):
         """A node's state; or the reason why none is kept."""
 
 
-class Heads(Protocol):
-    """What answers by the fetch, and knows nodes by the heads of their samples."""
-
-    def learn(self, each: NamedSample, policy: Policy) -> None:
-        """Take over the head of a sample that was answered alone."""
-
-    def forget(self, node: str) -> None:
-        """Know no head of the node."""
-
-
 class Single:
     """Answers single samples.
 
@@ -69,7 +60,8 @@ class Single:
 
     """
 
-    fast: Heads
+    fast: Fast
+    """Answers by the fetch, and knows nodes by the heads of their samples."""
 
     def __init__(
         self, worker: Of, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]

@@ -85,7 +85,7 @@ def test_a_day_by_two_policies_is_the_workers_answers() -> None:
     assert usual["policy"].busy_part < 0.65 < full["policy"].busy_part
     assert full["policy"].over_part <= 0.1 * full["requests"].over_part
     assert full["weight"].over_part > 0.5
-    rows = [day_rows(name, 12, day, is_judged=its is full) for name, day in days.items() for its in [day.tallies]]
+    rows = [day_rows(name, 12, day, is_judged=day.tallies is full) for name, day in days.items()]
     assert {row.verdict for each in rows for row in each} == {"info", "ok"}
 
 

@@ -73,14 +73,19 @@ class Quotas:
         if not self._sold:
             return
         asking = [one for one in (await api.list(queues, dict)).items if QUOTA_OF in _annotations(one)]
-        field = await _field(api, queues) if asking else {}
-        for one in asking:
+        due = [one for one in asking if self._is_due(one["metadata"]["name"])]
+        field = await _field(api, queues) if due else {}
+        for one in due:
             await self._write(api, queues, one, field)
 
+    def _is_due(self, name: str) -> bool:
+        return self._now_s() >= self._written_s.get(name, -EVERY_S) + EVERY_S
+
+    def _now_s(self) -> float:
+        return self._clock.mono_ns() / 1e9
+
     async def _write(self, api: ApiServer, queues: Resource, one: Json, field: Json) -> None:
-        name, now_s = one["metadata"]["name"], self._clock.mono_ns() / 1e9
-        if now_s < self._written_s.get(name, -EVERY_S) + EVERY_S:
-            return
+        name = one["metadata"]["name"]
         own = one["spec"].get("resourceGroups") or []
         try:
             groups = effective_groups(own, _annotations(one), self._sold, name)
@@ -96,7 +101,7 @@ class Quotas:
         else:
             body["spec"] = {"resourceGroups": groups}
         result = "done"
-        self._written_s[name] = now_s
+        self._written_s[name] = self._now_s()
         try:
             await api.patch(queues, name, body, dict, sub="status" if field else "")
             log.info("a ClusterQueue of Kueue has the quota that its nodes sell",

@@ -145,9 +145,9 @@ def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Seq
             found[topic] = [*some, *found.get(topic, [])]
         elif topic in SAMPLE_NAMES:
             held = found.get(topic, [])
-            carriers = [one for mark in _lacking(held) for one in [one for one in some if _has(one, mark)][-1:]]
-            new = {id(one) for one in [*carriers, *([] if held else some[-1:])]}
-            found[topic] = [*(one for one in some if id(one) in new), *held]
+            last = {mark: at for at, one in enumerate(some) for mark in _lacking(held) if _has(one, mark)}
+            places = {*last.values()} if held else {*last.values(), len(some) - 1}
+            found[topic] = [*(some[at] for at in sorted(places)), *held]
         elif topic not in found:
             found[topic] = some[-1:]
 

@@ -61,6 +61,10 @@ class _Use:
     slack_won_cpu_milli: int = NONE
 
 
+_CARRIED = "facts", "pods"
+"""What a keyframe carries, and a sample after a change in part."""
+
+
 @dataclass(slots=True)
 class NodeFigures:
     """One node."""
@@ -109,13 +113,13 @@ class NodeFigures:
     def take_sample(self, record: Record, body: NodeSample) -> None:
         """The next sample."""
         self.sample = Logged(body=body, place=place_of(record))
-        if body.facts is not None and body.pods is not None:
+        carried = [what for what in _CARRIED if getattr(body, what) is not None]
+        if len(carried) == len(_CARRIED):
             self.keyframe = self.sample
-        elif self.keyframe is not None and (body.facts is not None or body.pods is not None):
-            own = {"facts": body.facts, "facts_revision": body.facts_revision} if body.facts is not None else {}
-            own |= {"pods": body.pods, "pods_revision": body.pods_revision} if body.pods is not None else {}
+        elif carried and self.keyframe is not None:
+            own = {name: getattr(body, name) for what in carried for name in (what, f"{what}_revision")}
             self.keyframe = Logged(body=replace(self.keyframe.body, **own), place=place_of(record))
-        self.carriers |= {what: record for what in ("facts", "pods") if getattr(body, what) is not None}
+        self.carriers |= dict.fromkeys(carried, record)
         self._admissions.see(body)
         self._counts["bursts"] += len(body.burst)
         self._use = self._used(body)

@@ -84,9 +84,13 @@ class Model:
         """Those that were measured."""
         return sorted({pair for _, pair in self.slopes})
 
+    def slope(self, rank: Rank, pair: Pair) -> float:
+        """Of the pair, else of all pairs."""
+        return self.slopes.get((rank, pair), self.pooled[rank])
+
     def ratio(self, rank: Rank, pair: Pair, batch_part: float) -> float:
         """p99, in times of the service alone."""
-        return math.exp(self.slopes.get((rank, pair), self.pooled[rank]) * batch_part)
+        return math.exp(self.slope(rank, pair) * batch_part)
 
 
 def measured(phases: Iterable[Phase]) -> list[Measured]:

@@ -56,7 +56,7 @@ def caps(model: Model) -> list[dict[str, Any]]:
     """Node strategies for services that batch work beyond some part of the CPUs brings over the line."""
     found = []
     for pair in model.pairs:
-        slope = math.log(model.ratio("idle", pair, 1.0))
+        slope = model.slope("idle", pair)
         if slope > math.log(LINE):
             labels = {"matchLabels": {SERVICE_LABEL: pair[0]}}
             percent = int(100 * math.log(LINE) / slope)
