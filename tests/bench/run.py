@@ -37,6 +37,7 @@ from bench import (
     webhook,
     zones,
 )
+from bench.frontier import guest as frontier_v2
 from bench.frontier import measure as frontier
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
@@ -70,8 +71,9 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "agents": agents.measure,
     "cluster": thousand.measure,
     "frontier": frontier.measure,
+    "frontier-v2": frontier_v2.measure,
 }
-ASKED_FOR = ("advise", "crowd", "fleet", "agents", "cluster", "frontier")
+ASKED_FOR = ("advise", "crowd", "fleet", "agents", "cluster", "frontier", "frontier-v2")
 """Parts that take longer than all others."""
 
 
@@ -114,7 +116,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers as JSON, too")
     parser.add_argument("--virtual", action="store_true", help="virtual nodes, also where real ones can be had")
     parser.add_argument("--brief", action="store_true", help="peers and fleets small: shows only that they work")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long `crowd` or `frontier` runs (10)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long `crowd` or a frontier runs (10)")
     parser.add_argument("--nodes", type=int, default=0, help="of `cluster`, `fleet` (1000), agents of `agents` (2000)")
     parser.add_argument("--each", type=float, default=1.0, metavar="SECONDS", help="how often its nodes report (1)")
     parser.add_argument(

@@ -27,6 +27,7 @@ from slacktide.deploy.cli.demo import join
 from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml
 from slacktide.deploy.cli.demo.real import MOUNT, groups_here, this_machine
+from slacktide.deploy.cli.demo.world import Machine as SizedMachine
 from testbed.brokers import free_port
 
 NODE = "frontier"
@@ -35,6 +36,8 @@ LEAD_S = 6.0
 CALIBRATE_S = 3.0
 CALIBRATE_PER_S = 60.0
 STARTED_S = 10.0
+LISTENS_WITHIN_S = 120.0
+"""A service, also in a guest that is many times slower."""
 AWAKE = "while True: pass"
 
 
@@ -46,7 +49,7 @@ class Machine:
         self._cpus = os.cpu_count() or 1
         capacity_milli = self._cpus * 1000
         self.service_pod = DemoPod(node=NODE, name="service", kind="service", cpu_milli=capacity_milli // 2)
-        self._batch_pods = {
+        self.batch_pods = {
             "burstable": [_pod("burstable", number, capacity_milli) for number in range(2)],
             "besteffort": [_pod("besteffort", number, capacity_milli) for number in range(2)],
         }
@@ -67,9 +70,12 @@ class Machine:
         self._stack.close()
 
     def _begin(self) -> None:
-        pods = [self.service_pod, *self._batch_pods["burstable"], *self._batch_pods["besteffort"]]
+        pods = [self.service_pod, *self.batch_pods["burstable"], *self.batch_pods["besteffort"]]
         machine = this_machine()
         self.groups.make([pod.group for pod in pods], machine.capacity_milli)
+        self._start_parts(pods, machine)
+
+    def _start_parts(self, pods: list[DemoPod], machine: SizedMachine) -> None:
         inventory = self._rig.folder / "frontier-inventory.yaml"
         inventory.write_text(inventory_yaml([NODE], machine.capacity_milli, machine.mem_bytes, pods))
         self._policy.write_text(CONDITIONS[0].policy_yaml())
@@ -102,11 +108,11 @@ class Machine:
         folder = self._rig.folder
         if condition.awake:
             self._awake(1)
-            pod, program = self._batch_pods["besteffort"][0], [sys.executable, "-c", AWAKE]
+            pod, program = self.batch_pods["besteffort"][0], [sys.executable, "-c", AWAKE]
             commands = [(pod, program)] * self._cpus
             counters: list[Path] = []
         else:
-            pods = self._batch_pods.get(condition.batch, [])
+            pods = self.batch_pods.get(condition.batch, [])
             counters = [folder / f"{pod.name}.count" for pod in pods]
             commands = [
                 (pod, [sys.executable, "-m", batch.__name__, kind, str(counter)])
@@ -254,7 +260,7 @@ def _counted(counters: list[Path]) -> int:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    until_s = time.monotonic() + STARTED_S
+    until_s = time.monotonic() + LISTENS_WITHIN_S
     while time.monotonic() < until_s and process.poll() is None:
         for one in psutil.net_connections("tcp"):
             if one.laddr and one.laddr.port == port and one.status == psutil.CONN_LISTEN:

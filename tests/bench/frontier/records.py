@@ -119,7 +119,7 @@ def read(file: Path) -> list[Phase]:
     if not file.exists():
         return []
     text = gzip.decompress(file.read_bytes()).decode() if file.suffix == ".gz" else file.read_text()
-    return [_phase(json.loads(line)) for line in text.splitlines()]
+    return [phase_of(json.loads(line)) for line in text.splitlines()]
 
 
 def append(file: Path, phase: Phase) -> None:
@@ -128,5 +128,6 @@ def append(file: Path, phase: Phase) -> None:
         lines.write(json.dumps(asdict(phase)) + "\n")
 
 
-def _phase(line: dict) -> Phase:
+def phase_of(line: dict) -> Phase:
+    """A phase as it was kept."""
     return Phase(**line | {"latencies": {int(number): count for number, count in line["latencies"].items()}})
