@@ -19,8 +19,12 @@ from typing import Any
 
 import yaml
 
+from slacktide.deploy.chart_policy import with_policy
+
 KUBERNETES = Path(__file__).parent / "kubernetes"
 CHART = Path(__file__).parent / "chart"
+SCHEMA = "values.schema.json"
+"""Written by hand but for the policy's definitions."""
 COPIED = {
     "files/alerts.yaml": "prometheus/alerts.yaml",
     "files/cluster.json": "grafana/cluster.json",
@@ -118,7 +122,8 @@ def files(kubectl: str) -> dict[str, str]:
 
     """
     copied = {name: (Path(__file__).parent / source).read_text() for name, source in COPIED.items()}
-    return copied | {f"templates/{name}": text for name, text in _templates(kubectl).items()}
+    schema = {SCHEMA: with_policy((CHART / SCHEMA).read_text())}
+    return copied | schema | {f"templates/{name}": text for name, text in _templates(kubectl).items()}
 
 
 def _templates(kubectl: str) -> dict[str, str]:

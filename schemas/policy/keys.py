@@ -19,12 +19,14 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.policy.names import NAMES
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 
-_NARROWER: Mapping[tuple[type[Message], str], tuple[str, ...]] = {
+NARROWER: Mapping[tuple[type[Message], str], tuple[str, ...]] = {
     # By request is memory's alone; the reference takes what it does not know for the default, without a word.
     (Colocation, "cpu_calculate_policy"): ("usage", "maxUsageRequest"),
     (ResourceThreshold, "cpu_evict_policy"): ("evictByRealLimit", "evictByAllocatable"),
 }
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|m|s|ms))+", re.ASCII)
+"""Fields of a wider type: the texts that the ConfigMap may have there."""
+DURATIONS = r"([0-9]+(\.[0-9]+)?(h|m|s|ms))+"
+_DURATION = re.compile(DURATIONS)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)", re.ASCII)
 _UNIT_S = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
 
@@ -54,7 +56,7 @@ def keys_of(kind: type[Message]) -> Mapping[str, Key]:
 def _key(kind: type[Message], field: str, of: Any) -> Key:
     item = _struct(get_args(of)[0]) if get_origin(of) is tuple else None
     accepted, value = _accepted(inspect.type_info(of)), _converted(of)
-    texts = _NARROWER.get((kind, field)) or (get_args(of) if get_origin(of) is Literal else ())
+    texts = NARROWER.get((kind, field)) or (get_args(of) if get_origin(of) is Literal else ())
     if texts:
         accepted, value = " or ".join(f'"{text}"' for text in texts), _one_of(texts)
     elif field == "durations_s":
