@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from slacktide.deploy.cli.doctor import cluster_facts
-from slacktide.deploy.cli.doctor.preflight_checks import EXAMPLE_CPU_MILLI, preflight_findings
+from slacktide.deploy.cli.doctor.preflight_checks import EXAMPLE_CPU_MILLI, Kubelet, preflight_findings
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.topics import TOPICS
 from slacktide.schemas.units import cpu_milli
@@ -100,18 +100,29 @@ def test_quotas_that_refuse_batch_pods_are_named_and_no_others(server: ApiServer
     assert "scopes: [NotBestEffort]" in told["advice"]
 
 
-def test_where_critical_classes_need_a_quota_that_of_the_base_is_asked_for(limited: ApiServer) -> None:
+def bridge_account(server: ApiServer) -> None:
+    """What of an installation the preflight knows it by."""
+    server.post("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    server.post(f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": "slacktide-bridge"}})
+
+
+def test_where_critical_classes_need_a_quota_an_installation_without_it_fails(limited: ApiServer) -> None:
     before = doctor(limited.kubeconfig)["critical-quota"]
-    limited.post("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    bridge_account(limited)
     without = doctor(limited.kubeconfig)["critical-quota"]
     limited.kubectl("apply", "-f", str(Path("deploy/kubernetes/base/critical-pods-quota.yaml").absolute()))
     in_force(limited, SYSTEM, "slacktide-critical-pods")
     after = doctor(limited.kubeconfig)["critical-quota"]
 
-    assert (before["verdict"], without["verdict"], after["verdict"]) == ("warning", "failed", "ok")
-    assert before["found"] == "refused in default: critical PriorityClasses need a ResourceQuota there"
-    assert "slacktide-critical-pods" in before["advice"]
+    assert (before["verdict"], without["verdict"], after["verdict"]) == ("ok", "failed", "ok")
+    assert before["found"] == "the installation creates ResourceQuota slacktide-critical-pods"
     assert "no agent, bridge or webhook is created" in without["advice"]
+
+
+def test_an_installation_without_that_quota_is_fine_where_critical_classes_need_none(server: ApiServer) -> None:
+    bridge_account(server)
+
+    assert doctor(server.kubeconfig)["critical-quota"]["found"] == "accepted without a quota"
 
 
 def test_who_may_not_look_is_told_which_right_it_takes(server: ApiServer) -> None:
@@ -216,7 +227,7 @@ def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server
     [worker] = job["spec"]["template"]["spec"]["containers"]
     node(server, "small", 1, cpus="2")
     before = doctor(server.kubeconfig)["batch-amounts"]
-    server.post("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    bridge_account(server)
     server.pod(SYSTEM, "agent", node="small", spec=REQUESTS)
     small = doctor(server.kubeconfig)["batch-amounts"]
     busy = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "800m"}}}]}
@@ -275,6 +286,18 @@ def test_a_kube_scheduler_of_another_version_is_named(api_server: ApiServer, tag
 
     assert told.verdict == verdict
     assert verdict == "ok" or f"kube-scheduler:{facts.version}" in told.advice
+
+
+def test_what_of_versions_and_kubelets_is_old_or_not_reached_is_named(api_server: ApiServer) -> None:
+    facts = asyncio.run(cluster_facts.gather(api_server.kubeconfig))[1]
+    away = Kubelet(node="a", version="v1.34.0", certificate="not reached", trouble="no route")
+    old = {one.check: one for one in preflight_findings(replace(facts, version="v1.29.9", kubelets=[away]))}
+    unknown = {one.check: one for one in preflight_findings(replace(facts, version=""))}
+
+    assert (old["cluster.version"].verdict, unknown["cluster.version"].verdict) == ("failed", "warning")
+    assert old["cluster.kubelet-certificates"].verdict == "warning"
+    assert old["cluster.kubelet-certificates"].found == "not reached: a: no route"
+    assert unknown["cluster.kube-scheduler"].verdict == "warning"
 
 
 @pytest.mark.kafka

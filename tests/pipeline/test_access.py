@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -293,12 +294,14 @@ async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret
     granted: GuardedKafka, tmp_path: Path
 ) -> None:
     user = granted.as_user("slacktide-agent") | {"ssl.ca.location": f"{login_facts.MOUNTED}/ca.crt"}
-    token = granted.with_token() | {"ssl.ca.location": f"{login_facts.MOUNTED}/ca.crt"}
+    token = granted.with_token(user="slacktide-bridge") | {"ssl.ca.location": f"{login_facts.MOUNTED}/ca.crt"}
+    token |= {"sasl.oauthbearer.token.endpoint.url": "file:///var/run/secrets/kafka/token"}
     given = {
         "agent": user,
         "stream": user | {"sasl.username": "slacktide-webhook"},
         "topics": user | {"sasl.password": "wrong"},
         "bridge": token,
+        "scheduler": token,
         "webhook": None,
         "reader": user,
     }
@@ -309,16 +312,19 @@ async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret
             file = tmp_path / part / login_facts.FILE
             file.touch(0o600)
             file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    shutil.move(granted.folder / "token", tmp_path / "bridge/token")
     facts = await login_facts.gather(granted.login, tmp_path)
     found = {one.check.removeprefix("log.login-"): one for one in login_findings(facts)}
 
     assert {part: one.verdict for part, one in found.items()} == {
         "agent": "ok",
         "stream": "failed",
-        "bridge": "warning",
+        "bridge": "ok",
+        "scheduler": "warning",
         "webhook": "failed",
         "topics": "failed",
     }
+    assert "kubectl create token slacktide-scheduler -n slacktide-system" in found["scheduler"].advice
     assert "SCRAM-SHA-512 as slacktide-webhook: no right to slacktide.dead-letter.v1 (Write), " in found["stream"].found
     assert found["stream"].advice == "grant what slacktide topics acl stream prints"
     assert "No such file or directory" in found["webhook"].found

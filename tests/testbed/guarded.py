@@ -102,10 +102,10 @@ class GuardedKafka(KafkaBroker):
             "sasl.password": PASSWORD,
         }
 
-    def with_token(self, life_s: float = 3600) -> dict[str, str]:
+    def with_token(self, life_s: float = 3600, user: str = READER) -> dict[str, str]:
         """What a file says for a login with a token, which nobody signed, as Kafka takes it where it is tried out."""
         token, now_s = self.folder / "token", SystemClock().wall_ms() // 1000
-        parts = {"alg": "none"}, {"sub": READER, "iat": now_s - 7200, "exp": now_s + life_s}
+        parts = {"alg": "none"}, {"sub": user, "iat": now_s - 7200, "exp": now_s + life_s}
         encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
         token.write_text(".".join(encoded) + ".\n")
         return {

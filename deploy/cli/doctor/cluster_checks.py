@@ -11,6 +11,7 @@ SYSTEM = "slacktide-system"
 _COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """What a quota may count of CPU and memory: a pod must then state it, and a batch pod does not."""
 BATCH_CLASS = "koord-batch"
+CRITICAL = "system-node-critical"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +45,10 @@ class ClusterFacts:
     critical: Sequence[str] | str
     """Critical pods without requests, as NAMESPACE/NAME."""
     quotas: Sequence[Quota] | str
+    installed: bool | str
+    """Whether Slacktide is there, by its bridge's account."""
     critical_tried: str
-    """What the API server answered to a critical pod, in a dry run; "": it was accepted."""
-    critical_in: str
-    """The namespace where that was tried."""
+    """What the API server answered to a critical pod, in a dry run; "": it was accepted, or not tried."""
     held: Sequence[str] | str
     """Rights of the bridge that are deleted, and kept by its finalizer: as KIND/NAME."""
 
@@ -58,6 +59,16 @@ def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
     yield _batch_quotas(facts)
     yield _critical_quota(facts)
     yield _held(facts)
+
+
+def admitting_critical(quotas: Sequence[Quota]) -> list[str]:
+    """Slacktide's quotas that are for pods of critical PriorityClasses."""
+    return [
+        one.name
+        for one in quotas
+        if one.namespace == SYSTEM
+        and any(scope.name == "PriorityClass" and CRITICAL in scope.values for scope in one.scopes)
+    ]
 
 
 def _takes_batch(scope: Scope) -> bool:
@@ -76,8 +87,8 @@ def _critical_pods(facts: ClusterFacts) -> Finding:
         return good(check, "all have requests", needed)
     advice = (
         "it lies in the best-effort tier. On its node the agent holds each other pod of the tier by its own quota, and "
-        "an idle pod leaves its part unused. Give it CPU requests: kubectl set resources daemonset/kube-proxy "
-        "-n kube-system --requests=cpu=10m"
+        "an idle pod leaves its part unused. Give it CPU requests, such as for kube-proxy: kubectl set "
+        "resources daemonset/kube-proxy -n kube-system --requests=cpu=10m"
     )
     return warned(check, f"without requests: {some(facts.critical)}", needed, advice)
 
@@ -99,16 +110,20 @@ def _batch_quotas(facts: ClusterFacts) -> Finding:
 
 def _critical_quota(facts: ClusterFacts) -> Finding:
     check, needed = "cluster.critical-quota", f"critical pods accepted in {SYSTEM}"
-    where, tried = facts.critical_in, facts.critical_tried
-    if not tried:
-        return good(check, f"accepted in {where}", needed)
-    if "insufficient quota" not in tried:
-        return warned(check, f"unknown: {tried}", needed, f"ask with the right to create pods in {where}")
-    found = f"refused in {where}: critical PriorityClasses need a ResourceQuota there"
-    keep = "keep ResourceQuota slacktide-critical-pods of deploy/kubernetes/base in your kustomization"
-    if where == SYSTEM:
-        return failed(check, found, needed, f"no agent, bridge or webhook is created: {keep}, and apply it")
-    return warned(check, found, needed, f"{keep}: without it no agent, bridge or webhook is created")
+    name = "ResourceQuota slacktide-critical-pods"
+    if isinstance(facts.quotas, str) or isinstance(facts.installed, str):
+        why = facts.quotas if isinstance(facts.quotas, str) else str(facts.installed)
+        return unknown(check, why, needed, f"list resourcequotas, and get serviceaccounts in {SYSTEM}")
+    if admitted := admitting_critical(facts.quotas):
+        return good(check, f"ResourceQuota {some(admitted)}", needed)
+    if not facts.critical_tried:
+        found = "accepted without a quota" if facts.installed else f"the installation creates {name}"
+        return good(check, found, needed)
+    advice = f"create {name} again: kubectl apply -f deploy/kubernetes/base/critical-pods-quota.yaml"
+    if "insufficient quota" in facts.critical_tried:
+        found = f"{name} is missing, and critical PriorityClasses need it"
+        return failed(check, found, needed, f"no agent, bridge or webhook is created: {advice}")
+    return warned(check, f"{name} is missing; not known whether it is needed: {facts.critical_tried}", needed, advice)
 
 
 def _held(facts: ClusterFacts) -> Finding:

@@ -10,7 +10,6 @@ from slacktide.agents.cluster.bridge.removal import FINALIZER
 from slacktide.agents.kubernetes import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
-    NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
@@ -20,12 +19,11 @@ from slacktide.agents.kubernetes import (
     access,
 )
 from slacktide.deploy.cli.doctor import preflight_facts
-from slacktide.deploy.cli.doctor.cluster_checks import SYSTEM, ClusterFacts, Quota, Scope
+from slacktide.deploy.cli.doctor.cluster_checks import CRITICAL, SYSTEM, ClusterFacts, Quota, Scope, admitting_critical
 from slacktide.deploy.cli.doctor.preflight_checks import PreflightFacts
-from slacktide.deploy.cli.doctor.preflight_facts import Placed, critical, or_why, placed
+from slacktide.deploy.cli.doctor.preflight_facts import Placed, critical, is_there, or_why, placed
 
 NAME = "slacktide-bridge"
-CRITICAL = "system-node-critical"
 NOT_FOUND = 404
 
 
@@ -83,25 +81,20 @@ async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> 
 
     """
     async with ApiServer(await access(kubeconfig), name="slacktide-doctor") as api:
-        where = SYSTEM if await _there(api) else "default"
-        pods = await or_why(lambda: _pods(api))
+        pods, quotas = await or_why(lambda: _pods(api)), await or_why(lambda: _quotas(api))
+        installed = await or_why(lambda: is_there(api, SERVICE_ACCOUNTS, NAME, namespace=SYSTEM))
+        needs_quota = installed is True and not isinstance(quotas, str) and not admitting_critical(quotas)
         cluster = ClusterFacts(
             url=str(api.access.configuration.host),
             critical=pods if isinstance(pods, str) else critical(pods),
-            quotas=await or_why(lambda: _quotas(api)),
-            critical_tried=await _tried(api, where),
-            critical_in=where,
+            quotas=quotas,
+            installed=installed,
+            critical_tried=await _tried(api) if needs_quota else "",
             held=await or_why(lambda: _held(api)),
         )
-        return cluster, await preflight_facts.gather(api, pods, kubelet_insecure=kubelet_insecure)
-
-
-async def _there(api: ApiServer) -> bool:
-    try:
-        found = await api.get(NAMESPACES, SYSTEM, _Object)
-    except ApiError:
-        return False
-    return found.metadata.deletion_timestamp is None
+        return cluster, await preflight_facts.gather(
+            api, pods, installed=installed is True, kubelet_insecure=kubelet_insecure
+        )
 
 
 async def _pods(api: ApiServer) -> list[Placed]:
@@ -112,14 +105,13 @@ async def _quotas(api: ApiServer) -> list[Quota]:
     return [one.described() for one in (await api.list(RESOURCE_QUOTAS, _Quota)).items]
 
 
-async def _tried(api: ApiServer, namespace: str) -> str:
-    """Why a critical pod is refused; "": it is not. No pod is created: a dry run."""
+async def _tried(api: ApiServer) -> str:
+    """Why a critical pod of the bridge is refused; "": it is not. No pod is created: a dry run."""
     container = {"name": "tried", "image": "none", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
-    account = {} if namespace == "default" else {"serviceAccountName": NAME}
-    spec = {"priorityClassName": CRITICAL, "containers": [container], **account}
+    spec = {"priorityClassName": CRITICAL, "containers": [container], "serviceAccountName": NAME}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "slacktide-doctor-"}, "spec": spec}
     try:
-        await api.create(PODS, body, _Object, namespace=namespace, dry_run=True)
+        await api.create(PODS, body, _Object, namespace=SYSTEM, dry_run=True)
     except ApiError as exc:
         return str(exc)
     return ""

@@ -64,7 +64,7 @@ class DoctorSettings:
     )
     kafka_logins: Path | None = setting(
         "With --cluster and --bootstrap: also try the login of each part. The folder has one for each, such as agent, "
-        "with what the part has at /etc/slacktide/kafka.",
+        "with what the part has at /etc/slacktide/kafka, and the file token where it logs in by one.",
         folder(),
         default=None,
     )

@@ -155,7 +155,7 @@ class LoginFacts:
     security: Security | None = None
     """None: its file cannot be read."""
     tried: bool = True
-    """False: it logs in with a token that only its pod has."""
+    """False: it logs in with a token that is not here."""
     trouble: str = ""
     """Why it could not log in; "": it could."""
     lacks: Sequence[str] = ()

@@ -51,7 +51,11 @@ def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
             advice = f"correct kafka.conf in the Secret slacktide-kafka-{one.part} (docs/secured-kafka.md)"
             yield failed(check, one.trouble, needed, advice)
         elif not one.tried:
-            yield warned(check, "not tried: it needs a token", needed, f"only the pod of {one.part} has this token")
+            advice = (
+                f"only the pod of {one.part} has it. Create one with Kafka's audience, as {one.part}/token where "
+                f"--kafka-logins looks: kubectl create token slacktide-{one.part} -n slacktide-system --audience=AUDIENCE"
+            )
+            yield warned(check, "not tried: it needs a token", needed, advice)
         elif one.lacks:
             advice = f"grant what slacktide topics acl {one.part} prints"
             yield failed(check, f"{one.security}: no right to {some(one.lacks)}", needed, advice)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from slacktide.deploy.cli.doctor.facts import LoginFacts
 from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
-from slacktide.schemas.connection import Cluster, Security, parse
+from slacktide.schemas.connection import TOKEN_URL, Cluster, Security, parse
 from slacktide.schemas.errors import ConfigError, LogError
 from slacktide.streams.kafka.connecting import tls
 from slacktide.streams.kafka.rights import lacking
 
-FILE = "kafka.conf"
+FILE, TOKEN = "kafka.conf", "token"
 MOUNTED = "/etc/slacktide/kafka"
 """Where each part has the folder with its file, and what the file names there."""
 
@@ -22,7 +23,7 @@ async def gather(addresses: str, folder: Path) -> list[LoginFacts]:
 
     Args:
         addresses: of Kafka brokers.
-        folder: its folders hold what each part has at ``/etc/slacktide/kafka``.
+        folder: its folders hold what each part has at ``/etc/slacktide/kafka``, and a ``token`` for a login by one.
 
     """
     there = [part for part in (*IN_THE_LOOP, ADMINISTRATOR) if (folder / part.name).is_dir()]
@@ -32,7 +33,7 @@ async def gather(addresses: str, folder: Path) -> list[LoginFacts]:
 async def _login(addresses: str, folder: Path, part: Part) -> LoginFacts:
     try:
         security = _security(folder)
-        if security.token_url:
+        if security.token_url and not (folder / TOKEN).is_file():
             return LoginFacts(part=part.name, security=security, tried=False)
         lacks = await lacking(Cluster(addresses, security), part)
     except (ConfigError, LogError) as exc:
@@ -48,4 +49,6 @@ def _security(folder: Path) -> Security:
     security = parse(text, str(folder / FILE), {})
     if security.encrypted:
         tls(security)
+    if security.token_url and (folder / TOKEN).is_file():
+        return replace(security, token_url=f"{TOKEN_URL}{(folder / TOKEN).absolute()}")
     return security

@@ -177,12 +177,15 @@ async def or_why(ask: Callable[[], Awaitable[T]]) -> T | str:
         return str(exc)
 
 
-async def gather(api: ApiServer, pods: Sequence[Placed] | str, *, kubelet_insecure: bool) -> PreflightFacts:
+async def gather(
+    api: ApiServer, pods: Sequence[Placed] | str, *, installed: bool, kubelet_insecure: bool
+) -> PreflightFacts:
     """Ask a cluster.
 
     Args:
         api: its API server.
         pods: all that have not ended; a text: why they are not known.
+        installed: Slacktide is there, and what it requests with it.
         kubelet_insecure: any certificate of a kubelet will do.
 
     """
@@ -195,7 +198,7 @@ async def gather(api: ApiServer, pods: Sequence[Placed] | str, *, kubelet_insecu
         latency_sensitive=pods if isinstance(pods, str) else _latency_sensitive(pods),
         limits=await or_why(lambda: _limits(api)),
         koordinator=await or_why(lambda: _koordinator(api, nodes, pods)),
-        offers=await _offers(api, nodes, pods),
+        offers=await _offers(api, nodes, pods, installed=installed),
     )
 
 
@@ -281,13 +284,19 @@ async def _koordinator(
     theirs = [one for one in pods if KOORDINATOR_LABEL in one.labels]
     agents = {one.name: one.node in own for one in theirs if one.labels[KOORDINATOR_LABEL] == "koordlet"}
     parts = [one.name for one in theirs if one.name not in agents]
-    parts += [name for resource, name in KOORDINATORS if await _is_there(api, resource, name)]
+    parts += [name for resource, name in KOORDINATORS if await is_there(api, resource, name)]
     return Koordinator(agents=agents, parts=parts, own_nodes=len(own))
 
 
-async def _is_there(api: ApiServer, resource: Resource, name: str) -> bool:
+async def is_there(api: ApiServer, resource: Resource, name: str, namespace: str = "") -> bool:
+    """Whether an object is there.
+
+    Raises:
+        ApiError: it is not known.
+
+    """
     try:
-        await api.get(resource, name, _Object)
+        await api.get(resource, name, _Object, namespace=namespace)
     except ApiRefusedError as exc:
         if exc.status == NOT_FOUND:
             return False
@@ -296,7 +305,7 @@ async def _is_there(api: ApiServer, resource: Resource, name: str) -> bool:
 
 
 async def _offers(
-    api: ApiServer, nodes: Sequence[Mapping[str, Any]] | str, pods: Sequence[Placed] | str
+    api: ApiServer, nodes: Sequence[Mapping[str, Any]] | str, pods: Sequence[Placed] | str, *, installed: bool
 ) -> list[Offer] | str:
     if isinstance(nodes, str) or isinstance(pods, str):
         return nodes if isinstance(nodes, str) else str(pods)
@@ -309,7 +318,6 @@ async def _offers(
     def milli(of: NodeLoad) -> int:
         return batch_resource(of, colocation).cpu_milli
 
-    installed = any(each.pod.namespace == SYSTEM for each in pods)
     ours_milli = 0 if installed else AGENT_CPU_MILLI + PARTS_CPU_MILLI // max(len(facts), 1)
     offers = []
     for one in facts:
