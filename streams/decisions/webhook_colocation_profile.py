@@ -56,6 +56,8 @@ class Profile:
     koordinator_priority: int | None = None
     patch: object = None
     """A strategic merge patch on the Kubernetes object."""
+    dry_run: bool = False
+    """Slacktide's own: it changes no pod. What it would change is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import ApiServer as DoorToApi
 from testbed.brokers import free_port
-from testbed.cluster.api_server import ApiServer, Json, RefusedError
+from testbed.cluster.api_server import ApiServer, Json, KubectlError, RefusedError
 from testbed.cluster.bridge_rig import until
 from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import evict_by_load
@@ -175,6 +175,29 @@ def test_a_profile_whose_priority_class_is_not_there_refuses_its_pods_and_says_s
 
     assert told.startswith("422")
     assert "ClusterColocationProfile lost: there is no PriorityClass koord-lost; mend the profile" in told
+
+
+def test_who_creates_a_pod_is_warned_of_what_a_profile_in_dry_run_would_change(
+    admitting: ApiServer, webhook: Webhook, batch: str
+) -> None:
+    spec = {"selector": {"matchLabels": {"app-type": "dry"}}, "qosClass": "BE", "priorityClassName": "koord-batch"}
+    metadata = {"name": "dry", "annotations": {"slacktide.io/dry-run": "true"}}
+    admitting.apply(yaml.safe_dump(KIND | {"metadata": metadata, "spec": spec}))
+    dry = "slacktide_webhook_dry_runs_total"
+
+    def counted() -> Json | None:
+        pod = create(admitting, batch, JOB, **{"app-type": "dry"})
+        return pod if webhook.metric(dry) else None
+
+    pod = eventually(counted)
+    given = "apiVersion: v1\nkind: Pod\n" + JOB.replace("app-type: batch", "app-type: dry\n  name: dry")
+    with pytest.raises(KubectlError) as warned:
+        admitting.kubectl("create", "-n", batch, "--warnings-as-errors", "-f", "-", given=given)
+    admitting.kubectl("delete", "clustercolocationprofile", "dry")
+
+    assert pod is not None
+    assert "koordinator.sh/qosClass" not in pod["metadata"]["labels"]
+    assert "Warning: colocation profiles in dry run: would change /metadata/labels/" in str(warned.value)
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "kube-system"])

@@ -92,6 +92,20 @@ def test_the_annotation_keeps_native_resources_whatever_its_value() -> None:
     assert not [operation for operation in done.patch if "resources" in operation["path"]]
 
 
+def test_a_profile_in_dry_run_changes_nothing_and_what_it_would_change_is_reported() -> None:
+    dry = profile(labels={}) | {"metadata": {"name": "dry", "annotations": {"slacktide.io/dry-run": "true"}}}
+    live = profile(schedulerName="other", qosClass="", priorityClassName="", labels={"a": "b"})
+    of = pod(**{"app-type": "batch"})
+    both, lost = admitted(of, dry, live), admitted(of, dry | {"spec": {"priorityClassName": "koord-lost"}})
+
+    assert both.patch == admitted(of, live).patch
+    assert 'would change /metadata/labels/koordinator.sh~1qosClass "BE", ' in both.dry_run
+    assert "/metadata/labels/a" not in both.dry_run
+    assert (lost.result, lost.patch) == ("unchanged", ())
+    assert lost.dry_run == "ClusterColocationProfile dry: there is no PriorityClass koord-lost"
+    assert admitted(pod(), dry).dry_run == ""
+
+
 def test_draws_are_even_and_a_question_asked_again_is_answered_the_same() -> None:
     draws = Counter(drawn(f"uid-{number}", "p") for number in range(20_000))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.fence import Eviction, Refusal, away, eviction_of, refusal
-from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, EVICTIONS
+from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
 from slacktide.agents.cluster.webhook.missed import Namespace
 from slacktide.agents.cluster.webhook.mutation import Admission, admission, marked
 from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, requests_of
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 READ_S = 3.0
 """The fence's look at the pod, below the time that the API server waits for an answer."""
 NOT_FOUND = 404
+WARNING_CHARS_MAX = 256
+"""The API server cuts longer ones."""
 
 
 class NotKnownError(SlacktideError):
@@ -87,7 +89,7 @@ class Answers:
         if done.result == "over_quota":
             return review.refused(request, review.Status(code=403, reason="Forbidden", message=done.refused))
         if done.result != "refused":
-            return review.allowed(request, done.patch)
+            return review.allowed(request, done.patch, _dry_run(request, done))
         message = f"{done.refused}; mend the profile, or take its labels off the pod or its namespace"
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
 
@@ -141,3 +143,14 @@ class Answers:
         except (SlacktideError, TimeoutError) as exc:
             return away(eviction, str(exc) or f"no answer within {READ_S:g} s")
         return refusal(eviction, pod)
+
+
+def _dry_run(request: review.Request, done: Admission) -> list[str]:
+    """Report what profiles in dry run would do: counted, logged, and as a warning for who creates the pod."""
+    if not done.dry_run:
+        return []
+    DRY_RUNS.inc()
+    metadata = done.pod.get("metadata") or {}
+    name = str(metadata.get("name") or metadata.get("generateName") or "?")
+    log.info("profiles in dry run", extra={"pod": f"{request.namespace}/{name}", "dry_run": done.dry_run})
+    return [f"colocation profiles in dry run: {done.dry_run}"[:WARNING_CHARS_MAX]]

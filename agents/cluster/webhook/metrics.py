@@ -10,6 +10,7 @@ ADMISSIONS = Counter(
     "failed: stored unchanged.",
     ["result"],
 )
+DRY_RUNS = Counter("slacktide_webhook_dry_runs", "New pods that a profile in dry run would change or refuse.")
 ADMISSION = Histogram(
     "slacktide_webhook_admission_seconds",
     "Seconds to answer an admission request.",

@@ -130,7 +130,8 @@ def _matched(pod: StoredPod, namespace: Namespace, profiles: Sequence[DatedProfi
 
 
 def _is_for(profile: Profile, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-    return _selects(profile.namespace_selector, namespace_labels) and _selects(profile.selector, labels)
+    selected = _selects(profile.namespace_selector, namespace_labels) and _selects(profile.selector, labels)
+    return selected and not profile.dry_run
 
 
 def _selects(selector: Selector | InvalidSelector, labels: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -27,6 +28,8 @@ class Admission:
     refused: str = ""
     """Why, for the one who made the pod."""
     because: tuple[Because, ...] = ()
+    dry_run: str = ""
+    """What profiles in dry run would change, or why they would refuse the pod; "": nothing."""
 
 
 def admission(
@@ -39,10 +42,36 @@ def admission(
 ) -> Admission:
     """Apply the profiles to the pod of a request; ``namespace_labels`` None: they could not be read.
 
+    Those in dry run change nothing: what all of them would make of the pod is compared.
+
     Raises:
         BadMessageError: the object is no pod.
 
     """
+    all_of_them = list(profiles)
+    live = [profile for profile in all_of_them if not profile.dry_run]
+    known = priority_classes, namespace_labels
+    done = _admission(request, live, *known, free_class_enable=free_class_enable)
+    if len(live) == len(all_of_them):
+        return done
+    trial = _admission(request, all_of_them, *known, free_class_enable=free_class_enable)
+    return replace(done, dry_run=trial.refused or _changes(done.pod, trial.pod))
+
+
+def _changes(pod: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
+    """Which values of a pod would be others, as JSON pointers."""
+    places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(pod, trial)]
+    return f"would change {', '.join(places)}" if places else ""
+
+
+def _admission(
+    request: Request,
+    profiles: Iterable[Profile],
+    priority_classes: Mapping[str, PriorityClass],
+    namespace_labels: Mapping[str, str] | None,
+    *,
+    free_class_enable: bool,
+) -> Admission:
     before = request.object or {}
     cluster = Cluster(
         namespace_labels=namespace_labels,

@@ -18,6 +18,8 @@ from slacktide.streams.decisions.webhook_colocation_profile import PriorityClass
 
 ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
 """On a profile, whatever its value: pods keep native CPU and memory."""
+ANNOTATION_DRY_RUN = "slacktide.io/dry-run"
+"""On a profile, as ``true``: pods stay as they are, and the webhook reports what would change."""
 
 _Texts = dict[str, str]
 
@@ -92,6 +94,7 @@ def profile_of(item: Mapping[str, Any]) -> Profile:
         priority_class_name=spec.priority_class_name,
         koordinator_priority=spec.koordinator_priority,
         patch=spec.patch,
+        dry_run=(read.metadata.annotations or {}).get(ANNOTATION_DRY_RUN) == "true",
     )
 
 

@@ -54,6 +54,7 @@ class _Response(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
     status: Status | None = None
     patch_type: str | None = None
     patch: bytes | None = None
+    warnings: Sequence[str] = ()
 
 
 class _Answered(msgspec.Struct, frozen=True, rename="camel"):
@@ -82,12 +83,12 @@ def asked(raw: bytes) -> Request:
     return review.request
 
 
-def allowed(request: Request, patch: Sequence[dict[str, Any]] = ()) -> bytes:
-    """It may be done, changed by a JSON patch where there is one."""
+def allowed(request: Request, patch: Sequence[dict[str, Any]] = (), warnings: Sequence[str] = ()) -> bytes:
+    """It may be done, changed by a JSON patch where there is one. Clients such as kubectl print warnings."""
     if not patch:
-        return _encoder.encode(_Answered(response=_Response(uid=request.uid, allowed=True)))
+        return _encoder.encode(_Answered(response=_Response(uid=request.uid, allowed=True, warnings=warnings)))
     encoded = _encoder.encode(patch)
-    response = _Response(uid=request.uid, allowed=True, patch_type="JSONPatch", patch=encoded)
+    response = _Response(uid=request.uid, allowed=True, patch_type="JSONPatch", patch=encoded, warnings=warnings)
     return _encoder.encode(_Answered(response=response))
 
 

@@ -53,7 +53,7 @@ def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
         elif not one.tried:
             advice = (
                 f"only the pod of {one.part} has it. Create one with Kafka's audience, as {one.part}/token where "
-                f"--kafka-logins looks: kubectl create token slacktide-{one.part} -n slacktide-system --audience=AUDIENCE"
+                f"--kafka-logins looks: kubectl create token slacktide-{one.part} -n slacktide-system --audience=KAFKA"
             )
             yield warned(check, "not tried: it needs a token", needed, advice)
         elif one.lacks:
