@@ -17,6 +17,7 @@ from slacktide.agents.node.ahead.psi import Stall
 from slacktide.deploy.cli import machine, pod_lists, process
 from slacktide.deploy.cli.agent_restore import restore
 from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
+from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.cli.settings import (
     LOOPBACK_BROKER,
@@ -183,6 +184,7 @@ class AgentCommandSettings(NodeSettings):
 
 
 @click.group(
+    cls=Group,
     invoke_without_command=True,
     epilog="Example: slacktide agent --bootstrap kafka-1:9092 --inventory node.yaml --dry-run",
 )

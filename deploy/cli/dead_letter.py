@@ -55,7 +55,11 @@ def show(offset: int, bootstrap: Cluster) -> None:
 @command.command(epilog="Example: slacktide dead-letter replay --topic node.sample --since 1h --dry-run")
 @bootstrap_option
 @click.option(
-    "--topic", "topics", multiple=True, required=True, help="Topic that the command may write to. Repeat for several."
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    help="Topic that may be written to, in all versions if none is given. Repeat for several.",
 )
 @click.option("--since", type=Duration(), help="Only dead letters of the last DURATION: 90s, 5m, 2h or 1d.")
 @click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
@@ -71,7 +75,7 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
     Only node.sample, node.sample.backfill and node.outcome can be written again. The other topics are published anew
     by their writers.
     """
-    names = frozenset(_replayable(topic) for topic in topics)
+    names = frozenset(name for topic in topics for name in _replayable(topic))
     since_ms = None if since is None else SystemClock().wall_ms() - since
 
     def chosen(letter: Letter) -> bool:
@@ -92,14 +96,16 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
     click.echo(f"{would}put back: {fates['put back']}, earlier: {fates['already there']}, left: {left}")
 
 
-def _replayable(topic: str) -> str:
+def _replayable(topic: str) -> list[str]:
+    """The topics of this name: without a version, all of them."""
     name = topic_named(topic).name
+    stem, _, version = name.rpartition(".")
     if name not in TOPICS:
         raise click.BadParameter(
             f"{name} cannot be written again: its writer republishes it; choose from {', '.join(TOPICS)}",
             param_hint="--topic",
         )
-    return name
+    return [name] if topic.endswith(version) else [one for one in TOPICS if one.rpartition(".")[0] == stem]
 
 
 def _show(decided: Sequence[Step], *, whole: bool) -> None:

@@ -49,7 +49,8 @@ def topic_named(text: str) -> Topic:
     if len(meant) == 1:
         return BY_NAME[meant[0]]
     near = difflib.get_close_matches(_VERSION.sub("", text.removeprefix(_PREFIX)), short, n=3, cutoff=0.4)
-    raise UnknownTopicError(f"no topic {text}; known: {', '.join(near or short)}")
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(short)}"
+    raise UnknownTopicError(f"no topic {text}; {hint}")
 
 
 def _short(name: str) -> str:

@@ -211,7 +211,7 @@ def test_tail_of_an_unknown_or_missing_topic_says_what_to_do(broker) -> None:
 
     assert (unknown.exit_code, unknown.stderr) == (
         1,
-        "Error: no topic comand; known: node.command, node.command.shadow\n",
+        "Error: no topic comand; did you mean node.command or node.command.shadow?\n",
     )
     assert missing.exit_code == 1
     assert missing.stderr.endswith(f"topic {COMMAND.name} is not there: slacktide topics apply\n")
@@ -281,7 +281,8 @@ async def expire(bootstrap: str, topic: str, partition: int, before: int) -> Non
     await admin.close()
 
 
-REPLAY = ("dead-letter", "replay", "--topic", "node.sample.v1")
+REPLAY = ("dead-letter", "replay", "--topic", "node.sample")
+"""Its dead letters are of node.sample.v1, and v2 is the newest."""
 
 
 async def test_refused_records_are_written_again_once(broker) -> None:

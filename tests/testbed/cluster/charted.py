@@ -65,7 +65,7 @@ def main(folder: str, kubelet_port: str) -> None:
     node: Any = SimpleNamespace(folder=Path(folder), kubelet_port=int(kubelet_port))
     for each in found:
         if each["kind"] in {"Deployment", "DaemonSet"}:
-            here(each, node)
+            here(each, node, each["spec"]["template"]["spec"]["containers"][0]["image"])
     sys.stdout.write(yaml.safe_dump_all(found))
 
 
