@@ -21,12 +21,12 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.queue import QueueDecision, QueueOutcome
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from testbed.cluster.api_server import ApiServer
+from testbed.cluster.api_server import ApiServer, Json
 from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch, job_controller
 from testbed.cluster.kueue import webhook
-from testbed.cluster.queue_rig import DONE, POOL, Kubelets, Queue, install
+from testbed.cluster.queue_rig import DONE, GROUP, POOL, Kubelets, Queue, install
 from testbed.cluster.trainers import CRD, TRAINER, trainer
 from testbed.deciders import decider
 from testbed.history.queue import complaints
@@ -90,6 +90,29 @@ async def test_jobs_wait_for_quota_and_run_on_their_flavors_nodes(queueing, rig,
     await asyncio.to_thread(second.delete)
     await runs(queue, "third")
     assert deciding.metric("slacktide_queue_dead_letters_total") == 0
+
+
+async def test_queues_show_who_waits_and_what_is_used(queueing, rig, deciding):
+    queue = Queue(queueing, "750m")
+    rig.replica(queue=True)
+    for name in ("one", "two", "three"):
+        queue.job(name)
+
+    async def shown(path: str) -> Json:
+        return await soon(
+            lambda: asyncio.to_thread(lambda: queueing.get(f"{GROUP}/{path}").get("status", {})),
+            "one has quota and two wait",
+            enough=lambda one: (one.get("pendingWorkloads"), one.get("admittedWorkloads")) == (2, 1),
+        )
+
+    status = await shown(f"clusterqueues/{queue.name}")
+    assert status["flavorsUsage"] == [
+        {"name": queue.flavor, "resources": [{"name": "cpu", "total": "500m", "borrowed": "0"}]}
+    ]
+    local = await shown(f"namespaces/{queue.namespace}/localqueues/main")
+    assert local["flavorsReservation"] == [{"name": queue.flavor, "resources": [{"name": "cpu", "total": "500m"}]}]
+    assert [one["reason"] for one in (*status["conditions"], *local["conditions"])] == ["Ready", "Ready"]
+    assert queueing.kubectl("get", "clusterqueue", queue.name, "--no-headers").split() == [queue.name, "2", "1"]
 
 
 async def test_a_victim_stops_waits_as_it_was_and_runs_again(queueing, rig, deciding):

@@ -57,6 +57,8 @@ class Actuator:
     ) -> None:
         self.states: dict[str, QueueState] = {}
         """By uid, as Kafka has them."""
+        self.changes = 0
+        """How often an object or a state changed."""
         self.trouble = ""
         self._source, self._answer, self._clock = source, answer, clock
         self._dirty: dict[str, None] = {}
@@ -70,6 +72,7 @@ class Actuator:
 
     def changed(self, uid: str) -> None:
         """Its object or its state is another."""
+        self.changes += 1
         self._dirty[uid] = None
         self._woken.set()
 

@@ -14,13 +14,13 @@ SHADOW = Gauge(
 )
 WRITES = Counter(
     "slacktide_bridge_queue_writes",
-    "Writes to queued Jobs and to quotas of Kueue, by what they do and their result.",
+    "Writes to queued Jobs, to quotas of Kueue and to the status of queues, by what they do and their result.",
     ["what", "result"],
 )
 ANSWERS = Counter("slacktide_bridge_queue_answers", "Answers to admissions that Kafka acknowledged.", ["result"])
 RECORDS = Counter("slacktide_bridge_queue_records", "Specs and workloads that Kafka acknowledged.", ["topic"])
 
-for _what in ("start", "stop", "suspend", "refuse", "reset", "restore", "deactivate", "quota"):
+for _what in ("start", "stop", "suspend", "refuse", "reset", "restore", "deactivate", "quota", "status"):
     for _result in ("done", "conflict", "refused", "away"):
         WRITES.labels(_what, _result)
 for _answer in get_args(Result):

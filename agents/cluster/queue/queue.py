@@ -16,6 +16,7 @@ from slacktide.agents.cluster.queue.notices import Notices
 from slacktide.agents.cluster.queue.quotas import Quotas
 from slacktide.agents.cluster.queue.rival import kueue
 from slacktide.agents.cluster.queue.source import Source
+from slacktide.agents.cluster.queue.statuses import Statuses
 from slacktide.agents.cluster.queue.work import Kind, Work
 from slacktide.agents.kubernetes import ApiError, ApiServer, Resource
 from slacktide.agents.together import until_one_ends
@@ -58,6 +59,8 @@ class JobQueue:
         self._actuator = Actuator(self._source, self._answer, clock)
         self._quotas = Quotas(clock)
         self._notices, self._replica = Notices(self._source, clock), replica
+        self._statuses = Statuses(self._source, self._actuator, lambda: self._quotas.sold, clock)
+        self._served: dict[str, Resource] = {}
         self._sender = Sender(cluster, client_id="slacktide-bridge-queue", timeout_s=3.0)
         self._connecting = asyncio.Lock()
         self._read_trouble, self._write_trouble, self._kind_trouble = "its topics are not read yet", "", "not asked yet"
@@ -86,6 +89,7 @@ class JobQueue:
                 self._follow(api),
                 self._actuator.run(api, lambda: self._acts),
                 self._notices.run(api, replica=self._replica),
+                self._statuses.run(api, lambda: self._served if self._acts else {}),
             )
         finally:
             metrics.SHADOW.set(0)
@@ -109,7 +113,7 @@ class JobQueue:
                     if self._rival and now:
                         await self._quotas.write(api, now["ClusterQueue"])
                     if now != there:
-                        there = now
+                        there = self._served = now
                         await _end(following)
                         following = (
                             asyncio.create_task(until_one_ends(*self._source.follows(api, now))) if now else None

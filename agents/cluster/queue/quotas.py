@@ -20,7 +20,7 @@ from slacktide.agents.kubernetes import ApiError, ApiRefusedError, ApiServer, Re
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
 from slacktide.schemas.queue import QueueSpec
-from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.schemas.queue_objects import Metadata, SoldObject, SoldSpec
 from slacktide.streams.decisions.queue.effective_quota import effective_groups
 from slacktide.streams.decisions.queue.sold_quota import QUOTA_OF
 from slacktide.streams.records import Record, text_of
@@ -58,6 +58,11 @@ class Quotas:
             return  # the former figure holds
         if one is not None:
             self._sold[flavor] = one.spec
+
+    @property
+    def sold(self) -> list[SoldObject]:
+        """What nodes sell, of each flavor."""
+        return [SoldObject(metadata=Metadata(name=flavor), spec=spec) for flavor, spec in self._sold.items()]
 
     async def write(self, api: ApiServer, queues: Resource) -> None:
         """Write what differs.

@@ -12,6 +12,7 @@ import msgspec
 
 from slacktide.agents.cluster.queue.kinds import SPECS
 from slacktide.agents.cluster.queue.known import Known, Place
+from slacktide.agents.cluster.queue.status import Json, Queue
 from slacktide.agents.cluster.queue.work import ACTIVE, Kind, Work
 from slacktide.agents.kubernetes import ApiServer, Changed, Gone, Resource, Trouble, Whole, follow
 from slacktide.schemas.codec import encode
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 Name = tuple[str, str, str]
 """Kind, namespace and name."""
+SHOWN = {"ClusterQueue", "LocalQueue"}
+"""Kinds that have a status."""
 CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
 
 
@@ -61,6 +64,10 @@ class Source:
         """By uid."""
         self.flavors: dict[str, ResourceFlavorObject] = {}
         """By name."""
+        self.stands: dict[Queue, Json] = {}
+        """The status of ClusterQueues and LocalQueues, as the API server has it."""
+        self.changes = 0
+        """How often an object or such a status changed."""
         self.troubles: dict[str, str] = {}
         self.changed: Callable[[str], object] = self.works.get
         """Is called with the uid of an object that changed or is gone."""
@@ -75,6 +82,11 @@ class Source:
     def listed(self) -> bool:
         """Whether all was listed."""
         return self._unlisted == set()
+
+    @property
+    def objects(self) -> list[QueueObject]:
+        """All that the queue goes by, but for what is started and stopped."""
+        return list(self._objects.values())
 
     @property
     def trouble(self) -> str:
@@ -168,14 +180,20 @@ class Source:
         if one != self._objects.get(name):
             self._objects[name] = one
             self._put_object(name, one)
+        status = item.get("status") or {}
+        if kind in SHOWN and status != self.stands.get(Queue(*name)):
+            self.stands[Queue(*name)] = status
+            self.changes += 1
         return name
 
     def _object_gone(self, name: Name) -> None:
         one = self._objects.pop(name, None)
+        self.stands.pop(Queue(*name), None)
         if one is not None:
             self._put_object(name, one, gone=True)
 
     def _put_object(self, name: Name, one: QueueObject, *, gone: bool = False) -> None:
+        self.changes += 1
         if isinstance(one, ResourceFlavorObject):
             self.flavors.pop(name[2], None)
             if not gone:

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from slacktide.schemas.bounds import INT64_MAX
 from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 NAME_CHARS_MAX = 247
-INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _INDEX = re.compile(r"[0-9]{1,18}")
 

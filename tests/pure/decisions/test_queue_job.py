@@ -57,6 +57,10 @@ def test_a_workloads_name_is_short_enough_and_the_same_at_every_try(job: str, ui
     assert len(workload_name(job, uid)) <= 253
 
 
+def test_a_long_name_is_cut_before_its_digest() -> None:
+    assert workload_name("x" * 300, "u").rpartition("-")[0] == "job-" + "x" * 243
+
+
 @given(PROGRESS)
 def test_no_more_pods_are_reclaimable_than_run_at_a_time(progress: JobProgress) -> None:
     assert 0 <= reclaimable_pods(progress) <= progress.parallelism
@@ -76,7 +80,13 @@ def test_a_range_of_indexes_without_end_is_counted_at_once() -> None:
     assert reclaimable_pods(JobProgress(4, 10), [f"0-{10**17}"]) == 4
 
 
-@pytest.mark.parametrize(("text", "count"), [("3", 3), ("-1", -1), ("", None), ("3.0", None), ("9" * 19, None)])
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        *(("3", 3), ("-1", -1), ("", None), ("3.0", None), ("9" * 19, None)),
+        *((str(2**63 - 1), 2**63 - 1), (str(2**63), None), (str(-(2**63)), -(2**63)), (str(-(2**63) - 1), None)),
+    ],
+)
 def test_an_unreadable_minimum_is_none(text: str, count: int | None) -> None:
     assert min_count({MIN_PARALLELISM: text}) == count
 
@@ -88,6 +98,8 @@ def test_a_named_class_that_is_missing_is_an_error_and_no_class_is_priority_0() 
     assert job_priority("", "x", {"x": 1}, classes) is None
     assert job_priority("", "", {}, classes) == JobPriority(9, "PriorityClass", "b")
     assert job_priority("", "", {}, classes[:1]) == JobPriority(0)
+    two = [*classes, PriorityClass("c", 7, global_default=True)]
+    assert job_priority("", "", {}, two) == JobPriority(7, "PriorityClass", "c", ("b", "c")), "worth a warning"
 
 
 def amounts(**given_amounts: int) -> dict[str, Decimal]:

@@ -1,0 +1,87 @@
+"""Writes the status of ClusterQueues and LocalQueues where Slacktide admits, each at most once in two seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.queue import metrics
+from slacktide.agents.cluster.queue.actuator import Actuator
+from slacktide.agents.cluster.queue.source import Source
+from slacktide.agents.cluster.queue.status import Json, Queue, statuses
+from slacktide.agents.kubernetes import ApiError, ApiRefusedError, ApiServer, Resource
+from slacktide.schemas.errors import CaseError
+from slacktide.schemas.queue_objects import SoldObject
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 2.0
+
+
+class Statuses:
+    """One term's.
+
+    Args:
+        source: what the cluster has.
+        actuator: knows where workloads stand.
+        sold: what nodes sell, by flavor.
+        clock: the time.
+
+    """
+
+    def __init__(
+        self, source: Source, actuator: Actuator, sold: Callable[[], Iterable[SoldObject]], clock: Clock
+    ) -> None:
+        self._source, self._actuator, self._sold, self._clock = source, actuator, sold, clock
+        self._seen: tuple[int, int] | None = None
+        """What the status was made of last."""
+
+    async def run(self, api: ApiServer, served: Callable[[], Mapping[str, Resource]]) -> None:
+        """For ever.
+
+        Args:
+            api: the API server.
+            served: kinds that it has; none while nothing is to be written.
+
+        """
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            kinds, seen = served(), (self._source.changes, self._actuator.changes)
+            if not kinds or seen == self._seen:
+                continue
+            try:
+                for queue, status in self._due():
+                    await self._write(api, kinds[queue.kind], queue, status)
+                self._seen = seen
+            except CaseError as exc:
+                self._seen = seen
+                log.warning("no status of queues is written", extra={"why": str(exc)})
+            except ApiError as exc:  # the next time
+                log.info("the status of queues was not written", extra={"why": str(exc)})
+
+    def _due(self) -> list[tuple[Queue, Json]]:
+        """What differs from what the API server has."""
+        source = self._source
+        works = {uid: work for uid, (_, work) in source.works.items()}
+        objects = [*source.objects, *self._sold()]
+        made = statuses(objects, works, self._actuator.states, source.stands, self._clock.wall_ms())
+        return [(one, status) for one, status in made.items() if not status.items() <= self._stands(one).items()]
+
+    def _stands(self, one: Queue) -> Json:
+        return self._source.stands.get(one, {})
+
+    async def _write(self, api: ApiServer, kind: Resource, queue: Queue, status: Json) -> None:
+        result = "done"
+        try:
+            await api.patch(kind, queue.name, {"status": status}, dict, namespace=queue.namespace, sub="status")
+            self._source.stands[queue] = {**self._stands(queue), **status}
+        except ApiRefusedError as exc:
+            result = "refused"
+            log.info("the status of a queue was refused", extra={"queue": queue, "why": str(exc)})
+        except ApiError:
+            result = "away"
+            raise
+        finally:
+            metrics.WRITES.labels("status", result).inc()
