@@ -1,8 +1,9 @@
 """Mutation testing of the decision core: break each line in turn and see whether a test complains.
 
 ``tests/mutation/run memory_evict evict_loop`` breaks these modules, in a copy of the project, and runs the tests and
-vectors of the same names. It prints what survived and the share that was killed; 90% per module is the aim, and what
-survives for good is told with its reason in tests/mutation/survivors/.
+vectors of the same names. Each run is a fork of one process that has loaded all libraries. It prints what survived and
+the share that was killed; 90% per module is the aim. What survives for good has its reason in
+tests/mutation/survivors/.
 """
 
 from __future__ import annotations
@@ -10,24 +11,37 @@ from __future__ import annotations
 import argparse
 import ast
 import compileall
+import contextlib
+import gc
+import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from difflib import unified_diff
 from pathlib import Path
+from typing import NamedTuple
 
-from cosmic_ray.commands import execute, init
-from cosmic_ray.config import ConfigDict
+import cosmic_ray.plugins
+import pytest
+from cosmic_ray.commands import init
+from cosmic_ray.mutating import use_mutation
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkItem, WorkResult
+from prometheus_client import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("schemas", "streams", "agents", "deploy", "tests", ".src", "pyproject.toml")
-TIMEOUT_S = 30.0
+CPU_MAX_S = 30
+"""Of a run: a broken loop may have no end."""
+COPY = "SLACKTIDE_MUTATION_COPY"
+"""Set in the process that works in the copy."""
 PLAIN = ("Add", "Sub", "Mul", "FloorDiv", "Div")
 """What an operator is replaced by; shifts, powers and bits instead would be found by any test."""
 
@@ -38,18 +52,26 @@ def main() -> int:
     parser.add_argument("modules", nargs="+", metavar="MODULE", help="of streams/decisions, without .py")
     parser.add_argument("--tests", nargs="*", default=[], metavar="NAME", help="further tests and vectors to run")
     given = parser.parse_args()
+    if COPY not in os.environ:
+        return _in_a_copy()
+    os.chdir(os.environ[COPY])
+    sys.path.insert(0, "tests")
+    _drop_vectors({*given.modules, *given.tests})
+    rates = [_module(name, _tests([*given.modules, *given.tests])) for name in given.modules]
+    return 0 if all(rate >= 0.9 for rate in rates) else 1
+
+
+def _in_a_copy() -> int:
     with tempfile.TemporaryDirectory(prefix="slacktide-mutation-") as folder:
         copy = Path(folder) / "project"
         _copy(copy)
-        os.chdir(copy)
-        _drop_vectors({*given.modules, *given.tests})
-        os.environ |= {
+        more = {
+            COPY: str(copy),
             "PYTHONPATH": str(copy / ".src"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "HYPOTHESIS_PROFILE": "mutation",
         }
-        rates = [_module(name, _command([*given.modules, *given.tests])) for name in given.modules]
-    return 0 if all(rate >= 0.9 for rate in rates) else 1
+        return subprocess.run([sys.executable, *sys.argv], env=os.environ | more, check=False).returncode
 
 
 def _copy(copy: Path) -> None:
@@ -70,38 +92,88 @@ def _drop_vectors(names: set[str]) -> None:
             file.unlink()
 
 
-def _command(names: list[str]) -> str:
-    """Tests by file name, vectors by case name; the first complaint ends it."""
-    files = sorted({str(path) for name in names for path in Path("tests/pure/decisions").glob(f"test_{name}*.py")})
-    vectors = [name for name in names if any(Path("tests/vectors").glob(f"{name}.jsonl*"))]
-    wanted = [f"result_is_the_references[{name}-" for name in vectors] + [Path(file).stem for file in files]
-    files += ["tests/pure/decisions/test_vectors.py"] if vectors else []
-    quiet = "-x -q --no-header --no-summary --assert=plain -p no:cacheprovider"
-    return f'{sys.executable} -m pytest {quiet} {" ".join(files)} -k "{" or ".join(wanted)}"'
+class Tests(NamedTuple):
+    """What is run for each mutant; the first complaint ends it."""
+
+    vectors: list[str]
+    """Rules whose cases are run first: they are the fastest."""
+    files: list[str]
+
+    def fail(self) -> bool:
+        """Whether one complains."""
+        # Here: each fork imports them anew.
+        from pure.decisions.test_vectors import test_the_result_is_the_references as check  # noqa: PLC0415
+
+        from testbed.vectors import lines  # noqa: PLC0415
+
+        for name in self.vectors:
+            for line in lines(name):
+                check(name, line, json.loads(line)["expected"])
+        quiet = ["-x", "-q", "--no-header", "--no-summary", "--assert=plain", "-p", "no:cacheprovider"]
+        return bool(self.files) and pytest.main([*quiet, *self.files]) != pytest.ExitCode.OK
 
 
-def _module(name: str, command: str) -> float:
+def _tests(names: list[str]) -> Tests:
+    """Tests by file name, vectors by rule."""
+    folders = (Path("tests/pure/decisions"), Path("tests/pure"))
+    files = sorted({str(path) for name in names for one in folders for path in one.glob(f"test_{name}*.py")})
+    return Tests([name for name in names if any(Path("tests/vectors").glob(f"{name}.jsonl*"))], files)
+
+
+def _module(name: str, tests: Tests) -> float:
     """Break one module in all ways; the share that was noticed."""
     path = Path(f"streams/decisions/{name}.py")
-    config = ConfigDict(
-        {
-            "module-path": [str(path)],
-            "timeout": TIMEOUT_S,
-            "excluded-modules": [],
-            "test-command": command,
-            "distributor": {"name": "local"},
-        }
-    )
-    if subprocess.run(command, shell=True, stdout=subprocess.DEVNULL, check=False).returncode:
-        sys.exit(f"{name}: the tests fail before anything is broken: {command}")
+    with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+        failed = tests.fail()
+    if failed:
+        sys.exit(f"{name}: the tests fail before anything is broken: {tests}")
+    gc.freeze()
     started_s = time.monotonic()
     with use_db(f"{name.replace('/', '-')}.sqlite", WorkDB.Mode.create) as db:
         init([path], db, {})
         _skip(db, path)
-        todo = sum(1 for _ in db.pending_work_items)
-        print(f"{name}: {todo} mutants", flush=True)
-        execute(db, config)
+        todo = list(db.pending_work_items)
+        print(f"{name}: {len(todo)} mutants", flush=True)
+        for item in todo:
+            db.set_result(item.job_id, _broken(path, item, tests))
         return _report(name, db, time.monotonic() - started_s)
+
+
+def _broken(path: Path, item: WorkItem, tests: Tests) -> WorkResult:
+    """Whether a test notices one mutant."""
+    [one] = item.mutations
+    operator = cosmic_ray.plugins.get_operator(one.operator_name)(**one.operator_args)
+    with use_mutation(path, operator, one.occurrence) as (before, after):
+        if after is None:
+            return WorkResult(worker_outcome=WorkerOutcome.SKIPPED)
+        child = os.fork()
+        if not child:
+            os._exit(_fails_anew(tests))
+        killed = os.waitpid(child, 0)[1] != 0
+    diff = "\n".join(unified_diff(before.split("\n"), after.split("\n"), str(path), str(path), lineterm=""))
+    outcome = TestOutcome.KILLED if killed else TestOutcome.SURVIVED
+    return WorkResult(worker_outcome=WorkerOutcome.NORMAL, test_outcome=outcome, diff=diff)
+
+
+def _fails_anew(tests: Tests) -> bool:
+    """In a fork: what may have read the module is imported again; libraries and schemas stay."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    for name in list(sys.modules):
+        first, _, rest = name.partition(".")
+        if first in {"testbed", "tests", "pure", "conftest"} or (
+            first == "slacktide" and not rest.startswith("schemas")
+        ):
+            del sys.modules[name]
+    for collector in list(REGISTRY._collector_to_names):
+        REGISTRY.unregister(collector)
+    warnings.simplefilter("error", SyntaxWarning)
+    try:
+        return tests.fail()
+    except BaseException:  # noqa: BLE001 - whatever the broken module does
+        return True
 
 
 def _skip(db: WorkDB, path: Path) -> None:
