@@ -21,11 +21,12 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.queue import QueueDecision, QueueOutcome
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from testbed.cluster.api_server import ApiServer, Json
+from testbed.cluster.api_server import ApiServer, Json, RefusedError
 from testbed.cluster.bridge_rig import BridgeRig
 from testbed.cluster.identity import access_of
 from testbed.cluster.jobs import Batch, job_controller
 from testbed.cluster.kueue import webhook
+from testbed.cluster.manifests import SYSTEM
 from testbed.cluster.queue_rig import DONE, GROUP, POOL, Kubelets, Queue, install
 from testbed.cluster.trainers import CRD, TRAINER, trainer
 from testbed.deciders import decider
@@ -135,13 +136,30 @@ async def test_a_victim_stops_waits_as_it_was_and_runs_again(queueing, rig, deci
     assert kubelets.most == 1, "the victim's pod was gone before the other's came"
 
 
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/slacktide-bridge"
+
+
+def a_bridge(rig: BridgeRig, number: int, processes: contextlib.ExitStack) -> Callable[[], Awaitable[None]]:
+    """Start one; what kills it. Of three, one is a process and ends by SIGKILL."""
+    if number % 3 != 1:
+        return rig.replica(f"bridge-{number}", queue=True).kill
+    processes.enter_context(rig.command("--queue", "--metrics-port=0"))
+
+    async def kill() -> None:
+        await asyncio.to_thread(processes.close)
+        with contextlib.suppress(RefusedError):  # else it holds for 15 s
+            await asyncio.to_thread(rig.cluster.delete, LEASE)
+
+    return kill
+
+
 async def test_whatever_is_killed_no_job_runs_without_quota_and_none_is_lost(queueing, rig, tmp_path):
     queue = Queue(queueing, "2")
     jobs = [queue.job(f"job-{number:02}") for number in range(16)]
     chance = random.Random(7)
-    with Kubelets(queue, ends_s=1.0) as kubelets:
+    with Kubelets(queue, ends_s=1.0) as kubelets, contextlib.ExitStack() as processes:
         for number in range(5):
-            replica = rig.replica(f"bridge-{number}", queue=True)
+            kill = a_bridge(rig, number, processes)
             with decider(rig.bootstrap, tmp_path, f"decider-{number}"):
                 if number == 4:
                     await soon(lambda: _all_finished(jobs), "all Jobs finish")
@@ -150,9 +168,9 @@ async def test_whatever_is_killed_no_job_runs_without_quota_and_none_is_lost(que
                 await soon(lambda begun=begun: _more(kubelets, begun), "a Job starts", enough=bool)
                 await asyncio.sleep(chance.uniform(0, 1))
                 if number % 2:
-                    await replica.kill()
+                    await kill()
                     await asyncio.sleep(chance.uniform(0, 1))
-            await replica.kill()
+            await kill()
     assert kubelets.most == 4, "half a CPU each, of two"
     assert len(kubelets.seen) == len(jobs), "each ran once"
     topics = {name: await rig.every(name) for name in NAMES}
