@@ -5,16 +5,18 @@ One credit is one workload, whose Job then ends its pods. Only credit that was a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
+from slacktide.agents.signing import signed
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import NO_CREDIT, QUEUE, EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.outcome import NodeOutcome, PodName, Result, Spent
+from slacktide.schemas.proof import ClusterKey
 from slacktide.schemas.topics import CREDIT, OUTCOME
 from slacktide.streams.records import Out, Record
 
@@ -63,13 +65,17 @@ class QueueCredit:
         epoch: of the term. A later account is higher.
         sending: the log.
         clock: the time.
+        keys: the cluster keys, the one to sign with first; none: outcomes have no proof.
 
     """
 
-    def __init__(self, reading: Reading, epoch: int, sending: Sending, clock: Clock) -> None:
+    def __init__(
+        self, reading: Reading, epoch: int, sending: Sending, clock: Clock, keys: Sequence[ClusterKey] = ()
+    ) -> None:
         self._boot_id = f"{epoch:012}-queue"
         self._account = CreditAccount(self._boot_id)
         self._reading, self._sending, self._clock = reading, sending, clock
+        self._keys = keys
         self._read_ns = self._asked_ns = 0
         self._seq = 0
 
@@ -143,4 +149,5 @@ class QueueCredit:
         )
         event_id = f"{self._boot_id}/{self._seq}"
         lines = headers(kind=OUTCOME.name, source="queue", subject=QUEUE, event_id=event_id, event_ms=now_ms)
-        return Out(topic=OUTCOME.name, key=QUEUE.encode(), value=encode(outcome), headers=lines)
+        out = Out(topic=OUTCOME.name, key=QUEUE.encode(), value=encode(outcome), headers=lines)
+        return signed(out, self._keys, now_ms)

@@ -1,7 +1,7 @@
 """PURE: who sent a record. A MAC that only the node named by the record's key, or the cluster key's holder, can make.
 
-A cluster key never leaves the bridge and the stream workers. A node key is derived from it for one node and a time of
-expiry, and is given to the agent that proves with its ServiceAccount token that it runs on that node. The body of a
+A cluster key never leaves the bridge, the stream workers and the queue. A node key is derived from it for one node and
+a time of expiry. The agent gets it that proves with its ServiceAccount token that it runs on that node. The body of a
 record carries the node's boot id and sequence number, so the MAC covers them, too. All of it is HMAC-SHA-256.
 """
 

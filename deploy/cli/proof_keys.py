@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from slacktide.schemas.proof import CURRENT, PREVIOUS, ClusterKey, ProofKeyError, Verifier
+from slacktide.schemas.proof import CURRENT, PREVIOUS, ClusterKey, ProofKeyError
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class KeyFolder:
         return ring
 
 
-def followed(folder: Path | None, verifier: Verifier) -> KeyFolder | None:
-    """The folder, read once into a verifier; None: there is none."""
+def followed(folder: Path | None, changed: Callable[[list[ClusterKey]], None]) -> KeyFolder | None:
+    """The folder, read once; None: there is none."""
     if folder is None:
         return None
-    keys = KeyFolder(folder, verifier.keys)
+    keys = KeyFolder(folder, changed)
     keys.look()
     return keys

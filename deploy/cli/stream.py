@@ -102,7 +102,7 @@ def command(settings: StreamSettings) -> None:
     garbage.returned()
     shadowing = None if settings.shadow is None else ShadowFile(settings.shadow, settings.worker_name)
     verifier = Verifier()
-    keys = proof_keys.followed(settings.proof_keys, verifier)
+    keys = proof_keys.followed(settings.proof_keys, verifier.keys)
     judge = metrics.Counted(ByKeys(verifier))
     republish_ms = round(settings.republish * 1000)
     worker = Worker(settings.worker_name, judge, open_nodes_max=settings.open_nodes_max, republish_ms=republish_ms)

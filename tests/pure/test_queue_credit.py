@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+
+import pytest
 
 from slacktide.agents.queue_credit import QueueCredit
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import QUEUE
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.proof import ClusterKey, Verifier
 from slacktide.schemas.queue_objects import SoldObject
 from slacktide.schemas.topics import CREDIT, OUTCOME
 from slacktide.streams.engine.queue_term import Term
 from slacktide.streams.governor.governor import Governor
+from slacktide.streams.proofs import ByKeys
 from testbed.governed import policy_record
+from testbed.proofs import cluster_key
 from testbed.queue_log import FLAVOR, Cluster, Log, Reading, Writing, lawful, local, queue, term, turns, workload
 from testbed.queue_nodes import sharing, sold
 
@@ -38,9 +44,10 @@ class LogClock:
 class Governing:
     """A governor beside the queue."""
 
-    def __init__(self, log: Log) -> None:
-        self._log, self._governor, self._read = log, Governor("g"), 0
-        self._governor.receive([policy_record(BUDGET)], log.now_ms)
+    def __init__(self, log: Log, key: ClusterKey | None = None) -> None:
+        judge = ByKeys(Verifier([] if key is None else [key]))
+        self._log, self._governor, self._read = log, Governor("g", judge), 0
+        self._governor.receive([policy_record(BUDGET, "off" if key is None else "required")], log.now_ms)
         self._governor.begin([], [], log.now_ms, log.now_ms)
 
     def tick(self) -> None:
@@ -52,7 +59,7 @@ class Governing:
             self._governor.receive(self._log.topics[CREDIT.name][at:], self._log.now_ms)
 
 
-async def begun(*objects: object) -> tuple[Log, Term, Cluster]:
+async def begun(*objects: object, keys: Sequence[ClusterKey] = ()) -> tuple[Log, Term, Cluster]:
     """Six workloads of one CPU run, and six CPUs are sold."""
     log = Log()
     log.put(FLAVOR, local("a"), *objects, *(workload(number, "a", priority=number) for number in range(6)))  # type: ignore[arg-type]
@@ -60,13 +67,15 @@ async def begun(*objects: object) -> tuple[Log, Term, Cluster]:
     await one.begin(None)
     await turns(one, cluster, 3)
     assert len(cluster.running) == 6
-    one.credit = QueueCredit(Reading(log), one.epoch, Writing(log), LogClock(log))
+    one.credit = QueueCredit(Reading(log), one.epoch, Writing(log), LogClock(log), keys)
     return log, one, cluster
 
 
-async def shrunk(log: Log, one: Term, cluster: Cluster, change: object, seconds: int) -> None:
+async def shrunk(
+    log: Log, one: Term, cluster: Cluster, change: object, seconds: int, key: ClusterKey | None = None
+) -> None:
     log.put(change)  # type: ignore[arg-type]
-    governing = Governing(log)
+    governing = Governing(log, key)
     for _ in range(seconds):
         await turns(one, cluster, 1)
         governing.tick()
@@ -100,6 +109,19 @@ def test_nobody_stops_who_does_not_exceed_a_quota_any_more() -> None:
         assert len(cluster.running) == 5
         assert len(spent(log)) == 1
         lawful(log)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("signs_with", "running"), [(1, 4), (2, 6), (None, 6)])
+def test_where_proofs_are_required_only_an_account_with_the_cluster_key_gets_credit(
+    signs_with: int | None, running: int
+) -> None:
+    async def run() -> None:
+        keys = [] if signs_with is None else [cluster_key(signs_with)]
+        log, one, cluster = await begun(sharing("a"), sold(6_000), keys=keys)
+        await shrunk(log, one, cluster, sold(3_000), WAITS_S + 30, cluster_key(1))
+        assert len(cluster.running) == running
 
     asyncio.run(run())
 

@@ -13,6 +13,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.policy import KEY, Policy, versioned
 from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.proof import Mode
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.records import Out, Record
@@ -24,9 +25,10 @@ TICK_MS = 200
 WALL_MS = 1_800_000_000_000
 
 
-def policy_record(budget: EvictionBudget) -> Record:
+def policy_record(budget: EvictionBudget, node_proof: Mode = "off") -> Record:
     """A policy with this budget."""
-    return _record(POLICY.name, KEY.encode(), encode(versioned(Policy(version="", eviction_budget=budget))), 0)
+    policy = Policy(version="", eviction_budget=budget, node_proof=node_proof)
+    return _record(POLICY.name, KEY.encode(), encode(versioned(policy)), 0)
 
 
 def metric_record(node: str, boot_id: str, now_ms: int = 0, *, stale_ms: int = 0) -> Record:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.headers import Headers
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue import (
     PodsReadySettings,
@@ -75,11 +76,17 @@ class Log:
         """All that a replay reads."""
         return [one for records in self.topics.values() for one in records]
 
-    def append(self, topic: str, key: str, value: bytes | None) -> int:
+    def append(self, topic: str, key: str, value: bytes | None, headers: Headers = ()) -> int:
         records = self.topics.setdefault(topic, [])
         records.append(
             Record(
-                topic=topic, partition=0, offset=len(records), timestamp_ms=self.now_ms, key=key.encode(), value=value
+                topic=topic,
+                partition=0,
+                offset=len(records),
+                timestamp_ms=self.now_ms,
+                key=key.encode(),
+                value=value,
+                headers=headers,
             )
         )
         return len(records) - 1
@@ -140,7 +147,7 @@ class Writing:
             if self.left is not None and self.left <= self.written:
                 raise KilledError
             self.written += 1
-            placed.append(Placed(0, self._log.append(out.topic, (out.key or b"").decode(), out.value)))
+            placed.append(Placed(0, self._log.append(out.topic, (out.key or b"").decode(), out.value, out.headers)))
         if self.left is not None and self.left <= self.written:
             raise KilledError  # all is in the log, and nobody learns of it
         return placed

@@ -26,11 +26,12 @@ from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
-from slacktide.agents.cluster.enrolment.ring import Ring, signed
+from slacktide.agents.cluster.enrolment.ring import Ring
 from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.cluster.queue.queue import JobQueue
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
+from slacktide.agents.signing import signed
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster

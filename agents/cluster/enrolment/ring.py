@@ -6,23 +6,17 @@ import base64
 import binascii
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from slacktide.agents.kubernetes import SECRETS, ApiRefusedError, ApiServer
 from slacktide.schemas.proof import (
     CURRENT,
-    NODE_KEY_LIFE_S,
     PREVIOUS,
     SECRET_BYTES_MIN,
     ClusterKey,
     ProofKeyError,
-    node_key,
 )
-from slacktide.schemas.topics import OUTCOME
-from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 
@@ -83,21 +77,6 @@ class Ring:
                 raise
             return
         log.info("a cluster key was made", extra={"secret": SECRET})
-
-
-def signed(out: Out, ring: Sequence[ClusterKey], now_ms: int) -> Out:
-    """The bridge's own outcome with a proof, as a node's has one; as it is where there is no cluster key.
-
-    Args:
-        out: its key is the name that the bridge goes by with the governor.
-        ring: the cluster keys, the one to derive from first.
-        now_ms: UTC epoch milliseconds.
-
-    """
-    if not ring or out.topic != OUTCOME.name or out.key is None or out.value is None:
-        return out
-    key = node_key(ring[0], out.key.decode(), now_ms // 1_000 + NODE_KEY_LIFE_S)
-    return msgspec.structs.replace(out, headers=(*out.headers, key.header(out.topic, out.value)))
 
 
 def _key_of(text: str) -> ClusterKey:

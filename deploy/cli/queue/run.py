@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import garbage, process
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, setting
+from slacktide.deploy.cli import garbage, process, proof_keys
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, folder, setting
 from slacktide.deploy.cli.stream import worker_name
 from slacktide.deploy.cli.text import Duration
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.schemas.proof import ClusterKey
 from slacktide.schemas.queue import PodsReadySettings
 
 METRICS_PORT = 9470
@@ -51,6 +53,7 @@ class QueueRunSettings(process.ProcessSettings):
         shown="no limit",
     )
     block_admission: bool = setting("Admit nothing while a workload waits for its pods.", click.BOOL, default=False)
+    proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)
     metrics_port: int = setting("Its port; 0: any free one, printed at start.", PORT, default=METRICS_PORT)
 
 
@@ -67,17 +70,29 @@ def command(settings: QueueRunSettings) -> None:
 
     garbage.seldom()
     clock = SystemClock()
+    ring: list[ClusterKey] = []
+
+    def use(keys: list[ClusterKey]) -> None:
+        """With the previous key first: after a rotation the governor may not have the newest one yet."""
+        ring[:] = keys[::-1]
+
+    keys = proof_keys.followed(settings.proof_keys, use)
     given = queueing.QueueSettings(
         bootstrap=settings.bootstrap,
         process=settings.process_name,
         session_timeout_ms=round(settings.session_timeout * 1_000),
         fair_sharing=settings.fair_sharing,
         pods_ready=_pods_ready(settings),
-        credit=lambda tail, epoch, sender: QueueCredit(tail, epoch, sender, clock),
+        credit=lambda tail, epoch, sender: QueueCredit(tail, epoch, sender, clock, ring),
     )
 
     async def work(stop: asyncio.Event, health: Health) -> None:
-        await queueing.run(given, stop, health, clock.wall_ms)
+        following = None if keys is None else asyncio.create_task(keys.follow())
+        try:
+            await queueing.run(given, stop, health, clock.wall_ms)
+        finally:
+            if following is not None:
+                following.cancel()
 
     process.run("queue", settings, work)
 

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from slacktide.schemas.bounds import INT32_MAX
+
 Action = Literal["Ignore", "FailIndex", "FailJob", "Count"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 DISRUPTED = "DisruptionTarget"
@@ -55,7 +57,7 @@ class JobSpec(NamedTuple):
         """Failures that it may have."""
         if self.backoff_limit is not None:
             return self.backoff_limit
-        return BACKOFF_LIMIT if self.backoff_limit_per_index is None else 2**31 - 1
+        return BACKOFF_LIMIT if self.backoff_limit_per_index is None else INT32_MAX
 
 
 class JobPod(NamedTuple):

@@ -68,13 +68,20 @@ def test_more_failures_than_the_limit_end_the_job(limit, failures, finished) -> 
     assert fold.status().reason == ("BackoffLimitExceeded" if finished else "")
 
 
+def test_without_a_success_a_job_is_not_complete_and_an_unknown_pod_is_none() -> None:
+    assert folded(JobSpec(), ended("a"), ended("b", "Unknown")).status().finished == ""
+    fold = folded(JobSpec(completions=3), ended("a", "Succeeded"), ended("b", "Succeeded"))
+    fold.changed(JobSpec(completions=1))
+    assert fold.status().finished == "Complete", "it was scaled below what has succeeded"
+
+
 def test_the_first_reason_stays() -> None:
     fold = folded(JobSpec(completions=1, backoff_limit=0), ended("a"), ended("b", "Succeeded"))
     assert (fold.status().finished, fold.status().succeeded) == ("Failed", 1)
 
 
 @pytest.mark.parametrize(
-    ("limit", "restarts", "finished"), [(2, 1, ""), (2, 2, "Failed"), (0, 0, ""), (0, 1, "Failed")]
+    ("limit", "restarts", "finished"), [(2, 1, ""), (2, 2, "Failed"), (2, 3, "Failed"), (0, 0, ""), (0, 1, "Failed")]
 )
 def test_restarts_in_place_count_against_the_limit(limit, restarts, finished) -> None:
     spec = JobSpec(completions=1, backoff_limit=limit, restarts_in_place=True)
@@ -132,9 +139,17 @@ def test_an_index_fails_after_its_own_limit_and_the_job_once_none_is_left() -> N
     assert (fold.status().finished, fold.status().reason) == ("Failed", "FailedIndexes")
 
 
+def test_an_index_has_its_limit_from_what_failed_before() -> None:
+    spec = INDEXED._replace(backoff_limit_per_index=1)
+    assert folded(spec, ended("a", index=0)).status().failed_indexes == ""
+    assert folded(spec, ended("a", index=0, index_failures=5)).status().failed_indexes == "0"
+
+
 def test_too_many_failed_indexes_end_the_job() -> None:
     spec = INDEXED._replace(backoff_limit_per_index=0, max_failed_indexes=1)
-    fold = folded(spec, ended("a", index=0))
+    fold = folded(spec, JobPod("r", "Running", 2))
+    assert fold.status().finished == "", "none has failed"
+    fold.seen(ended("a", index=0))
     assert fold.status().finished == ""
     fold.seen(ended("b", index=1))
     assert fold.status().reason == "MaxFailedIndexesExceeded"
@@ -161,12 +176,31 @@ def test_an_elastic_job_forgets_the_indexes_that_it_gives_up() -> None:
     assert fold.status().finished == "Complete"
 
 
+def test_an_elastic_job_forgets_failed_indexes_too_and_may_end_by_it() -> None:
+    spec = INDEXED._replace(completions=9, backoff_limit_per_index=0)
+    fold = folded(spec, *(ended(f"u{index}", index=index) for index in (0, 2, 3)), ended("d", "Succeeded", 3))
+    fold.changed(spec._replace(completions=2))
+    assert (fold.status().failed_indexes, fold.status().completed_indexes, fold.status().finished) == ("0", "", "")
+    fold = folded(spec, ended("a", "Succeeded", 0), ended("b", index=0))
+    fold.changed(spec._replace(completions=1))
+    assert fold.status().reason == "FailedIndexes"
+
+
+def test_an_index_outside_the_completions_does_not_count() -> None:
+    fold = folded(INDEXED, ended("a", "Succeeded", 4), ended("b", index=-1), ended("c", index=None))
+    assert (fold.status().succeeded, fold.status().failed) == (0, 0)
+    assert folded(INDEXED._replace(completions=None), ended("a", index=0)).status().failed == 0
+
+
 def test_cpu_time_of_pods_that_failed_is_lost() -> None:
     spent = {"cpu_milli": 500, "started_s": 100, "ended_s": 160}
     fold = folded(
         JobSpec(completions=2), ended("a", **spent), ended("b", "Succeeded", **spent), ended("c", cpu_milli=500)
     )
     assert fold.status().lost_core_s == 30.0
+    fold.seen(ended("d", cpu_milli=500, started_s=160, ended_s=100))
+    fold.seen(ended("e", started_s=100, ended_s=160))
+    assert fold.status().lost_core_s == 30.0, "it ended before it started, or asked for nothing"
 
 
 @pytest.mark.parametrize(

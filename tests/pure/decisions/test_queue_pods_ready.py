@@ -10,7 +10,7 @@ from slacktide.streams.decisions.queue.pods_ready import (
     backoff_s,
     pods_ready_action,
 )
-from slacktide.streams.decisions.queue.pods_ready_condition import admission_open, pods_ready_condition
+from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress, admission_open, pods_ready_condition
 from slacktide.streams.decisions.queue.queue_order import Condition
 
 SECONDS = st.integers(0, 500)
@@ -24,6 +24,11 @@ WAITING = st.builds(Waiting, SECONDS, st.booleans(), st.booleans(), CONDITIONS, 
 def test_a_backoff_never_falls_below_the_one_before_unless_the_base_is_above_the_maximum(config, count) -> None:
     if config.backoff_base_s <= config.backoff_max_s:
         assert backoff_s(count, config) <= backoff_s(count + 1, config) <= config.backoff_max_s
+
+
+def test_a_job_without_pods_is_ready_and_one_that_waits_for_its_first_is_not() -> None:
+    assert JobProgress(0).pods_ready
+    assert not JobProgress(1).pods_ready
 
 
 def test_only_the_first_backoff_may_be_longer_than_the_maximum() -> None:
