@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from slacktide.schemas.bounds import INT32_MAX, INT64_MAX
 from slacktide.streams.decisions.queue.amount import FlavorResource, minus
 from slacktide.streams.decisions.queue.preempt import NOT_BORROWING, candidates
 from slacktide.streams.decisions.queue.preempt_fair import fair_candidates
@@ -17,8 +18,7 @@ from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue
 from slacktide.streams.decisions.queue.victims import Holder, Preemptor
 
-PRIORITY_MAX = 2**31 - 1
-AGES_AGO_S = -(2**62)
+AGES_AGO_S = -INT64_MAX
 
 
 class Borrowed(NamedTuple):
@@ -62,7 +62,7 @@ def risks(
 def _candidates(
     queue: ClusterQueue, of: FlavorResource, holders: list[Holder], usage: QuotaUsage, *, fair_sharing: bool
 ) -> list[Holder]:
-    first = Preemptor(Queued("", PRIORITY_MAX, AGES_AGO_S), queue.node, {of: 1}, frozenset({of}))
+    first = Preemptor(Queued("", INT32_MAX, AGES_AGO_S), queue.node, {of: 1}, frozenset({of}))
     if fair_sharing:
         return list(fair_candidates(first, queue.policies, holders, usage))
     under = queue.node.quota(of).nominal > usage.usage(queue.node, of)

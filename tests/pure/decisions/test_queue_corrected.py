@@ -297,6 +297,18 @@ def test_a_queue_that_uses_all_its_quota_reclaims_nothing() -> None:
     assert found[2] == Risk("own", {}, {CPU: ("b",)})
 
 
+def test_a_skipped_preemptor_evicts_nobody_and_no_priority_is_0() -> None:
+    tree = tree_of(*(NodeSpec(name, "c", {CPU: Quota(2)}) for name in "abd"), cohort={CPU: Quota()}.items())
+    run = state(tree, holders=holders_of(tree.queues["a"], 6, priority=2))
+    for at, name in enumerate("bd"):
+        run.push(cpu(f"of-{name}", name, 2, priority=None, created_s=at), 0)
+    done = run.cycle(0)
+    assert [one.status for one in done.entries].count("skipped") == 1
+    assert [(one.preemptor.uid, one.preemptor.priority, one.victim.priority) for one in done.evictions] == [
+        ("of-b", 0, 2)
+    ]
+
+
 def test_the_wait_is_an_interval_around_what_the_rate_lets_expect() -> None:
     done = wait(10, 60)
     assert done.state == "interval"
