@@ -16,7 +16,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.engine import metrics
-from slacktide.streams.engine.office import Office, mono_ms, stand
+from slacktide.streams.engine.leader_election import LeaderElection, campaign, mono_ms
 from slacktide.streams.freshness.silence import REPUBLISH_MS
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail, places_of, present
@@ -56,7 +56,7 @@ async def govern(
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
-    await stand(lambda: _Candidate(governor, settings, now_ms).run(stop), stop, "governor")
+    await campaign(lambda: _Candidate(governor, settings, now_ms).run(stop), stop, "governor")
 
 
 class _Candidate:
@@ -66,21 +66,21 @@ class _Candidate:
         self._governor = governor
         self._settings = settings
         self._now_ms = now_ms
-        self._office = Office(settings.bootstrap, CREDIT, settings.group, settings.session_timeout_ms)
+        self._election = LeaderElection(settings.bootstrap, CREDIT, settings.group, settings.session_timeout_ms)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Join, govern while elected, leave."""
         try:
             # First: a client that asks for a topic may make it, with another number of partitions.
             await _checked_partitions(self._settings.bootstrap)
-            await self._office.join()
+            await self._election.join()
             while not stop.is_set():
-                await self._office.stay()
-                if self._office.elected:
+                await self._election.stay()
+                if self._election.elected:
                     await self._govern(stop)
         finally:
             metrics.GOVERNS.set(0)
-            await self._office.leave()
+            await self._election.leave()
 
     async def _govern(self, stop: asyncio.Event) -> None:
         """One term."""
@@ -93,13 +93,13 @@ class _Candidate:
             metrics.GOVERNS.set(1)
             log.info("this process governs evictions", extra={"epoch": governor.epoch})
             looked_ms = mono_ms()
-            while self._office.elected and not stop.is_set():
+            while self._election.elected and not stop.is_set():
                 outs = governor.receive(await tail.more(), mono_ms())
-                await self._office.stay()
+                await self._election.stay()
                 if mono_ms() - looked_ms > self._settings.session_timeout_ms:
                     await tail.check()
                     looked_ms = mono_ms()
-                if self._office.held:
+                if self._election.held:
                     self._check()
                     outs += governor.tick(mono_ms(), self._now_ms())
                 await _write(sender, outs, governor.send_ms)
@@ -125,7 +125,7 @@ class _Candidate:
     def _check(self) -> None:
         if self._governor.deposed:
             raise LogError("another governor has a higher epoch")
-        self._office.check()
+        self._election.check()
 
 
 _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)

@@ -12,7 +12,7 @@ from slacktide.schemas.queue import spec_key, spec_of
 from slacktide.schemas.queue_objects import QueueObject, SoldObject
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, QUEUE_SPEC
 from slacktide.streams.decisions.queue.cluster_objects import sold_flavors
-from slacktide.streams.engine.office import mono_ms
+from slacktide.streams.engine.leader_election import mono_ms
 from slacktide.streams.kafka import WHOLE, Sender, Tail, present
 from slacktide.streams.queue.selling import Selling
 from slacktide.streams.records import Out, of_queue

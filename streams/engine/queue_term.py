@@ -17,7 +17,7 @@ from slacktide.schemas.queue import PodsReadySettings, QueueDecision, QueueState
 from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.engine import queue_metrics as metrics
-from slacktide.streams.engine.office import mono_ms
+from slacktide.streams.engine.leader_election import mono_ms
 from slacktide.streams.kafka import WHOLE, Placed, Refused
 from slacktide.streams.queue.decider import Decider, Exceeding
 from slacktide.streams.queue.ledger import Fence, decision_of, ledger_of

@@ -15,7 +15,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.queue import PodsReadySettings
 from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION
 from slacktide.streams.engine import queue_metrics as metrics
-from slacktide.streams.engine.office import Office, mono_ms, stand
+from slacktide.streams.engine.leader_election import LeaderElection, campaign, mono_ms
 from slacktide.streams.engine.queue_selling import SellingWriter
 from slacktide.streams.engine.queue_term import TOPICS, Credit, Term
 from slacktide.streams.kafka import Sender, Tail, present
@@ -53,12 +53,12 @@ async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
-    await stand(lambda: _candidate(settings, stop, health, now_ms), stop, "the queue's decider")
+    await campaign(lambda: _candidate(settings, stop, health, now_ms), stop, "the queue's decider")
 
 
 async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
     """One membership: join, decide while elected, leave."""
-    office = Office(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
+    office = LeaderElection(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
     health.not_ready = "not connected"
     try:
         # First: a client that asks for a topic may make it, with another number of partitions.
@@ -80,7 +80,7 @@ async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Healt
 
 
 async def _decide(
-    office: Office, settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
+    office: LeaderElection, settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
     """One term."""
     async with (

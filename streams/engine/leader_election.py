@@ -21,7 +21,7 @@ MEMBER_WAIT_MS = 1_000
 """A member of the group reads nothing that is in a hurry."""
 
 
-class Office:
+class LeaderElection:
     """One membership in the group.
 
     Args:
@@ -36,7 +36,7 @@ class Office:
         self.elected = False
         self._place = Place(topic.name, 0)
         self._session_timeout_ms = session_timeout_ms
-        self._sharing = False
+        self._rebalancing = False
         self._confirmed_ms = 0
         self._read = 0
         self._group = Group(
@@ -53,7 +53,7 @@ class Office:
     @property
     def held(self) -> bool:
         """Whether this process may act now: nothing is done until it is known who holds it; it may be the same one."""
-        return self.elected and not self._sharing
+        return self.elected and not self._rebalancing
 
     async def join(self) -> None:
         """Become a candidate.
@@ -102,14 +102,14 @@ class Office:
             raise LogError("the group has not confirmed for a session's time that this process governs")
 
     async def _assigned(self, places: frozenset[Place]) -> None:
-        self.elected, self._sharing = bool(places), False
+        self.elected, self._rebalancing = bool(places), False
         self._confirmed_ms = mono_ms()
 
     async def _revoked(self, _: frozenset[Place]) -> None:
-        self._sharing = True
+        self._rebalancing = True
 
 
-async def stand(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, office: str) -> None:
+async def campaign(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, office: str) -> None:
     """Be a candidate until ``stop`` is set; nothing else ends it.
 
     Args:
