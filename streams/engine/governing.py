@@ -39,7 +39,7 @@ class GovernorSettings:
     """The Kafka cluster."""
     group: str = GOVERNOR_GROUP
     session_timeout_ms: int = 6_000
-    """A governor silent for this long has lost its office."""
+    """The group elects another governor after this time without a heartbeat."""
     republish_ms: int = REPUBLISH_MS
     """Workers publish the metric of each node again within so long."""
 
@@ -99,7 +99,7 @@ class _Candidate:
                 if mono_ms() - looked_ms > self._settings.session_timeout_ms:
                     await tail.check()
                     looked_ms = mono_ms()
-                if self._election.held:
+                if self._election.leads:
                     self._check()
                     outs += governor.tick(mono_ms(), self._now_ms())
                 await _write(sender, outs, governor.send_ms)

@@ -54,7 +54,7 @@ async def lasting(
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for the work; once it shall stop, it has a moment: it may campaign in a join that takes the broker longer."""
+    """Wait for the work; once it shall stop, it has a moment: it may stand in a join that takes the broker longer."""
     working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)

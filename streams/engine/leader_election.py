@@ -1,7 +1,7 @@
-"""An office that one process holds at a time: whoever has the one partition of a topic; all others wait.
+"""Leader election by a consumer group: the member that is assigned the topic's only partition leads.
 
-The holder has the group confirm it now and then. Who was not confirmed for a session's time may have a successor, and
-acts no more.
+The leader commits offsets to confirm its membership. A leader without a commit for one session timeout stops acting,
+since the group may have elected another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from slacktide.streams.kafka import Group
 from slacktide.streams.records import Place
 
 MEMBER_WAIT_MS = 1_000
-"""A member of the group reads nothing that is in a hurry."""
 
 
 class LeaderElection:
@@ -26,9 +25,9 @@ class LeaderElection:
 
     Args:
         bootstrap: the Kafka cluster.
-        topic: whose one partition is the office.
-        group: of the candidates.
-        session_timeout_ms: a holder silent for this long has lost it.
+        topic: has one partition; the member that is assigned it leads.
+        group: the consumer group of all candidates.
+        session_timeout_ms: the group elects another leader after this time without a heartbeat.
 
     """
 
@@ -47,35 +46,35 @@ class LeaderElection:
             fetch_wait_ms=MEMBER_WAIT_MS,
             assigned=self._assigned,
             revoked=self._revoked,
-            sticky=True,  # each change of holder costs a while in which nobody acts
+            sticky=True,  # nobody acts while the leader changes
         )
 
     @property
-    def held(self) -> bool:
-        """Whether this process may act now: nothing is done until it is known who holds it; it may be the same one."""
+    def leads(self) -> bool:
+        """Whether this process may act now. It may not during a rebalance."""
         return self.elected and not self._rebalancing
 
     async def join(self) -> None:
-        """Become a candidate.
+        """Join the group.
 
         Raises:
-            LogError: nobody answers.
+            LogError: Kafka is unavailable.
 
         """
         await self._group.join()
 
     async def leave(self) -> None:
-        """Be no candidate any more."""
+        """Leave the group."""
         await self._group.leave()
 
     async def stay(self, done: int | None = None) -> None:
-        """Remain a member; in office, have it confirmed: who was silent for too long learns so before it acts.
+        """Remain a member; a leader also commits, three times per session timeout.
 
         Args:
-            done: what is committed with it: the offset up to which the holder's work is done; None: what was read.
+            done: the offset to commit, up to which the leader has finished its work; None: what was read.
 
         Raises:
-            LogError: it cannot be read.
+            LogError: the topic cannot be read.
 
         """
         batches, _ = await self._group.fetch()
@@ -83,23 +82,23 @@ class LeaderElection:
             self._read = records[-1].offset + 1
         asked_ms = mono_ms()
         due = asked_ms - self._confirmed_ms > self._session_timeout_ms // 3
-        if self.held and due and await self._group.commit({self._place: self._read if done is None else done}):
+        if self.leads and due and await self._group.commit({self._place: self._read if done is None else done}):
             self._confirmed_ms = asked_ms
 
     async def done(self) -> int | None:
-        """The offset that was committed last; None: none, or the broker does not answer."""
+        """The last committed offset; None: there is none, or the broker does not answer."""
         found = await self._group.notes([self._place])
         return found[self._place][0] if self._place in found and found[self._place][0] >= 0 else None
 
     def check(self) -> None:
-        """Look whether it was confirmed in time.
+        """Check that the last commit is recent.
 
         Raises:
-            LogError: it was not.
+            LogError: the last commit is older than the session timeout.
 
         """
         if mono_ms() - self._confirmed_ms > self._session_timeout_ms:
-            raise LogError("the group has not confirmed for a session's time that this process governs")
+            raise LogError("no commit succeeded within the session timeout: another leader may be elected")
 
     async def _assigned(self, places: frozenset[Place]) -> None:
         self.elected, self._rebalancing = bool(places), False
@@ -109,23 +108,23 @@ class LeaderElection:
         self._rebalancing = True
 
 
-async def campaign(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, office: str) -> None:
-    """Be a candidate until ``stop`` is set; nothing else ends it.
+async def campaign(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, role: str) -> None:
+    """Be a candidate until ``stop`` is set.
 
     Args:
-        run: one candidacy, until something fails.
-        stop: set: leave, return.
-        office: its name, for the logs.
+        run: one membership in the group, until something fails.
+        stop: when set, leave the group and return.
+        role: what the leader does, for the logs.
 
     """
     await lasting(
         run,
         stop,
-        away=f"no candidate for {office}: %s; trying until it works",
-        failed=f"the {office} has failed; another candidate may take over",
+        away=f"this process is no candidate for {role}: %s; retrying",
+        failed=f"the {role} failed; another candidate may take over",
     )
 
 
 def mono_ms() -> int:
-    """The loop's time."""
+    """The event loop's monotonic time, in milliseconds."""
     return round(asyncio.get_running_loop().time() * 1_000)

@@ -36,7 +36,7 @@ class QueueSettings:
     """Its name in records."""
     group: str = QUEUE_GROUP
     session_timeout_ms: int = 6_000
-    """A decider silent for this long has lost its office."""
+    """The group elects another decider after this time without a heartbeat."""
     fair_sharing: bool = False
     pods_ready: PodsReadySettings | None = None
     credit: Callable[[Tail, int, Sender], Credit] | None = None
@@ -58,7 +58,7 @@ async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_
 
 async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
     """One membership: join, decide while elected, leave."""
-    office = LeaderElection(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
+    election = LeaderElection(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
     health.not_ready = "not connected"
     try:
         # First: a client that asks for a topic may make it, with another number of partitions.
@@ -66,21 +66,21 @@ async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Healt
         for name, count in counts.items():
             if count != 1:
                 raise LogError(f"{name} has {count} partitions: the queue needs one order")
-        await office.join()
+        await election.join()
         while not stop.is_set():
             health.not_ready, health.not_fresh = "", ""
-            await office.stay()
+            await election.stay()
             health.turned("queue")
-            if office.elected:
-                await _decide(office, settings, stop, health, now_ms)
+            if election.elected:
+                await _decide(election, settings, stop, health, now_ms)
     finally:
         health.not_ready = "not connected"
         metrics.DECIDES.set(0)
-        await office.leave()
+        await election.leave()
 
 
 async def _decide(
-    office: LeaderElection, settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
+    election: LeaderElection, settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
     """One term."""
     async with (
@@ -96,7 +96,7 @@ async def _decide(
             fair_sharing=settings.fair_sharing,
             pods_ready=settings.pods_ready,
         )
-        await term.begin(await office.done())
+        await term.begin(await election.done())
         metrics.DECIDES.set(1)
         stayed_ms = looked_ms = mono_ms()
         if settings.credit is not None:
@@ -104,18 +104,18 @@ async def _decide(
             term.credit = settings.credit(credit, term.epoch, sender)
         selling = SellingWriter(settings.bootstrap, settings.process)
         stack.push_async_callback(selling.close)
-        while office.elected and not stop.is_set():
+        while election.elected and not stop.is_set():
             if not term.goes_on:
                 await term.listen()
             if mono_ms() - stayed_ms > settings.session_timeout_ms // 6:
-                await office.stay(term.done)
+                await election.stay(term.done)
                 stayed_ms = mono_ms()
                 health.turned("queue")
             if mono_ms() - looked_ms > settings.session_timeout_ms:
                 await tail.check()
                 looked_ms = mono_ms()
-            if office.held:
-                office.check()
+            if election.leads:
+                election.check()
                 await term.act()
                 await selling.step(term.objects, sender, now_ms())
     metrics.DECIDES.set(0)
