@@ -13,7 +13,7 @@ from typing import Any
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import Topic
-from slacktide.streams.engine.lasting import lasting
+from slacktide.streams.engine.retrying import run_until_stopped
 from slacktide.streams.kafka import Group
 from slacktide.streams.records import Place
 
@@ -117,7 +117,7 @@ async def campaign(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.E
         role: what the leader does, for the logs.
 
     """
-    await lasting(
+    await run_until_stopped(
         run,
         stop,
         away=f"this process is no candidate for {role}: %s; retrying",

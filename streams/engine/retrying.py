@@ -20,7 +20,7 @@ OUTAGE_S_MAX = 5.0
 STOP_S = 1.0
 
 
-async def lasting(
+async def run_until_stopped(
     work: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, *, away: str, failed: str
 ) -> None:
     """Do it until ``stop`` is set; nothing but that ends it.
