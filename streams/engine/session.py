@@ -31,10 +31,10 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.foretelling import Foretelling
+from slacktide.streams.engine.forked_trial import survives
 from slacktide.streams.engine.lists import read_lists
 from slacktide.streams.engine.partitions import checked_partitions
 from slacktide.streams.engine.quarantine import Quarantine
-from slacktide.streams.engine.rehearsal import survives
 from slacktide.streams.engine.sending import sent
 from slacktide.streams.engine.shadowing import ShadowDoor
 from slacktide.streams.engine.takeover import Rebuilding
