@@ -123,7 +123,7 @@ class _Candidate:
         return outs + governor.receive(by_topic[POLICY.name] + by_topic[METRIC.name], now_ms)
 
     def _check(self) -> None:
-        if self._governor.deposed:
+        if self._governor.superseded:
             raise LogError("another governor has a higher epoch")
         self._election.check()
 

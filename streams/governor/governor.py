@@ -81,7 +81,7 @@ class Governor:
         return self._policies.policy
 
     @property
-    def deposed(self) -> bool:
+    def superseded(self) -> bool:
         """Another one governs: begin a new term."""
         return self._namesake or self._highest[0] > self.epoch
 

@@ -301,11 +301,11 @@ def test_of_leases_and_outcomes_that_are_long_over_only_the_total_counts() -> No
 def test_a_lease_of_another_governor_ends_the_term(word: Record) -> None:
     term = Term()
     assert term.governor.epoch == FIRST_EPOCH
-    assert not term.governor.deposed
+    assert not term.governor.superseded
     term.receive(word)
-    assert term.governor.deposed
+    assert term.governor.superseded
     term.governor.begin([], [], 0, term.now_ms)
-    assert not term.governor.deposed
+    assert not term.governor.superseded
     assert term.governor.epoch > FIRST_EPOCH
 
 
@@ -318,7 +318,7 @@ def test_no_epoch_in_an_outcome_ends_a_term(epoch: int) -> None:
     forged = msgspec.structs.replace(record, value=(record.value or b"").replace(b"77", str(epoch).encode()))
     term.receive(forged)
 
-    assert not term.governor.deposed
+    assert not term.governor.superseded
     assert term.nodes() == ["a"]
 
 
@@ -366,7 +366,7 @@ def test_the_last_epoch_there_can_be_ends_nothing() -> None:
         term.live("a")
         [said] = term.tick()
         term.receive(credit_record(said))
-        assert not term.governor.deposed
+        assert not term.governor.superseded
         credit_account.receive(said, since_ns=0)
         assert credit_account.ready(1, "x"), f"governor {number}"
 
@@ -377,7 +377,7 @@ def test_its_own_leases_read_back_change_nothing() -> None:
     [said] = term.tick()
     term.receive(credit_record(said))
 
-    assert not term.governor.deposed
+    assert not term.governor.superseded
     assert term.tick(1_000) == []
 
 
@@ -464,7 +464,7 @@ def test_a_lease_of_one_who_does_not_know_that_its_term_is_over_counts() -> None
     term.wants("b")
 
     assert term.nodes() == []
-    assert not term.governor.deposed
+    assert not term.governor.superseded
 
 
 def test_descheduling_has_an_account_within_the_clusters_budget_that_gets_what_it_asks_for_alone() -> None:

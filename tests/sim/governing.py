@@ -69,7 +69,7 @@ class Governing:
             return
         for topic, partition in READS:
             self._say(brain.receive(self._new(topic, partition), self._now_ms))
-        if brain.deposed:
+        if brain.superseded:
             self._begin(brain)
         self._say(brain.tick(self._now_ms, self.world.timeline.wall_ms))
 
