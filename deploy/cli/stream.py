@@ -116,10 +116,10 @@ def command(settings: StreamSettings) -> None:
             session_timeout_ms=session_timeout_ms,
             fetch_wait_ms=settings.fetch_wait_ms,
         )
-        candidacy = GovernorSettings(
+        governor_settings = GovernorSettings(
             bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms, republish_ms=republish_ms
         )
-        governing = asyncio.create_task(govern(Governor(settings.worker_name, judge), candidacy, stop, now_ms))
+        governing = asyncio.create_task(govern(Governor(settings.worker_name, judge), governor_settings, stop, now_ms))
         fold = FoldSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
         folding = asyncio.create_task(fold_jobs(fold, stop, now_ms))
         followed = [each.follow() for each in (shadowing, keys) if each is not None]
