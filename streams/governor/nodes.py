@@ -114,8 +114,8 @@ class Node:
         held = self.held
         if not self.asked or held is None or not self.holds:
             return bool(self.asked)
-        unheard = any(at_ms > held.sent_ms + AGAIN_MS for name, at_ms in self.asked.items() if name not in held.spared)
-        return unheard or self.asked.keys() <= held.spared
+        unread = any(at_ms > held.sent_ms + AGAIN_MS for name, at_ms in self.asked.items() if name not in held.spared)
+        return unread or self.asked.keys() <= held.spared
 
     def in_time(self, now_ms: int) -> bool:
         """Whether the lease it holds is good."""
