@@ -242,9 +242,9 @@ class Ticking:
         due = [partition for partition, number in self._recall_at.items() if number <= self._number]
         for partition in due:
             del self._recall_at[partition]
-            unheard = self._named.get(partition, set()) - self._silence.nodes(partition)
-            if unheard and partition in self._partitions:
-                self._recalling.add(asyncio.create_task(self._recalled(partition, unheard)))
+            unsampled = self._named.get(partition, set()) - self._silence.nodes(partition)
+            if unsampled and partition in self._partitions:
+                self._recalling.add(asyncio.create_task(self._recalled(partition, unsampled)))
 
     async def _recalled(self, partition: int, nodes: Iterable[str]) -> None:
         records: list[Record] = []
