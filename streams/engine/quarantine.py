@@ -23,7 +23,7 @@ Marked = Mapping[Place, tuple[int, str]]
 
 SUSPECT_MS = 2_000
 """A worker commits each second: it worked on records that were appended within so long after what it committed."""
-STRIKES_MAX = 2
+CRASHES_MAX = 2
 """After so many crashes in a row history is left out. Each multiplies what is suspected, as for a worker that reads a
 backlog, by ``WIDER``."""
 WIDER = 4
@@ -50,13 +50,13 @@ class Note(NamedTuple):
     owner: str
     reached_ms: int
     """Append time of the newest record that was answered."""
-    strikes: int
+    crashes: int
     """Crashes in a row before this owner."""
 
     @property
     def text(self) -> str:
         """As it is committed."""
-        return f"{_FORM} {self.kind} {self.owner} {self.reached_ms} {self.strikes}"
+        return f"{_FORM} {self.kind} {self.owner} {self.reached_ms} {self.crashes}"
 
 
 def note_of(text: str) -> Note | None:
@@ -64,10 +64,10 @@ def note_of(text: str) -> Note | None:
     form, *parts = text.split(" ")
     if form != _FORM or len(parts) != len(Note._fields):
         return None
-    kind, owner, reached_ms, strikes = parts
-    if not (reached_ms.isdigit() and strikes.isdigit()):
+    kind, owner, reached_ms, crashes = parts
+    if not (reached_ms.isdigit() and crashes.isdigit()):
         return None
-    return Note(kind, owner, int(reached_ms), int(strikes))
+    return Note(kind, owner, int(reached_ms), int(crashes))
 
 
 class Quarantine:
@@ -75,7 +75,7 @@ class Quarantine:
 
     Args:
         owner: of this process: no other has it.
-        log_crash: called with the place, offset and strikes of a crashed owner.
+        log_crash: called with the place, offset and crashes of a crashed owner.
 
     """
 
@@ -87,7 +87,7 @@ class Quarantine:
         self._suspected_ms: dict[Place, int] = {}
         """By place, until which append time records are answered alone."""
         self._condemned: dict[Place, int] = {}
-        self._strikes: dict[Place, int] = {}
+        self._crashes: dict[Place, int] = {}
         self._taken_s: dict[Place, float] = {}
         self._reached_ms: dict[Place, int] = {}
 
@@ -113,11 +113,11 @@ class Quarantine:
 
     def bare(self, place: Place) -> bool:
         """Whether history is to be left out: its owners crashed before they could try one record alone."""
-        return self._strikes.get(place, 0) > STRIKES_MAX
+        return self._crashes.get(place, 0) > CRASHES_MAX
 
     def again(self, place: Place) -> bool:
         """Whether more than one owner in a row has crashed: its records are answered one by one, whatever they do."""
-        return self._strikes.get(place, 0) > 1
+        return self._crashes.get(place, 0) > 1
 
     def suspects(self, place: Place, records: Sequence[Record]) -> int:
         """How many of the records, from the first on, are to be answered alone."""
@@ -136,7 +136,7 @@ class Quarantine:
     async def trying(self, record: Record) -> None:
         """Note that this record is being answered; the note outlives this process."""
         if self.offsets is not None:
-            note = Note("trying", self._owner, self._reached_ms[record.place], self._strikes[record.place])
+            note = Note("trying", self._owner, self._reached_ms[record.place], self._crashes[record.place])
             await self.offsets.commit_marked({record.place: (record.offset, note.text)})
 
     async def settle(self, offsets: Mapping[Place, int]) -> None:
@@ -157,18 +157,18 @@ class Quarantine:
         """The place has moved away."""
         self._suspected_ms.pop(place, None)
         self._condemned.pop(place, None)
-        self._strikes.pop(place, None)
+        self._crashes.pop(place, None)
         self._taken_s.pop(place, None)
         self._reached_ms.pop(place, None)
 
     def _suspect(self, place: Place, offset: int, note: Note) -> None:
-        self._strikes[place] = strikes = note.strikes + 1
-        self._suspected_ms[place] = note.reached_ms + SUSPECT_MS * WIDER ** min(note.strikes, 8)
+        self._crashes[place] = crashes = note.crashes + 1
+        self._suspected_ms[place] = note.reached_ms + SUSPECT_MS * WIDER ** min(note.crashes, 8)
         if note.kind == "trying":
             self._condemned[place] = offset
-        self._log_crash(place, offset, strikes)
+        self._log_crash(place, offset, crashes)
 
     def _note(self, place: Place, now_s: float) -> Note:
         settled = now_s - self._taken_s.get(place, now_s) >= TENURE_S
-        strikes = 0 if settled else self._strikes.get(place, 0)
-        return Note("running", self._owner, self._reached_ms.get(place, 0), strikes)
+        crashes = 0 if settled else self._crashes.get(place, 0)
+        return Note("running", self._owner, self._reached_ms.get(place, 0), crashes)
