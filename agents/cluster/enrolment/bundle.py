@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slacktide.agents.cluster.certificate.keeper import CONFLICT
+from slacktide.agents.cluster.certificate.manager import CONFLICT
 from slacktide.agents.kubernetes import CONFIGMAPS, ApiRefusedError, ApiServer
 
 KEY = "ca.crt"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from slacktide.agents.cluster.certificate.keeper import Keeper, SecretPlace
+from slacktide.agents.cluster.certificate.manager import CertificateManager, SecretPlace
 from slacktide.agents.cluster.certificate.rotation import Terms
 from slacktide.agents.cluster.certificate.tls import Tls
 from slacktide.agents.cluster.enrolment import metrics
@@ -72,7 +72,7 @@ class Enrolment:
         terms = settings.terms or Terms(names=names_of(namespace), settle_ms=SETTLE_MS)
         place = SecretPlace(namespace=namespace, name=SECRET, component="bridge")
         self._ring = ring
-        self._keeper = Keeper(api, place, PublishedBundle(api, namespace, CONFIG_MAP), terms, now_ms)
+        self._certificates = CertificateManager(api, place, PublishedBundle(api, namespace, CONFIG_MAP), terms, now_ms)
         self._issuer = Issuer(api, namespace, ring.keys, now_ms)
 
     async def run(self) -> None:
@@ -89,14 +89,14 @@ class Enrolment:
         """Wait for the first certificate."""
         while True:
             try:
-                return Tls(await self._keeper.look(), metrics.CERTIFICATE_UNTIL.set)
+                return Tls(await self._certificates.look(), metrics.CERTIFICATE_UNTIL.set)
             except SlacktideError as exc:
                 self._report(str(exc))
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self, tls: Tls) -> None:
         try:
-            tls.serve(await self._keeper.look())
+            tls.serve(await self._certificates.look())
         except SlacktideError as exc:
             self._report(str(exc))
         else:

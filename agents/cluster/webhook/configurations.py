@@ -6,7 +6,7 @@ import base64
 import logging
 from typing import Any
 
-from slacktide.agents.cluster.certificate.keeper import CONFLICT, NOT_FOUND
+from slacktide.agents.cluster.certificate.manager import CONFLICT, NOT_FOUND
 from slacktide.agents.kubernetes import ApiRefusedError, ApiServer, Resource
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slacktide.agents.cluster.certificate.keeper import Keeper, SecretPlace
+from slacktide.agents.cluster.certificate.manager import CertificateManager, SecretPlace
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.certificate.tls import Clients, Tls, in_folder
 from slacktide.agents.cluster.policy_source import ConfigMapName
@@ -90,13 +90,13 @@ class _Webhook:
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
         self._configurations = WebhookConfigurations(api, CONFIGURATION)
-        self._keeper = Keeper(api, place, self._configurations, terms, now_ms)
+        self._certificates = CertificateManager(api, place, self._configurations, terms, now_ms)
         self._certificate = self._seeking = ""
 
     async def _pair(self) -> Pair:
         """What is to be served."""
         folder = self._settings.cert_folder
-        return await (self._keeper.look() if folder is None else asyncio.to_thread(in_folder, folder))
+        return await (self._certificates.look() if folder is None else asyncio.to_thread(in_folder, folder))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Answer until ``stop`` is set."""

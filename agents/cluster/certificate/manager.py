@@ -53,7 +53,7 @@ class Trust(Protocol[S]):
         """
 
 
-class Keeper(Generic[S]):
+class CertificateManager(Generic[S]):
     """One of the replicas that keep the certificate.
 
     Args:
