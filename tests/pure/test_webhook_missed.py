@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from slacktide.agents.cluster.webhook.missed import StoredPod, changed_ms, dated, lacked, namespace_of
-from slacktide.agents.cluster.webhook.seeker import label_selector
+from slacktide.agents.cluster.webhook.scanner import label_selector
 from slacktide.schemas.missed_pod import LackedMark
 from slacktide.schemas.policy.selector import Requirement, Selector
 

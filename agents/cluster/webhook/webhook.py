@@ -17,7 +17,7 @@ from slacktide.agents.cluster.webhook.configurations import WebhookConfiguration
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
 from slacktide.agents.cluster.webhook.namespace_quota import NamespaceQuota
 from slacktide.agents.cluster.webhook.refusals import Refusals
-from slacktide.agents.cluster.webhook.seeker import Seeker
+from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
 from slacktide.agents.cluster.webhook.server import serving
 from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import Access, ApiServer
@@ -60,7 +60,7 @@ class WebhookSettings:
     """How its own certificates live; None: by the defaults, for the Service's names."""
     look_s: float = 10.0
     """Between two looks at the certificate."""
-    seek_s: float = 60.0
+    scan_s: float = 60.0
     """Between two looks for missed pods."""
 
 
@@ -86,7 +86,7 @@ class _Webhook:
         self._refusals = Refusals(Sender(settings.bootstrap, client_id=NAME, acks="all"), now_ms)
         quota = NamespaceQuota(api)
         self._answers = Answers(api, self._world, left_out, quota, self._refusals)
-        self._seeker = Seeker(api, self._world, left_out, sender, now_ms, replica=settings.replica)
+        self._scanner = MissedPodScanner(api, self._world, left_out, sender, now_ms, replica=settings.replica)
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
         self._configurations = WebhookConfigurations(api, CONFIGURATION)
@@ -124,7 +124,7 @@ class _Webhook:
             for task in beside:
                 task.cancel()
             ended = await asyncio.gather(*beside, return_exceptions=True)
-            await self._seeker.close()
+            await self._scanner.close()
             await self._refusals.close()
         for error in ended:
             if isinstance(error, Exception):
@@ -162,14 +162,14 @@ class _Webhook:
         while True:
             try:
                 if not self._world.lacking:
-                    await self._seeker.look()
+                    await self._scanner.look()
             except SlacktideError as exc:
                 if not self._seeking:
                     log.warning("missed pods cannot be looked for", extra={"why": str(exc)})
                 self._seeking = str(exc)
             else:
                 self._seeking = ""
-            await asyncio.sleep(self._settings.seek_s)
+            await asyncio.sleep(self._settings.scan_s)
 
     async def _report(self) -> None:
         """Keep health and figures current, for ever."""
@@ -181,7 +181,7 @@ class _Webhook:
                 self._certificate,
                 self._configurations.unasked,
                 self._seeking,
-                self._seeker.away,
+                self._scanner.away,
                 self._refusals.away,
             )
             self._health.not_fresh = "; ".join(why for why in troubles if why)

@@ -32,7 +32,7 @@ EVENTS_MAX = 100
 REASON = "CreatedWithoutWebhook"
 
 
-class Seeker:
+class MissedPodScanner:
     """Compares the pods that profiles are for with what the profiles set.
 
     Args:
