@@ -8,13 +8,13 @@ from collections.abc import Container
 from typing import Any
 
 from slacktide.agents.cluster.webhook import review
+from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.fence import Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
 from slacktide.agents.cluster.webhook.missed import Namespace
 from slacktide.agents.cluster.webhook.mutation import Admission, admission, marked
 from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, requests_of
 from slacktide.agents.cluster.webhook.refusals import Refusals
-from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.streams.decisions.namespace_quota import bounded, bounds_of, refusal_text
@@ -37,7 +37,7 @@ class Answers:
 
     Args:
         api: asked for each pod that is to be evicted, for that must be no older than the question.
-        world: what is known of the cluster.
+        cache: what is known of the cluster.
         left_out: namespaces whose pods are never changed, lest what starts the webhook waits for it.
         quota: counts pods of namespaces that have a quota.
         refusals: where refused pods are published.
@@ -45,12 +45,12 @@ class Answers:
     """
 
     def __init__(
-        self, api: ApiServer, world: World, left_out: Container[str], quota: NamespaceQuota, refusals: Refusals
+        self, api: ApiServer, cache: ClusterCache, left_out: Container[str], quota: NamespaceQuota, refusals: Refusals
     ) -> None:
         self._api = api
         self._quota = quota
         self._refusals = refusals
-        self._world = world
+        self._cache = cache
         self._left_out = left_out
 
     async def mutate(self, raw: bytes) -> bytes:
@@ -72,16 +72,16 @@ class Answers:
         if request.namespace in self._left_out:
             ADMISSIONS.labels("left_out").inc()
             return review.allowed(request)
-        if lacking := self._world.lacking:
+        if lacking := self._cache.lacking:
             raise NotKnownError(f"profiles, namespaces or priority classes are not known: {lacking}")
-        namespace = await self._world.namespace(request.namespace)
-        profiles = [one.profile for one in self._world.profiles.objects.values()]
+        namespace = await self._cache.namespace(request.namespace)
+        profiles = [one.profile for one in self._cache.profiles.objects.values()]
         done = admission(
             request,
             profiles,
-            self._world.priority_classes.objects,
+            self._cache.priority_classes.objects,
             None if namespace is None else namespace.labels,
-            free_class_enable=self._world.free_class.enabled,
+            free_class_enable=self._cache.free_class.enabled,
         )
         if done.result != "refused" and namespace is not None:
             done = await self._within_quota(request, done, namespace)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterat
 from contextlib import suppress
 
 from slacktide.agents.cluster.events import About, EventSource, create_event
+from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import MISSED
 from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
-from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import PODS, ApiServer
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
@@ -37,7 +37,7 @@ class MissedPodScanner:
 
     Args:
         api: where the pods are listed, by the profiles' own selectors.
-        world: profiles and namespaces.
+        cache: profiles and namespaces.
         left_out: namespaces whose pods are never changed.
         sender: to the log.
         now_ms: UTC epoch milliseconds.
@@ -48,7 +48,7 @@ class MissedPodScanner:
     def __init__(
         self,
         api: ApiServer,
-        world: World,
+        cache: ClusterCache,
         left_out: Container[str],
         sender: Sender,
         now_ms: Callable[[], int],
@@ -64,7 +64,7 @@ class MissedPodScanner:
         """Uids of pods that have an Event."""
         self._source = EventSource(part="webhook", replica=replica, action="Admit")
         self._api = api
-        self._world = world
+        self._cache = cache
         self._left_out = left_out
         self._sender = sender
         self._now_ms = now_ms
@@ -90,7 +90,7 @@ class MissedPodScanner:
         await self._show([missed for uid, missed in self.missed.items() if uid not in self._shown][:EVENTS_MAX])
 
     async def _candidates(self) -> AsyncIterator[StoredPod]:
-        profiles = [dated.profile for dated in self._world.profiles.objects.values()]
+        profiles = [dated.profile for dated in self._cache.profiles.objects.values()]
         for namespace, labels in sorted(set(self._scopes(profiles))):
             for pod in (await self._api.list(PODS, StoredPod, namespace=namespace, labels=labels)).items:
                 yield pod
@@ -102,7 +102,7 @@ class MissedPodScanner:
             if isinstance(namespace, InvalidSelector) or isinstance(own, InvalidSelector):
                 continue
             if is_empty(own) and not is_empty(namespace):
-                known = self._world.namespaces.objects.items()
+                known = self._cache.namespaces.objects.items()
                 yield from ((name, "") for name, found in known if matches(namespace, found.labels))
             else:
                 yield "", label_selector(own)
@@ -111,8 +111,8 @@ class MissedPodScanner:
         metadata = pod.metadata
         if metadata.namespace in self._left_out:
             return None
-        namespace = self._world.namespaces.objects.get(metadata.namespace)
-        lacks = lacked(pod, namespace, self._world.profiles.objects.values())
+        namespace = self._cache.namespaces.objects.get(metadata.namespace)
+        lacks = lacked(pod, namespace, self._cache.profiles.objects.values())
         if not lacks:
             return None
         return MissedPod(

@@ -13,13 +13,13 @@ from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.certificate.tls import Clients, Tls, in_folder
 from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
+from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.configurations import WebhookConfigurations
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
 from slacktide.agents.cluster.webhook.namespace_quota import NamespaceQuota
 from slacktide.agents.cluster.webhook.refusals import Refusals
 from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
 from slacktide.agents.cluster.webhook.server import serving
-from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import Access, ApiServer
 from slacktide.agents.listening import ANY
 from slacktide.schemas.connection import Cluster
@@ -82,11 +82,11 @@ class _Webhook:
         sender = Sender(settings.bootstrap, client_id=NAME, acks="all")
         self._settings = settings
         self._health = health
-        self._world = World(api, settings.config_map)
+        self._cache = ClusterCache(api, settings.config_map)
         self._refusals = Refusals(Sender(settings.bootstrap, client_id=NAME, acks="all"), now_ms)
         quota = NamespaceQuota(api)
-        self._answers = Answers(api, self._world, left_out, quota, self._refusals)
-        self._scanner = MissedPodScanner(api, self._world, left_out, sender, now_ms, replica=settings.replica)
+        self._answers = Answers(api, self._cache, left_out, quota, self._refusals)
+        self._scanner = MissedPodScanner(api, self._cache, left_out, sender, now_ms, replica=settings.replica)
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
         self._configurations = WebhookConfigurations(api, CONFIGURATION)
@@ -100,7 +100,7 @@ class _Webhook:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Answer until ``stop`` is set."""
-        following = asyncio.create_task(self._world.run())
+        following = asyncio.create_task(self._cache.run())
         beside = [following]
         try:
             tls = await self._first_tls(stop)
@@ -158,10 +158,10 @@ class _Webhook:
 
     async def _seek(self) -> None:
         """Look for missed pods, for ever."""
-        await self._world.known()
+        await self._cache.known()
         while True:
             try:
-                if not self._world.lacking:
+                if not self._cache.lacking:
                     await self._scanner.look()
             except SlacktideError as exc:
                 if not self._seeking:
@@ -173,11 +173,11 @@ class _Webhook:
 
     async def _report(self) -> None:
         """Keep health and figures current, for ever."""
-        await self._world.known()
+        await self._cache.known()
         self._health.not_ready = ""
         while True:
             troubles = (
-                self._world.trouble,
+                self._cache.trouble,
                 self._certificate,
                 self._configurations.unasked,
                 self._seeking,
@@ -185,5 +185,5 @@ class _Webhook:
                 self._refusals.away,
             )
             self._health.not_fresh = "; ".join(why for why in troubles if why)
-            self._world.count()
+            self._cache.count()
             await asyncio.sleep(BEAT_S)

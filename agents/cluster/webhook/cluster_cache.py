@@ -98,7 +98,7 @@ class Followed(Generic[T]):
         self.trouble = why
 
 
-class World:
+class ClusterCache:
     """Profiles, namespaces, priority classes, and whether free pods are translated.
 
     Args:
