@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from slacktide.agents.cluster.policy_source import ConfigMapName
-from slacktide.agents.cluster.webhook.world import World
+from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.kubernetes import ApiServer as DoorToApi
 from testbed.brokers import free_port
 from testbed.cluster.api_server import ApiServer, Json, KubectlError, RefusedError
@@ -340,14 +340,14 @@ async def test_once_the_api_server_is_heard_again_what_is_known_is_fresh_though_
     access.configuration.host = f"https://127.0.0.1:{port}"
     way = ServiceDoor("127.0.0.1", port, admitting.port)
     async with DoorToApi(access, name="test") as api:
-        world = World(api, ConfigMapName(namespace="koordinator-system", name="slo-controller-config"))
-        following = asyncio.create_task(world.run())
-        await world.known()
-        assert not world.trouble
+        cache = ClusterCache(api, ConfigMapName(namespace="koordinator-system", name="slo-controller-config"))
+        following = asyncio.create_task(cache.run())
+        await cache.known()
+        assert not cache.trouble
         way.close()
-        await until(lambda: world.trouble)
+        await until(lambda: cache.trouble)
         way = ServiceDoor("127.0.0.1", port, admitting.port)
-        await until(lambda: not world.trouble)
+        await until(lambda: not cache.trouble)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     way.close()
