@@ -12,13 +12,13 @@ import msgspec
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.cluster.bridge import metrics
+from slacktide.agents.cluster.bridge.earlier_term import EarlierTerm, read_back
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.figure_reader import FigureReader
 from slacktide.agents.cluster.bridge.job_source import JobSource
 from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
 from slacktide.agents.cluster.bridge.mirror import Mirror
 from slacktide.agents.cluster.bridge.node_status import Shown
-from slacktide.agents.cluster.bridge.past import Past, read_back
 from slacktide.agents.cluster.bridge.removal import Removal
 from slacktide.agents.cluster.bridge.sources import NodeSource
 from slacktide.agents.cluster.bridge.topology_mirror import TopologyMirror
@@ -147,8 +147,8 @@ async def _lead(
     if removal is not None:
         await removal.hold()
     health.not_ready = "leading: reading the records of an earlier leader"
-    past = await _past(settings.bootstrap, health)
-    epoch = epoch_of(election.transitions, past.epoch)
+    earlier = await _read_earlier_term(settings.bootstrap, health)
+    epoch = epoch_of(election.transitions, earlier.epoch)
     backoff = Backoff(RETRY_S, RETRY_MAX_S)
     while epoch - 1 != election.transitions:
         try:
@@ -159,12 +159,12 @@ async def _lead(
     try:
         metrics.leads(epoch)
         log.info("writing", extra={"writer_epoch": epoch})
-        await _Leader(settings, past, epoch, clock, ring).run(api, health)
+        await _Leader(settings, earlier, epoch, clock, ring).run(api, health)
     finally:
         metrics.leads_no_more()
 
 
-async def _past(bootstrap: Cluster, health: Health) -> Past:
+async def _read_earlier_term(bootstrap: Cluster, health: Health) -> EarlierTerm:
     backoff = Backoff(RETRY_S, RETRY_MAX_S)
     while True:
         try:
@@ -180,7 +180,7 @@ async def _past(bootstrap: Cluster, health: Health) -> Past:
 class _Leader:
     """One term."""
 
-    def __init__(self, settings: BridgeSettings, past: Past, epoch: int, clock: Clock, ring: Ring) -> None:
+    def __init__(self, settings: BridgeSettings, earlier: EarlierTerm, epoch: int, clock: Clock, ring: Ring) -> None:
         self._clock = clock
         self._node_proof = settings.node_proof
         self._publisher = Publisher(
@@ -192,8 +192,8 @@ class _Leader:
             source=SOURCE,
         )
         self._writing = Writing()
-        self._nodes = NodeSource(self, past)
-        self._policies = PolicySource(self, past.policy, settings.config_map)
+        self._nodes = NodeSource(self, earlier)
+        self._policies = PolicySource(self, earlier.policy, settings.config_map)
         self._reader = FigureReader(settings.bootstrap, self._writing, self._lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
         self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.shown, self._lay_aside, clock)

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from slacktide.agents.cluster.bridge.earlier_term import EarlierTerm
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
-from slacktide.agents.cluster.bridge.past import Past
 from slacktide.agents.cluster.descheduler.cluster import PODS_MAX, Place
 from slacktide.agents.kubernetes import NODES, ApiServer, Changed, Gone, Trouble, Whole, follow
 from slacktide.schemas.errors import ConfigError
@@ -90,9 +90,9 @@ class Listener(Protocol):
 class NodeSource:
     """Follows the Nodes."""
 
-    def __init__(self, listener: Listener, past: Past) -> None:
+    def __init__(self, listener: Listener, earlier: EarlierTerm) -> None:
         self._listener = listener
-        self._known = set(past.nodes)
+        self._known = set(earlier.nodes)
         self._refused: dict[str, str] = {}
 
     async def run(self, api: ApiServer) -> None:

@@ -21,7 +21,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class EarlierTerm:
     """What there is."""
 
     epoch: int
@@ -32,7 +32,7 @@ class Past:
     """The last good one of the highest epoch."""
 
 
-async def read_back(bootstrap: Cluster) -> Past:
+async def read_back(bootstrap: Cluster) -> EarlierTerm:
     """Read the policy's topic, and the last minutes of the inventory by its last writer.
 
     Raises:
@@ -53,7 +53,7 @@ async def read_back(bootstrap: Cluster) -> Past:
                 policy = read
     since_ms = None if newest_ms is None else newest_ms - round(ROUNDS * REPUBLISH_S * 1_000)
     nodes, epoch = await _inventory(bootstrap, since_ms)
-    return Past(epoch=max(epoch, highest), nodes=nodes, policy=policy)
+    return EarlierTerm(epoch=max(epoch, highest), nodes=nodes, policy=policy)
 
 
 async def _inventory(bootstrap: Cluster, since_ms: int | None) -> tuple[frozenset[str], int]:
