@@ -15,7 +15,7 @@ from slacktide.schemas.errors import BadMessageError
 
 log = logging.getLogger(__name__)
 
-BREATH = 100
+YIELD_EVERY = 100
 """After so many pods the bridge's other work has its turn."""
 
 
@@ -52,7 +52,7 @@ async def _all(items: Iterable[PodObject]) -> list[SeenPod]:
     for number, item in enumerate(items, 1):
         if (pod := _read(item)) is not None:
             pods.append(pod)
-        if number % BREATH == 0:
+        if number % YIELD_EVERY == 0:
             await asyncio.sleep(0)
     return pods
 

@@ -33,7 +33,7 @@ from slacktide.streams.records import Record, place_of
 log = logging.getLogger(__name__)
 
 KINDS: dict[str, type[Figures]] = {SCORE.name: NodeScore, METRIC.name: NodeMetric, ALLOCATABLE.name: NodeAllocatable}
-BREATH = 20
+YIELD_EVERY = 20
 """Records: a fetch may hold a thousand, and a kube-scheduler waits for each answer."""
 
 
@@ -88,7 +88,7 @@ class TopicReader:
     async def _receive_all(self, records: list[Record], now_s: float) -> None:
         now_ms = self._clock.wall_ms()
         for number, record in enumerate(records):
-            if number % BREATH == 0:
+            if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             # A record that was there before is as old as its timestamp; a new one counts as fresh.
             age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
