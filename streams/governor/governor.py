@@ -18,7 +18,7 @@ from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.governor.allocation import Round, certain_ms
 from slacktide.streams.governor.ledger import Ledger
 from slacktide.streams.governor.nodes import Held, Node
-from slacktide.streams.governor.reading import Sighting, lease_of, outcome_of
+from slacktide.streams.governor.reading import NodeLiveness, lease_of, outcome_of
 from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import Out, Record, Writer, place_of, text_of
 
@@ -187,7 +187,7 @@ class Governor:
             self._unvalued(record, outs, now_ms)
             return
         try:
-            seen = decode(record.value, Sighting)
+            seen = decode(record.value, NodeLiveness)
         except BadMessageError:
             return  # it is the workers' own, and no agent's harm
         if seen.stale_ms:  # the node is silent

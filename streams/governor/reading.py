@@ -11,7 +11,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.records import Record
 
 
-class Sighting(Message, frozen=True, kw_only=True):
+class NodeLiveness(Message, frozen=True, kw_only=True):
     """A NodeMetric without its figures: a boot of a node lives, unless the metric is stale."""
 
     node: Name
