@@ -12,11 +12,11 @@ import aiohttp
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
+from slacktide.agents.cluster.scheduler.missed_pods import LOOK_S, SETTLED_S, MissedPods
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import seen
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.sent import Sent
-from slacktide.agents.cluster.scheduler.unasked import LOOK_S, SETTLED_S, Unasked
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas.codec import decode, encode
@@ -114,23 +114,23 @@ async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked
     """When it is back they need a moment: nobody complains of their pods before."""
     embedded_broker.apply_topics(1)
     view, clock = View(PlacementArgs()), SystemClock()
-    unasked = Unasked(Cluster(f"127.0.0.1:{free_port()}"), view, lambda _: False, clock, "two")
+    missed = MissedPods(Cluster(f"127.0.0.1:{free_port()}"), view, lambda _: False, clock, "two")
     nobody = cast("ApiServer", None)
-    running = asyncio.create_task(unasked.run(nobody))
+    running = asyncio.create_task(missed.run(nobody))
     since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
     spec = {"schedulerName": "koord-scheduler", "nodeName": "a"}
     metadata = {"name": "p", "namespace": "n", "uid": "u"}
     view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
 
-    await until(lambda: unasked.trouble)
-    unasked._bootstrap = embedded_broker.cluster
-    await until(lambda: not unasked.trouble)
+    await until(lambda: missed.trouble)
+    missed._bootstrap = embedded_broker.cluster
+    await until(lambda: not missed.trouble)
     others = Placements(embedded_broker.cluster, clock.wall_ms)
     others.publish(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
     await others.close()
     await asyncio.sleep(SETTLED_S + 3)
 
-    assert (running.done(), unasked.trouble, UNASKED._value.get()) == (False, "", 0)
+    assert (running.done(), missed.trouble, UNASKED._value.get()) == (False, "", 0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -150,11 +150,11 @@ async def test_a_pod_that_waited_for_its_volumes_was_asked_about_long_before_it_
     metadata = {"name": "p", "namespace": "n", "uid": "u", "creationTimestamp": asked.isoformat()}
     spec = {"schedulerName": "koord-scheduler", "nodeName": "a"}
     view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
-    unasked = Unasked(embedded_broker.cluster, view, lambda _: False, clock, "two")
-    running = asyncio.create_task(unasked.run(cast("ApiServer", None)))
+    missed = MissedPods(embedded_broker.cluster, view, lambda _: False, clock, "two")
+    running = asyncio.create_task(missed.run(cast("ApiServer", None)))
     await asyncio.sleep(SETTLED_S + 3 * LOOK_S)
 
-    assert (running.done(), unasked.trouble, UNASKED._value.get()) == (False, "", 0)
+    assert (running.done(), missed.trouble, UNASKED._value.get()) == (False, "", 0)
 
 
 async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embedded_broker: EmbeddedBroker) -> None:
@@ -170,9 +170,9 @@ async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embed
         metadata = {"name": uid, "namespace": "n", "uid": uid}
         pods.append(seen({"metadata": metadata, "spec": {"nodeName": "a"}, "status": {"conditions": [since]}}))
     await others.close()
-    unasked = Unasked(embedded_broker.cluster, View(PlacementArgs()), lambda _: False, clock, "two")
+    missed = MissedPods(embedded_broker.cluster, View(PlacementArgs()), lambda _: False, clock, "two")
 
-    assert await unasked._placed(pods) == {"placed"}
+    assert await missed._placed(pods) == {"placed"}
 
 
 async def test_an_extender_that_starts_in_the_middle_of_a_burst_counts_what_was_sent_and_not_bound_yet(

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.missed_pods import MissedPods
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pods import PodSource
 from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
-from slacktide.agents.cluster.scheduler.unasked import Unasked
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waker import Waker
 from slacktide.agents.cluster.scheduler.without_benefit import WithoutBenefit
@@ -82,7 +82,7 @@ class _Scheduler:
         )
         self._waker = Waker(self._answers.waiting, clock)
         self._without_benefit = WithoutBenefit(self._view, clock, settings.replica)
-        self._unasked = Unasked(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
+        self._missed = MissedPods(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
 
     async def run(self, api: ApiServer | None, stop: asyncio.Event) -> None:
         """Until ``stop`` is set, or one of the parts ends by an error."""
@@ -96,7 +96,7 @@ class _Scheduler:
                         self._pods.run(api),
                         self._sent.run(),
                         self._without_benefit.run(api),
-                        self._unasked.run(api),
+                        self._missed.run(api),
                         self._waker.run(api),
                     ]
                 await until_one_ends(*works)
@@ -119,7 +119,7 @@ class _Scheduler:
         if self._settings.access is not None:
             found["log"] = found["log"] or (self._sent.trouble if self._pods.whole else "")
             found["pods"] = self._pods.trouble
-            found["events"] = self._without_benefit.trouble or self._unasked.trouble
+            found["events"] = self._without_benefit.trouble or self._missed.trouble
             found["wakes"] = self._waker.trouble
         return found
 

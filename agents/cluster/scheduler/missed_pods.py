@@ -34,7 +34,7 @@ REASON = "PlacedWithoutLoad"
 NOTE = "it was placed without regard to the load of nodes: its scheduler could not ask Slacktide's extender"
 
 
-class Unasked:
+class MissedPods:
     """Judges each pod that was bound once: did this replica find a node, or does Kafka show that another did?
 
     Args:
