@@ -5,7 +5,7 @@ from __future__ import annotations
 from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
 from slacktide.schemas.message import Message
 
-UNSAID_MS = 15_000
+UNCOVERED_MS = 15_000
 """A node's metric, allocatable and score are fresh for so long after they were published, and after each heartbeat that
 covers the node. What is not fresh is not known: nothing is written or placed by it, and nothing withdrawn."""
 

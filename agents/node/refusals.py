@@ -37,7 +37,7 @@ class Paced:
 
     def count(self, kind: Hashable, now_ns: int) -> int:
         """For how many it stands, if it may be reported now; else 0."""
-        reported_ns, unsaid = self._reported.get(kind, (now_ns - SHARE_NS, 0))
+        reported_ns, skipped = self._reported.get(kind, (now_ns - SHARE_NS, 0))
         may = now_ns - reported_ns >= SHARE_NS
-        self._reported[kind] = (now_ns, 0) if may else (reported_ns, unsaid + 1)
-        return unsaid + 1 if may else 0
+        self._reported[kind] = (now_ns, 0) if may else (reported_ns, skipped + 1)
+        return skipped + 1 if may else 0

@@ -1,6 +1,6 @@
 """Which nodes the heartbeats of latest-state topics cover, for every reader. docs/silence.md has the rule.
 
-What a topic holds of a node is fresh for 15 s (``UNSAID_MS``) after it was published, and after each heartbeat that
+What a topic holds of a node is fresh for 15 s (``UNCOVERED_MS``) after it was published, and after each heartbeat that
 covers the node. A heartbeat counts while its writer owns the partition:
 
 * Of two epochs the higher one counts. When nothing of it came for 15 s, the next heartbeat counts, whatever its epoch:
@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slacktide.schemas.heartbeat import heartbeat_of
-from slacktide.schemas.metric import UNSAID_MS
+from slacktide.schemas.metric import UNCOVERED_MS
 from slacktide.streams.records import Record
 
-UNSAID_S = UNSAID_MS / 1_000
+UNCOVERED_S = UNCOVERED_MS / 1_000
 LATE_MS = 5_000
 """A heartbeat is sent once, and given up after 6 s."""
 
@@ -76,4 +76,4 @@ class Coverage:
 
 def _replaced(owners: _Owners, epoch: int, received_s: float) -> bool:
     """Whether a heartbeat of this epoch shows that there are other owners."""
-    return epoch > owners.epoch or (epoch < owners.epoch and received_s >= owners.received_s + UNSAID_S)
+    return epoch > owners.epoch or (epoch < owners.epoch and received_s >= owners.received_s + UNCOVERED_S)

@@ -62,7 +62,7 @@ class ShadowDoor:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, and leave unsaid what waits."""
+        """Stop, and drop what is not published yet."""
         if self._speaking is not None:
             self._speaking.cancel()
             await asyncio.gather(self._speaking, return_exceptions=True)

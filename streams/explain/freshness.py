@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slacktide.schemas.metric import UNSAID_MS
+from slacktide.schemas.metric import UNCOVERED_MS
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.freshness.silence import REPUBLISH_MS, SILENT_MS
@@ -115,7 +115,7 @@ def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
         text = f"the workers report the node stale: it had been silent for {_s(body.stale_ms)} then"
         yield Finding(name="window.stale", severity="problem", text=text)
     behind_ms = 0 if sample is None else sample.body.observed_ms - body.observed_ms
-    if behind_ms > BEHIND_MS and log.unsaid_ms(metric, asked_ms) > UNSAID_MS:
+    if behind_ms > BEHIND_MS and log.uncovered_ms(metric, asked_ms) > UNCOVERED_MS:
         text = f"NodeMetric is {_s(behind_ms)} behind the newest sample (seq {body.seq})"
         advice = "the worker is behind (`slacktide topics lag`), or reads this node's partition no more"
         yield Finding(name="window.behind", severity="warning", text=text, advice=advice)

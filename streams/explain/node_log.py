@@ -52,7 +52,7 @@ class NodeLog:
     covered: Covered = field(default_factory=dict)
     """When heartbeats covered what is published of it."""
 
-    def unsaid_ms(self, of: Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeScore], now_ms: int) -> int:
+    def uncovered_ms(self, of: Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeScore], now_ms: int) -> int:
         """How long ago its figures were published, or covered by a heartbeat last."""
         covered_ms = self.covered.get((of.place.topic, self.node), 0)
         return min(of.age_ms(now_ms), max(0, now_ms - covered_ms))

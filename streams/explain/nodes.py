@@ -55,7 +55,7 @@ def node_row(log: NodeLog, now_ms: int) -> NodeRow:
     metric, allocatable, facts = log.metric, log.allocatable, log.facts
     limits = [one for one in log.outcomes if one.body.about_limit and one.body.result != "refused"]
     last = limits[-1] if limits else None
-    age_ms = None if metric is None else log.unsaid_ms(metric, now_ms)
+    age_ms = None if metric is None else log.uncovered_ms(metric, now_ms)
     severity, why = next(_troubles(log, age_ms, last), ("ok", ""))
     return NodeRow(
         node=log.node,

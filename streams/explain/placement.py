@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.inventory import NodeFacts, Resources
-from slacktide.schemas.metric import UNSAID_MS, Use
+from slacktide.schemas.metric import UNCOVERED_MS, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.streams.decisions.published_floor import published_floor
@@ -119,9 +119,9 @@ def _stale(log: NodeLog, asked: Resources, asked_ms: int) -> tuple[int, bool]:
     """What is sold is good for as long as it is published again, or covered by heartbeats."""
     if log.allocatable is None:
         return 0, False
-    stale_ms, age_ms = log.allocatable.body.stale_ms, log.unsaid_ms(log.allocatable, asked_ms)
-    unsaid = age_ms > UNSAID_MS and any(getattr(asked, field) for field in SOLD)
-    return (stale_ms + age_ms if unsaid else stale_ms), unsaid and not stale_ms
+    stale_ms, age_ms = log.allocatable.body.stale_ms, log.uncovered_ms(log.allocatable, asked_ms)
+    uncovered = age_ms > UNCOVERED_MS and any(getattr(asked, field) for field in SOLD)
+    return (stale_ms + age_ms if uncovered else stale_ms), uncovered and not stale_ms
 
 
 def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.heartbeat import KEY, Heartbeat, heartbeat_of
 from slacktide.schemas.inventory import NodeInventory, revision_of
-from slacktide.schemas.metric import UNSAID_MS, NodeMetric
+from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
 from slacktide.schemas.topics import INVENTORY, METRIC, SCORE
 from slacktide.streams.records import FIGURES, Writer
 from testbed.brokers import EmbeddedBroker, KafkaBroker
@@ -25,7 +25,7 @@ from testbed.figure_readers import FigureReaders
 from testbed.samples import FACTS, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, partition_of
 
-UNSAID_S = UNSAID_MS / 1_000
+UNCOVERED_S = UNCOVERED_MS / 1_000
 NODES = [f"node-{number}" for number in range(24)]
 """Six in each partition: so many that fall silent together freeze."""
 LONG_MS = 30_000
@@ -92,17 +92,17 @@ async def test_figures_hold_between_two_publications_until_their_worker_stops_an
     async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
         async with rig.worker("faust"):
             await soon(lambda: readers.fresh() == nodes, 15, readers.fresh)
-            await all_the_while(lambda: readers.fresh() == nodes, UNSAID_S + SLACK_S, readers.fresh)
+            await all_the_while(lambda: readers.fresh() == nodes, UNCOVERED_S + SLACK_S, readers.fresh)
             count = await times_published(rig, "node-1")
             async with FigureReaders(rig.bootstrap) as late:
                 took_s = await soon(lambda: late.fresh() == nodes, 10, late.fresh)
                 laid_aside = late.laid_aside
         assert readers.fresh() == nodes, "a restart may take a moment"
-        froze_s = await soon(lambda: readers.frozen() == nodes, UNSAID_S + SLACK_S, readers.frozen)
+        froze_s = await soon(lambda: readers.frozen() == nodes, UNCOVERED_S + SLACK_S, readers.frozen)
 
     assert count <= 3, "while its window grew, and no more"
     assert took_s < 6
-    assert froze_s > UNSAID_S - SLACK_S
+    assert froze_s > UNCOVERED_S - SLACK_S
     assert [*laid_aside, *readers.laid_aside] == []
 
 
@@ -118,7 +118,7 @@ async def test_of_a_partition_that_stops_only_its_nodes_freeze(embedded_broker: 
         ):
             await soon(lambda: readers.fresh() == set(NODES), 15, readers.fresh)
             working.alive -= stopped
-            await soon(lambda: readers.frozen() == stopped, 2 * UNSAID_S, readers.frozen)
+            await soon(lambda: readers.frozen() == stopped, 2 * UNCOVERED_S, readers.frozen)
             alarm, fresh = running.health.not_fresh, readers.fresh()
             working.alive |= stopped
             await soon(lambda: readers.fresh() == set(NODES), 15, readers.fresh)
@@ -139,9 +139,9 @@ async def test_without_heartbeats_figures_hold_for_15_s_after_each_publication(e
             worker: Any = running.worker
             worker.heartbeats = lambda *_, **__: []
             beaten = len(await rig.beats(METRIC.name))
-            await all_the_while(lambda: readers.fresh() == nodes, UNSAID_S + SLACK_S, readers.fresh)
+            await all_the_while(lambda: readers.fresh() == nodes, UNCOVERED_S + SLACK_S, readers.fresh)
             worker.republish_ms = LONG_MS
-            await soon(lambda: readers.frozen() == nodes, UNSAID_S + SLACK_S + 5, readers.frozen)
+            await soon(lambda: readers.frozen() == nodes, UNCOVERED_S + SLACK_S + 5, readers.frozen)
             after = len(await rig.beats(METRIC.name))
             del worker.heartbeats
             await soon(lambda: readers.fresh() == nodes, 5, readers.fresh)
@@ -168,7 +168,7 @@ async def test_when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not
                     next_ = await beat_of(rig, "new")
                     old.send_signal(signal.SIGCONT)
                     await pretend(rig, last)
-                    await all_the_while(lambda: not readers.frozen() - {"ghost"}, UNSAID_S, readers.frozen)
+                    await all_the_while(lambda: not readers.frozen() - {"ghost"}, UNCOVERED_S, readers.frozen)
                     ghost_frozen = "ghost" in readers.frozen()
         finally:
             old.kill()
@@ -198,7 +198,7 @@ async def pretend(rig: Rig, old: Heartbeat) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=rig.bootstrap)
     await producer.start()
     try:
-        for second in range(round(UNSAID_S) + 1):
+        for second in range(round(UNCOVERED_S) + 1):
             beat = msgspec.structs.replace(old, nodes=["ghost"], ticked_ms=old.ticked_ms + 1_000 * second)
             for out in Writer("stream/old").heartbeats(beat, 1, time.time_ns() // 1_000_000):
                 await producer.send_and_wait(out.topic, None, key=out.key, partition=1, headers=list(out.headers))
@@ -226,7 +226,7 @@ async def test_a_node_that_fell_silent_long_after_its_last_publication_is_called
             async with rig.worker("plain", "second"):
                 await soon(lambda: readers.stale() == {"node-3"}, 30, lambda: (readers.stale(), readers.frozen()))
                 await soon(lambda: readers.fresh() == nodes - {"node-3"}, 5, readers.fresh)
-                await all_the_while(lambda: readers.stale() == {"node-3"}, UNSAID_S + SLACK_S, readers.stale)
+                await all_the_while(lambda: readers.stale() == {"node-3"}, UNCOVERED_S + SLACK_S, readers.stale)
 
 
 async def test_a_compacted_heartbeat_names_no_node(rig: Rig) -> None:

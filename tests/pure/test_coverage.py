@@ -21,7 +21,7 @@ from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
-from slacktide.streams.decisions.coverage import LATE_MS, UNSAID_S, Coverage
+from slacktide.streams.decisions.coverage import LATE_MS, UNCOVERED_S, Coverage
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.freshness import freshness_findings
@@ -93,7 +93,7 @@ def test_a_clock_that_runs_fast_or_slow_costs_no_heartbeat(rate: float, seconds:
 
 OWNERS = st.lists(
     st.tuples(
-        st.floats(0.0, 3 * UNSAID_S),  # since the event before
+        st.floats(0.0, 3 * UNCOVERED_S),  # since the event before
         st.integers(0, 3),  # epoch: its owner is named after it
         st.floats(0.0, 2 * LATE_MS / 1_000),  # how long the record waited on its way
         st.sampled_from(["publish", "cover", "name nobody"]),
@@ -121,7 +121,7 @@ def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_c
             written_ms, appended_ms = round((now_s - wait_s) * 1_000), round(now_s * 1_000)
             record = beat(names, now_s, worker=f"w{epoch}", epoch=epoch, ticked_s=now_s - wait_s)
             latest.cover(coverage.receive(record, now_s), now_s)
-            if epoch > epoch_now or (epoch < epoch_now and now_s >= received_s + UNSAID_S):
+            if epoch > epoch_now or (epoch < epoch_now and now_s >= received_s + UNCOVERED_S):
                 epoch_now, last_ms = epoch, {}
             if epoch == epoch_now:
                 received_s = now_s
@@ -290,6 +290,6 @@ def test_to_explain_covered_figures_are_neither_behind_nor_stale() -> None:
 
     assert "window.behind" in {one.name for one in freshness_findings(plain, now_ms)}
     assert "window.behind" not in {one.name for one in freshness_findings(covered, now_ms)}
-    assert node_rooms([plain], asked, None, now_ms)[0].stale_ms > UNSAID_S * 1_000
+    assert node_rooms([plain], asked, None, now_ms)[0].stale_ms > UNCOVERED_S * 1_000
     assert node_rooms([covered], asked, None, now_ms + 15_000)[0].stale_ms == 0
     assert node_rooms([covered], asked, None, now_ms + 15_001)[0].stale_ms == 15_001

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.metric import UNSAID_MS, NodeMetric
+from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
 
 M = TypeVar("M", NodeMetric, NodeAllocatable)
-FROZEN_S = UNSAID_MS / 1000
+FROZEN_S = UNCOVERED_MS / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import Resources
-from slacktide.schemas.metric import UNSAID_MS, NodeMetric, Use
+from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric, Use
 from slacktide.schemas.score import NOTHING as NO_USE
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones
@@ -23,7 +23,7 @@ from slacktide.streams.decisions.load_aware_scheduling import NodeState
 from slacktide.streams.decisions.numa.placement import NodeZonesView, Reservation, view_of_zones
 from slacktide.streams.decisions.pod_placement import NodeView
 
-FROZEN_S = UNSAID_MS / 1000
+FROZEN_S = UNCOVERED_MS / 1000
 Figures = NodeScore | NodeMetric | NodeAllocatable
 _OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
 _OF_ALLOCATABLE = attrgetter(*SOLD, "stale_ms")

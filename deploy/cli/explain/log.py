@@ -246,10 +246,10 @@ async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
 
 async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
     """With what runs there, where no score has how much of a node is asked for."""
-    unsaid = [one.node for one in nodes if one.score is None]
-    if not unsaid:
+    without_score = [one.node for one in nodes if one.score is None]
+    if not without_score:
         return list(nodes)
-    keyframes = await log.keyframes(unsaid)
+    keyframes = await log.keyframes(without_score)
     return [replace(one, samples=node_log(one.node, keyframes).samples) for one in nodes]
 
 

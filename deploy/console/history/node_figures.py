@@ -16,7 +16,7 @@ from slacktide.deploy.console.history.view import NONE, STATES, UNLIMITED, State
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, NodeInventory
-from slacktide.schemas.metric import UNSAID_MS, NodeMetric
+from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
@@ -244,7 +244,7 @@ class NodeFigures:
         state: State = "ok"
         if self.metric is None or self.metric.body.stale_ms:
             state = "silent"
-        elif row.age_ms is not None and row.age_ms > UNSAID_MS:
+        elif row.age_ms is not None and row.age_ms > UNCOVERED_MS:
             state = "frozen"
         elif outcome is not None and outcome.body.rule == SUSPEND:
             state = "suspended"
