@@ -16,7 +16,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY, Doors, Evictor
-from slacktide.agents.node.evict.requests import Clerk
+from slacktide.agents.node.evict.requests import EvictionApi
 from slacktide.agents.node.evict.standing import Standing
 from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS
 from slacktide.agents.node.kernel import Kernel, Reading
@@ -91,7 +91,7 @@ class NodeAgent:
         pods: Sequence[Pod],
         settings: AgentSettings,
         tuned: Tuned | None = None,
-        clerk: Clerk | None = None,
+        eviction_client: EvictionApi | None = None,
         concluded: Callable[[NodeOutcome], None] = lambda _: None,
         exclusive: Mapping[str, str] | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class NodeAgent:
             reporter=self._reporter,
             refusals=self._refusals,
             mono_ns=clock.mono_ns,
-            clerk=clerk,
+            eviction_client=eviction_client,
         )
         self._evictor = Evictor(
             doors, self.credit_account, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run

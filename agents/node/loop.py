@@ -171,7 +171,7 @@ class AgentLoop:
             pods=self._inventory.value.pods,
             settings=settings.agent,
             tuned=Tuned(settings.state_folder),
-            clerk=settings.eviction_client,
+            eviction_client=settings.eviction_client,
             concluded=self._concluded,
             exclusive=self._exclusive_cpus(),
         )

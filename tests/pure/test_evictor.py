@@ -128,7 +128,7 @@ class Bench:
             facts=FACTS,
             pods=self.pods,
             settings=self.settings,
-            clerk=self.cluster,
+            eviction_client=self.cluster,
         )
         self.agent.suspend(suspended)
         self.agent.start()

@@ -17,7 +17,7 @@ from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.evict.eviction_api import Wish
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
 from slacktide.agents.node.evict.notices import Notices
-from slacktide.agents.node.evict.requests import Clerk, Requests
+from slacktide.agents.node.evict.requests import EvictionApi, Requests
 from slacktide.agents.node.evict.standing import Standing
 from slacktide.agents.node.evict.victims import INTERRUPTED, Victims
 from slacktide.agents.node.kernel import Reading
@@ -48,7 +48,7 @@ class Doors:
     reporter: Reporter
     refusals: Refusals
     mono_ns: Callable[[], int]
-    clerk: Clerk | None
+    eviction_client: EvictionApi | None
     """Who asks the API server; None: there is none, and pods end through their cgroups."""
 
 
@@ -62,7 +62,9 @@ class Evictor:
         self._dry_run = dry_run
         self._victims = Victims(doors.best_effort, doors.actuator, doors.reporter, doors.mono_ns)
         self._requests = (
-            None if doors.clerk is None else Requests(doors.clerk, doors.actuator, doors.reporter, doors.mono_ns)
+            None
+            if doors.eviction_client is None
+            else Requests(doors.eviction_client, doors.actuator, doors.reporter, doors.mono_ns)
         )
         self._holdback = Holdback(
             best_effort=doors.best_effort,

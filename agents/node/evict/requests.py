@@ -28,17 +28,17 @@ _RESULTS: dict[Verdict, Result] = {
 }
 
 
-class Clerk(Protocol):
-    """Requests evictions and creates Events, and is never waited for."""
+class EvictionApi(Protocol):
+    """Requests evictions and creates Events in the background: no call blocks."""
 
     def ask(self, wish: Wish) -> None:
-        """Have a pod evicted; the reply comes later, and certainly."""
+        """Request the eviction of a pod. Each request gets exactly one reply later."""
 
     def replies(self) -> list[Reply]:
-        """Those that came since the last call."""
+        """Replies received since the last call."""
 
     def report(self, outcome: NodeOutcome) -> None:
-        """Put an Event on the pod of an outcome, now or when the server is back."""
+        """Create an Event on the pod of an outcome; retry until the API server is back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,10 @@ class Asked:
 class Requests:
     """Those that are not answered yet, by uid."""
 
-    def __init__(self, clerk: Clerk, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]) -> None:
-        self._clerk = clerk
+    def __init__(
+        self, eviction_client: EvictionApi, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]
+    ) -> None:
+        self._client = eviction_client
         self._actuator = actuator
         self._reporter = reporter
         self._mono_ns = mono_ns
@@ -103,11 +105,11 @@ class Requests:
     def ask(self, wish: Wish, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
         """Ask for a pod; its outcome, ``begin``, stands as an intent already, and credit is reserved."""
         self._asked[wish.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
-        self._clerk.ask(wish)
+        self._client.ask(wish)
 
     def report(self, outcome: NodeOutcome) -> None:
         """Put an Event on the pod of an outcome."""
-        self._clerk.report(outcome)
+        self._client.report(outcome)
 
     def settle(self, credit_account: CreditAccount) -> Sequence[Asked]:
         """Read the replies, and report those who do not go.
@@ -120,7 +122,7 @@ class Requests:
 
         """
         going = []
-        for reply in self._clerk.replies():
+        for reply in self._client.replies():
             self._patience.replied(reply, self._mono_ns())
             asked = _settled(self._asked.pop(reply.uid), reply, credit_account)
             if reply.verdict in {"evicted", "gone"}:

@@ -131,7 +131,7 @@ class EvictingNode:
             facts=NodeFacts(name=self.name, capacity=capacity, allocatable=capacity),
             pods=self.pods,
             settings=AgentSettings(**settings),  # type: ignore[arg-type]
-            clerk=eviction_client,
+            eviction_client=eviction_client,
         )
         self.agent.start()
         lease = EvictionCredit(node=self.name, boot_id=boot_id, epoch=1, number=1, granted=credit, ttl_ms=10**9)
