@@ -134,7 +134,7 @@ class NodeAgent:
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
         self._suspended = ""
         self._bursts_held = False
-        self._bursts_rehearsed = False
+        self._bursts_dry_run = False
 
     @property
     def in_charge(self) -> Origin:
@@ -434,14 +434,14 @@ class NodeAgent:
             self._hold_nothing(taken)
             return
         if resource_threshold_on(self._policy, taken.facts).cpu_suppress_dry_run:
-            self._rehearse(act, taken)
+            self._report_dry(act, taken)
         else:
             self._perform(act, taken)
         self._evictor.carry_out(evict, taken, act.origin, reason)
-        self._rehearse_bursts(taken)
+        self._report_dry_bursts(taken)
         self._tuner.carry_out(settings, taken, act.origin, reason)
 
-    def _rehearse(self, act: Act, taken: Taken) -> None:
+    def _report_dry(self, act: Act, taken: Taken) -> None:
         """Only report what would hold. What held before the policy required so is lifted first."""
         lifting = self._lifting(taken, DRY_RUN, "restored", BY_POLICY)
         if self._actuator.exceeds(lifting.limits):
@@ -450,10 +450,10 @@ class NodeAgent:
             replace(act, reason=f"{act.reason}; {BY_POLICY}" if act.reason else BY_POLICY), taken, dry_run=True
         )
 
-    def _rehearse_bursts(self, taken: Taken) -> None:
+    def _report_dry_bursts(self, taken: Taken) -> None:
         """What bursts raised before the policy made them a dry run goes back once."""
-        before, self._bursts_rehearsed = self._bursts_rehearsed, cpu_burst_on(self._policy, taken.facts).dry_run
-        if self._bursts_rehearsed and not before:
+        before, self._bursts_dry_run = self._bursts_dry_run, cpu_burst_on(self._policy, taken.facts).dry_run
+        if self._bursts_dry_run and not before:
             self._hand_bursts_back(taken, BY_POLICY)
 
     def _perform(self, act: Act, taken: Taken, *, dry_run: bool = False) -> None:

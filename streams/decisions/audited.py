@@ -14,7 +14,7 @@ ENDS = frozenset({"ended", "killed", "stuck"})
 
 
 def audited(outcome: NodeOutcome) -> bool:
-    """Whether the audit keeps an outcome: what was done to pods, and what failed, but no wish and no rehearsal."""
+    """Whether the audit keeps an outcome: what was done to pods, and what failed, but no request and no dry run."""
     if outcome.knob is not None or outcome.result in {"refused", "dry-run", "gap"}:
         return False
     if outcome.pod is None:  # of the best-effort limit: suppression alone is no hold

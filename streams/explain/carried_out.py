@@ -73,12 +73,12 @@ def _undone(setting: Logged[NodeCommand], outcomes: Sequence[Logged[NodeOutcome]
     for part in parts:
         outcome = by_id.get(part.id)
         if outcome is None:
-            yield from _unheard(part, command, of_seq, setting.age_ms(asked_ms))
+            yield from _no_outcome(part, command, of_seq, setting.age_ms(asked_ms))
         elif outcome.result not in _DONE:
             yield _not_done(part, command, outcome)
 
 
-def _unheard(
+def _no_outcome(
     part: Hold | Evict | Setting, command: NodeCommand, of_seq: list[NodeOutcome], age_ms: int
 ) -> Iterator[Finding]:
     other = next((one for one in reversed(of_seq) if one.rule == part.rule), None)

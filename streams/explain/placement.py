@@ -312,8 +312,8 @@ def _to_count(one: NodeRoom) -> str:
 
 def _fits(fitting: Sequence[NodeRoom]) -> Finding:
     more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
-    untold = [resource_name(room.of) for room in fitting[0].rooms if room.left is None]
-    but = f"; what others asked for of {' and '.join(untold)} is not counted" if untold else ""
+    uncounted = [resource_name(room.of) for room in fitting[0].rooms if room.left is None]
+    but = f"; what others asked for of {' and '.join(uncounted)} is not counted" if uncounted else ""
     return Finding(
         name="pending.fits",
         severity="ok",

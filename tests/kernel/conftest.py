@@ -125,10 +125,10 @@ def _booted(runner: Path, nodeids: list[str]) -> tuple[bool, dict[str, str], str
                 said, ended = process.communicate()[0], False
         told = [json.loads(line) for line in report.read_text().splitlines()]
     printed = said.decode(errors="replace")
-    untold = f"did not end inside; all that was printed:\n{printed}"
-    results = dict.fromkeys(nodeids, untold)
+    unfinished = f"did not end inside; all that was printed:\n{printed}"
+    results = dict.fromkeys(nodeids, unfinished)
     for nodeid, why in told:
-        results[nodeid] = why if results[nodeid] == untold else "\n".join(filter(None, [results[nodeid], why]))
+        results[nodeid] = why if results[nodeid] == unfinished else "\n".join(filter(None, [results[nodeid], why]))
     return ended, results, printed
 
 

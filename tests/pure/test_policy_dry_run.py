@@ -78,7 +78,7 @@ def test_a_dry_run_holds_nobody_back_for_want_of_credit() -> None:
     assert bench.best_effort.frozen() == frozenset()
 
 
-def test_one_feature_rehearses_and_the_others_act() -> None:
+def test_one_feature_is_a_dry_run_and_the_others_act() -> None:
     bench = test_evictor.Bench()
     bench.agent.policy(by_memory(cpuEvictDryRun=True, cpuSuppressDryRun=True))
     bench.ticks(5)
@@ -88,7 +88,7 @@ def test_one_feature_rehearses_and_the_others_act() -> None:
 
 
 @pytest.mark.parametrize(("pool", "dry"), [("canary", True), ("rest", False)])
-def test_a_node_strategy_rehearses_on_its_nodes_alone(pool: str, *, dry: bool) -> None:
+def test_a_node_strategy_makes_a_dry_run_on_its_nodes_alone(pool: str, *, dry: bool) -> None:
     canary = {"name": "canary", "nodeSelector": {"matchLabels": {"pool": "canary"}}, "memoryEvictDryRun": True}
     policy = policy_from(threshold={"clusterStrategy": {"enable": True}, "nodeStrategies": [canary]})
     facts = msgspec.structs.replace(test_agent.FACTS, labels={"pool": pool})
@@ -144,7 +144,7 @@ def test_settings_go_back_when_they_become_a_dry_run_and_return_after_it() -> No
     assert bench.held(*test_tuner.BE_KEYS) == acting
 
 
-def test_one_kind_of_settings_rehearses_and_the_others_act() -> None:
+def test_one_kind_of_settings_is_a_dry_run_and_the_others_act() -> None:
     bench = test_tuner.Bench(policy=policy_from(colocation={"enable": True}, qos={"clusterStrategy": QOS_ON | DRY_RUN}))
     bench.pass_s(15)
 

@@ -65,7 +65,7 @@ class Evicting:
         self._may_go = may_go
         self._source = EventSource(part="bridge", replica=replica, action="Evict")
         self._clock = clock
-        self._untold: list[Out] = []
+        self._unpublished: list[Out] = []
         self._asked_s = 0.0
 
     async def carry_out(self, api: ApiServer, done: DeschedulingPass, until_s: float) -> None:
@@ -126,9 +126,9 @@ class Evicting:
             if result != "refused":
                 self._left(victim.node)
             outcome = self._outcome(done, victim, result, reason)
-            self._untold.append(_out(outcome, OUTCOME.name))
+            self._unpublished.append(_out(outcome, OUTCOME.name))
             if audited(outcome):
-                self._untold.append(_out(outcome, AUDIT.name))
+                self._unpublished.append(_out(outcome, AUDIT.name))
             metrics.EVICTIONS.labels(result).inc()
         self.trouble = "" if result == "applied" else f"{victim.namespace}/{victim.name}: {reason}"
         where = {"pod": f"{victim.namespace}/{victim.name}", "node": victim.node}
@@ -151,9 +151,9 @@ class Evicting:
             LogError: Kafka does not take it.
 
         """
-        if self._untold:
-            await self._send(self._untold)
-            self._untold = []
+        if self._unpublished:
+            await self._send(self._unpublished)
+            self._unpublished = []
 
     def _outcome(self, done: DeschedulingPass, victim: Victim, result: Result, reason: str) -> NodeOutcome:
         now_ms = self._clock.wall_ms()

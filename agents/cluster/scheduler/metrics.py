@@ -32,7 +32,9 @@ WOKEN = Counter(
     "slacktide_scheduler_pods_woken",
     "Waiting pods that this replica made the scheduler retry, because a node now accepts them.",
 )
-UNTOLD = Counter("slacktide_scheduler_placements_untold", "Placements dropped because too many waited for Kafka.")
+DROPPED_PLACEMENTS = Counter(
+    "slacktide_scheduler_placements_untold", "Placements dropped because too many waited for Kafka."
+)
 REFUSED = Counter("slacktide_scheduler_records_refused", "Records that could not be processed.", ["topic"])
 TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while it has an error.", ["of"])
 

@@ -53,7 +53,7 @@ class Placements:
         self._waiting.append(_out(placement))
         if len(self._waiting) > WAITING_MAX:
             self._waiting.popleft()
-            metrics.UNTOLD.inc()
+            metrics.DROPPED_PLACEMENTS.inc()
 
     def lay_aside(self, record: Record, reason: str) -> None:
         """A record cannot be used: send a dead letter."""

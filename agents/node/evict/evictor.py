@@ -77,7 +77,7 @@ class Evictor:
         self._window: BeCpuWindow | None = None
         self._may_kill = False
         self._suspended = ""
-        self._rehearsed: frozenset[str] = frozenset()
+        self._dry_run_rules: frozenset[str] = frozenset()
         self._notice_s = 0
         self._notices = Notices()
         self._paced = Paced()
@@ -144,7 +144,7 @@ class Evictor:
         self._window = self._be_cpu.window(threshold)
         self._may_kill = threshold.mem_evict_fallback == "kill"
         self._notice_s = threshold.evict_notice_s
-        self._rehearsed = (MEMORY_RULES if threshold.mem_evict_dry_run else frozenset()) | (
+        self._dry_run_rules = (MEMORY_RULES if threshold.mem_evict_dry_run else frozenset()) | (
             CPU_RULES if threshold.cpu_evict_dry_run else frozenset()
         )
 
@@ -152,7 +152,7 @@ class Evictor:
         """Evict, as far as credit and the API server go; else hold the victims back."""
         starved: list[Starved] = []
         refused: list[tuple[str, NodeOutcome]] = []
-        rehearsed: list[tuple[str, NodeOutcome]] = []
+        dry_run: list[tuple[str, NodeOutcome]] = []
         fed = False
         for victim in victims:
             outcome = self._begun(victim, taken, origin, reason)
@@ -160,8 +160,8 @@ class Evictor:
                 continue
             if self._dry_run:
                 self._conclude(msgspec.structs.replace(outcome, result="dry-run"), taken)
-            elif victim.rule in self._rehearsed:
-                rehearsed.append((BY_POLICY, outcome))
+            elif victim.rule in self._dry_run_rules:
+                dry_run.append((BY_POLICY, outcome))
             elif left_ns := self._left_ns(victim):
                 self._notify(outcome, left_ns, taken)
             elif why := self._refuses(victim):
@@ -172,7 +172,7 @@ class Evictor:
             else:
                 fed = fed or victim.pod.uid in self._victims
         self._report(refused, "refused", taken)
-        self._report(rehearsed, "dry-run", taken)
+        self._report(dry_run, "dry-run", taken)
         self._holdback.step(Wanted(starved=starved, fed=fed, taken=taken, origin=origin))
 
     def suspend(self, reason: str) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY
 from slacktide.agents.node.kernel import Held, Kernel
-from slacktide.agents.node.knobs.rehearsed import family_of, rehearsed
+from slacktide.agents.node.knobs.dry_run import dry_run_families, family_of
 from slacktide.agents.node.knobs.standoff import Standoff
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.knobs.watched_knobs import WatchedKnobs
@@ -76,7 +76,7 @@ class Tuner:
         self._drift: dict[KnobKey, int | None] = {}
         self._lacking: dict[KnobKey, str] = {}
         self._lacks_reported: set[Knob] = set()
-        self._rehearsed: dict[KnobKey, tuple[int | None, int | None]] = {}
+        self._dry_run_reported: dict[KnobKey, tuple[int | None, int | None]] = {}
         self._dry_families: frozenset[str] = frozenset()
         """Of rules that the policy makes a dry run."""
         self._remarks: list[_Remark] = []
@@ -102,7 +102,7 @@ class Tuner:
         self._now_ns = now_ns
         if self._basis is None or not self._basis.same(facts, pods, policy):
             self._basis = _Basis(facts, pods, policy)
-            self._dry_families = rehearsed(facts, policy)
+            self._dry_families = dry_run_families(facts, policy)
             self._want(wanted(facts, pods, policy), pods)
         if not self._wanted and not self._tuned.keys and not self._interrupted:
             return []
@@ -119,7 +119,7 @@ class Tuner:
         due = [self._unless_dry(one) for one in settings if self._may(one)]
         if not due:
             return
-        done = [one for one in due if not self._rehearses(one, origin)]
+        done = [one for one in due if not self._only_reports(one, origin)]
         self._tuned.add(KnobKey(one.group, one.knob) for one in done if self._gives_back(one))
         given_back = [key for one in due if (key := self._set(one, taken, origin, reason)) is not None]
         self._tuned.drop(given_back)
@@ -145,10 +145,10 @@ class Tuner:
         fresh = self._watched.watch(keys, self._known, {key.group for key in changed})
         self._standoff.forget(lambda key: key.group in fresh or key in changed)
         self._drift = {key: held for key, held in self._drift.items() if self._wish(key) is not None}
-        self._rehearsed = {
+        self._dry_run_reported = {
             key: seen
-            for key, seen in self._rehearsed.items()
-            if key in by_key and self._rehearses(by_key[key], "stream")
+            for key, seen in self._dry_run_reported.items()
+            if key in by_key and self._only_reports(by_key[key], "stream")
         }
         self._lacking = {key: why for key, why in self._lacking.items() if key in by_key}
 
@@ -186,7 +186,7 @@ class Tuner:
     def _due(self, key: KnobKey, held: int | None, now_ns: int) -> bool:
         """Whether it is time to set it, where it can be at all."""
         one = self._wish(key)
-        if one is None or self._rehearsed.get(key) == (held, one.value):
+        if one is None or self._dry_run_reported.get(key) == (held, one.value):
             return False
         move = self._standoff.sees(key, held, now_ns)
         if move == "fight":
@@ -204,10 +204,10 @@ class Tuner:
             return key if key in before and one.rule == RELEASED else None
         cause = Cause(taken=taken, origin=origin, rule=one.rule, reason=reason, bound=one.bound, terms=one.terms)
         outcome = self._begun(cause, key, before[key])
-        if self._rehearses(one, origin):
-            if self._rehearsed.get(key) == (before[key], one.value):
+        if self._only_reports(one, origin):
+            if self._dry_run_reported.get(key) == (before[key], one.value):
                 return None
-            self._rehearsed[key] = before[key], one.value
+            self._dry_run_reported[key] = before[key], one.value
             why = reason if self._dry_run else "; ".join(filter(None, (reason, BY_POLICY)))
             self._actuator.conclude(self._dated(self._named(outcome, "dry-run", why, one.value), taken))
             return None
@@ -237,7 +237,7 @@ class Tuner:
     def _is_dry(self, one: WantedSetting) -> bool:
         return family_of(one.rule) in self._dry_families
 
-    def _rehearses(self, one: WantedSetting, origin: Origin) -> bool:
+    def _only_reports(self, one: WantedSetting, origin: Origin) -> bool:
         """Whether it is only reported. What the agent gives back by itself is carried out."""
         return self._dry_run or (origin != "agent" and self._is_dry(one))
 

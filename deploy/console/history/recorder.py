@@ -48,7 +48,7 @@ KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
 KEYFRAME_MS = 3_600_000
 """A keyframe is kept when its facts or pods changed, and so often although they did not."""
 TEXTS_MAX = 1 << 16
-UNTOLD = "(one of too many reasons)"
+OTHER_REASON = "(one of too many reasons)"
 
 
 @dataclass(slots=True)
@@ -207,7 +207,7 @@ class Recorder:
     def _number(self, text: str) -> int:
         number = self.texts.get(text)
         if number is None:
-            text = text if len(self.texts) < TEXTS_MAX else UNTOLD
+            text = text if len(self.texts) < TEXTS_MAX else OTHER_REASON
             number = self.texts.setdefault(text, len(self.texts))
         return number
 

@@ -1,4 +1,4 @@
-"""Which settings of pods the policy makes a dry run: decided and recorded, not carried out. Pure."""
+"""Families of pod settings that the policy makes a dry run: decided and reported, not carried out. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QOS = frozenset({"CPUQOS", "MemoryQOS"})
 BURSTS = frozenset({cpu_burst_setting.RULE, node_burst.RULE})
 
 
-def rehearsed(facts: NodeFacts, policy: Policy) -> frozenset[str]:
+def dry_run_families(facts: NodeFacts, policy: Policy) -> frozenset[str]:
     """Families of rules that only report on this node."""
     found: frozenset[str] = frozenset()
     if colocation_on(policy, facts).isolation_dry_run:
