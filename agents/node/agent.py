@@ -1,8 +1,8 @@
-"""The node agent's core: takes samples, applies answers, guards. Synchronous; its shell is loop.py.
+"""The node agent's core: takes samples, applies commands, and acts as guard. Synchronous; loop.py runs it.
 
-On every sample the agent computes its own result with the function that the stream uses. An answer
-acts when it is in order, of the agent's policy, and gives best-effort pods no more than that result;
-otherwise the agent's own result acts and the outcome has the reason.
+For every sample the agent computes its own decision with the same function as the stream workers. A command is
+applied if it is in order, uses the agent's policy version, and gives best-effort pods no more than the agent's own
+decision. Otherwise the agent applies its own decision, and the outcome carries the reason.
 """
 
 from __future__ import annotations
@@ -48,35 +48,35 @@ from slacktide.streams.decisions.node_settings import WantedSetting
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
 SUSPEND = "suspend"
-"""The rule of what is done while the node is suspended."""
+"""Rule name of acts while the node is suspended."""
 EXCLUSIVE = "exclusive_cpus"
-"""The rule by which best-effort pods leave CPUs at once that the kubelet gave to a pod alone."""
+"""Rule name: best-effort pods leave CPUs at once that the kubelet assigned exclusively to another pod."""
 DRY_RUN = "dry-run"
-"""The rule by which a limit is lifted that a dry run only reports."""
+"""Rule name: a limit set before the policy became a dry run is lifted."""
 _OFF = Policy(version="")
-"""By which nothing is wanted of any knob or burst."""
+"""A policy that sets no knob and no burst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """How one node agent behaves."""
+    """Settings of one node agent."""
 
     guard_deadline_ms: int = 1_000
-    """How long a sample may wait for its answer before the guard takes charge."""
+    """How long a sample waits for its command before the guard decides."""
     keyframe_ms: int = KEYFRAME_MS
-    """How often a sample carries pods and facts although they did not change."""
+    """How often a sample carries unchanged pods and facts."""
     dry_run: bool = False
     """Decide and report, write nothing."""
     grace_ms_max: int = 30_000
-    """How long an evicted pod has to end by itself at most, whatever it asks for."""
+    """Upper limit of an evicted pod's termination grace period."""
     train_every_ms: int = TRAIN_EVERY_MS
-    """What one sample of a model of usage is made of."""
+    """The interval that one sample of the usage forecast model covers."""
     restore_on_exit: bool = False
     """Lift the best-effort limit when the agent stops."""
 
 
 class NodeAgent:
-    """One node's agent between its kernel, its spool and the log."""
+    """One node's agent between its kernel, its spool and Kafka."""
 
     def __init__(  # noqa: PLR0913 - each is a different outside thing
         self,
@@ -143,46 +143,46 @@ class NodeAgent:
 
     @property
     def facts(self) -> NodeFacts:
-        """The facts in force: those that a sample names when it is taken."""
+        """The current facts, which the next sample refers to."""
         return self._sampler.inventory.facts
 
     @property
     def pods(self) -> Sequence[Pod]:
-        """The list in force: the one that a sample names when it is taken."""
+        """The current pod list, which the next sample refers to."""
         return self._sampler.inventory.pods
 
     @property
     def keyframe_wanted(self) -> bool:
-        """The stream lacks the pods or the facts: take a sample at once."""
+        """Whether the stream lacks pods or facts, so that a sample must be taken at once."""
         return self._sampler.keyframe_wanted
 
     @property
     def evicting(self) -> Standing:
-        """How many pods are on their way out or held back."""
+        """How many pods are terminating or held back."""
         return self._evictor.standing
 
     @property
     def knobs_lacking(self) -> Mapping[Knob, int]:
-        """How many groups lack each knob that is wanted of them."""
+        """How many cgroups lack each wanted knob."""
         return self._tuner.lacking
 
     @property
     def policy_version(self) -> str:
-        """The policy that the agent decides by."""
+        """Version of the policy in force."""
         return self._policy.version
 
     @property
     def exclusive(self) -> Mapping[str, str]:
-        """CPU lists that pods have alone, by uid."""
+        """CPU lists assigned exclusively to pods, by uid."""
         return self._exclusive
 
     def inventory(self, facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> None:
-        """The node or its pods may have changed; the next sample has the change.
+        """Update facts and pods. The next sample carries the change.
 
         Args:
             facts: of the node.
             pods: of the node.
-            exclusive: CPU lists that pods have alone, by uid; None: as before.
+            exclusive: CPU lists assigned exclusively to pods, by uid; None: unchanged.
 
         """
         self._exclusive = self._exclusive if exclusive is None else exclusive
@@ -190,17 +190,17 @@ class NodeAgent:
         self._leave_exclusive()
 
     def policy(self, policy: Policy) -> None:
-        """Decide by this policy from now on."""
+        """Switch to this policy."""
         self._policy = policy
         self._reporter.policy_version = policy.version
 
     def suspend(self, reason: str) -> None:
-        """Lift all limits at once, let held pods go on, and evict nobody until the reason is "" again.
+        """Lift all limits, thaw held pods, and evict no pod until called with "".
 
-        A pod that was already sent its signal, or whose eviction the API server was already asked for, still ends.
+        A pod that was already signalled, or whose eviction was already requested, still terminates.
 
         Args:
-            reason: who suspends the node, for the outcomes; "": nobody.
+            reason: who suspends the node, for the outcomes; "": resume.
 
         """
         if reason == self._suspended:
@@ -212,25 +212,25 @@ class NodeAgent:
             self._hold_nothing(newest)
 
     def credit(self, credit: EvictionCredit, since_ns: int) -> None:
-        """The governor grants this node evictions; ``since_ns``: when it had certainly not been granted yet."""
+        """Receive eviction credit. ``since_ns``: a time before the grant, from which the lease counts."""
         self.credit_account.receive(credit, since_ns)
 
     def replied(self) -> None:
-        """The API server has replied to an eviction: report at once what came of it."""
+        """Process replies of the Eviction API at once."""
         self._evictor.settle()
 
     def start(self) -> None:
-        """Settle what the last run left open. Once, before the first sample."""
+        """Settle what the last run left open. Call once, before the first sample."""
         self._actuator.settle_interrupted()
         self._tuner.start()
         self._evictor.start()
 
     def take(self, *, ls_lately_cpu_milli: int | None = None, ls_pressure: LsPressure | None = None) -> NodeSample:
-        """One tick: read the kernel, publish what was seen, and act on it where the guard is in charge.
+        """Take a sample, and act on it if the guard is in charge.
 
         Args:
-            ls_lately_cpu_milli: what latency-sensitive pods used within the last moment, where it rose.
-            ls_pressure: what they waited since the sample before, where the policy goes by it.
+            ls_lately_cpu_milli: latency-sensitive CPU use since the last look, if its rise caused this sample.
+            ls_pressure: stalls since the previous sample, if the policy uses pressure.
 
         """
         self.overdue()
@@ -253,16 +253,16 @@ class NodeAgent:
         return taken.sample
 
     def deadline_ns(self) -> int | None:
-        """The monotonic instant at which ``overdue`` is due."""
+        """When ``overdue`` must be called, monotonic."""
         return self._protocol.deadline_ns()
 
     def overdue(self) -> None:
-        """The deadline may have passed: if so, the guard takes charge and acts on the newest sample."""
+        """If the deadline has passed, the guard takes charge and acts on the newest sample."""
         if self._protocol.overdue(self._clock.mono_ns()):
             self._guard(f"no answer within {self._settings.guard_deadline_ms} ms")
 
     def answered(self, command: NodeCommand) -> None:
-        """Apply the stream's answer, or the agent's own result in its place, or refuse it."""
+        """Apply a command, or the agent's own decision instead, or refuse the command."""
         self.overdue()
         now_ns = self._clock.mono_ns()
         verdict = self._protocol.judge(command, now_ns)
@@ -275,15 +275,15 @@ class NodeAgent:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether no limit of this agent's is in force, by what the kernel last read back."""
+        """Whether no limit of this agent is in force, as last read back from the kernel."""
         limits = self._actuator.limits
         return limits is not None and limits.be_cfs_quota_us is None and not self._tuner.holds
 
     def close(self, *, removed: bool = False) -> None:
-        """Let frozen pods go on, report what is left to report, and lift all limits where asked to.
+        """Thaw frozen pods, report pending refusals, and lift limits if the settings require it.
 
         Args:
-            removed: no agent follows on this node: all limits are lifted, whatever the settings.
+            removed: no agent follows on this node, so all limits are lifted in any case.
 
         """
         self._evictor.close()
@@ -299,7 +299,7 @@ class NodeAgent:
         self._hand_bursts_back(newest, reason)
 
     def _hold_nothing(self, newest: Taken) -> None:
-        """The node is suspended: whatever is still held is let go of, and the outcome reports it."""
+        """Lift whatever is still limited on a suspended node, and report it."""
         reason = f"suspended by {self._suspended}"
         self._perform(self._lifting(newest, SUSPEND, "suspended", reason), newest)
         self._tuner.give_back(newest, reason)
@@ -323,7 +323,7 @@ class NodeAgent:
         self._tuner.carry_out(handed_back(above, newest.pods), newest, "agent", reason)
 
     def _leave_exclusive(self) -> None:
-        """Best-effort pods do not wait for a sample and its answer to leave CPUs that a pod has alone now."""
+        """Move best-effort pods off exclusive CPUs at once, without waiting for a command."""
         newest, limits, inventory = self._protocol.newest, self._actuator.limits, self._sampler.inventory
         if newest is None or limits is None or self._suspended:
             return
@@ -343,11 +343,11 @@ class NodeAgent:
         self._perform(act, newest)
 
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
-        """The facts with what only the node itself knows of its CPUs."""
+        """Facts with the CPU topology, which only the node itself knows."""
         return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods, self._exclusive)
 
     def _lacking(self, command: NodeCommand) -> None:
-        """Want a keyframe where the stream lacks pods or facts, unless that very sample carried them."""
+        """Request a keyframe if the stream lacks pods or facts, unless that sample carried them."""
         taken = self._protocol.held(command.seq)
         if taken is not None and command.reason in {NO_PODS, NO_FACTS}:
             lean = taken.sample.pods is None or taken.sample.facts is None
@@ -367,7 +367,7 @@ class NodeAgent:
         )
 
     def _current(self, taken: Taken, now_ns: int) -> NodeSample:
-        """A sample by what holds now: an act may have come between."""
+        """A sample with the limits in force now, since an act may have changed them."""
         return msgspec.structs.replace(
             taken.sample,
             limits=self._actuator.limits,
@@ -379,7 +379,6 @@ class NodeAgent:
         return decide_node(current, taken.facts, taken.pods, self._policy)
 
     def _answer(self, command: NodeCommand, taken: Taken, now_ns: int) -> None:
-        """The answer acts if it may, else the agent's own result, with the reason."""
         current = self._current(taken, now_ns)
         own = self._own(current, taken)
         if command.answer == "skipped":
@@ -395,7 +394,7 @@ class NodeAgent:
         hold = agreed.hold
         act = Act(
             limits=hold.limits,
-            # Not the one that it claims: two answers under one id would be one act with two outcomes.
+            # Not the id in the command: two commands with one id would become one act with two outcomes.
             id=self._reporter.id_of(taken, *((RULE, TARGET) if command.hold else ("answer", self.node))),
             rule=hold.rule,
             origin="stream",
@@ -420,7 +419,7 @@ class NodeAgent:
         )
 
     def _guard(self, reason: str) -> None:
-        """Decide on the newest sample without the stream."""
+        """Decide on the newest sample without a command."""
         newest = self._protocol.newest
         if newest is None or self._protocol.settled(newest.sample.seq):
             return
@@ -442,7 +441,7 @@ class NodeAgent:
         self._tuner.carry_out(settings, taken, act.origin, reason)
 
     def _report_dry(self, act: Act, taken: Taken) -> None:
-        """Only report what would hold. What held before the policy required so is lifted first."""
+        """Only report the limit. Lift one that was set before the policy became a dry run."""
         lifting = self._lifting(taken, DRY_RUN, "restored", BY_POLICY)
         if self._actuator.exceeds(lifting.limits):
             self._perform(lifting, taken)
@@ -451,7 +450,7 @@ class NodeAgent:
         )
 
     def _report_dry_bursts(self, taken: Taken) -> None:
-        """What bursts raised before the policy made them a dry run goes back once."""
+        """Restore quotas once that bursts raised before the policy made them a dry run."""
         before, self._bursts_dry_run = self._bursts_dry_run, cpu_burst_on(self._policy, taken.facts).dry_run
         if self._bursts_dry_run and not before:
             self._hand_bursts_back(taken, BY_POLICY)

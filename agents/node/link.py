@@ -1,8 +1,8 @@
-"""A node's connections to Kafka, beside the tick: samples out, outcomes out, answers, policy and credit in.
+"""A node's Kafka connections: publishes samples and outcomes; consumes commands, policy, inventory and credit.
 
-Each is kept by a task of its own and made anew after any trouble. Nothing here is ever waited for.
-A sample that Kafka did not get while it was the newest follows on a fourth connection, slowly, in
-a topic of its own: it is too late for an answer, and fills the stream's windows.
+Each connection has its own task and reconnects after errors. Sampling never waits for any of them.
+A sample that was not sent while it was the newest is backfilled: a fourth connection publishes it slowly to its own
+topic. It is too late for a command, but fills the stream's windows.
 """
 
 from __future__ import annotations
@@ -35,54 +35,54 @@ log = logging.getLogger(__name__)
 RETRY_S, RETRY_S_MAX = 0.1, 1.0
 BATCH = 100
 BATCH_PAUSE_S = 0.1
-"""Between full batches of outcomes: what piled up in an outage must not crowd out the newest sample."""
+"""Between full batches of outcomes: the backlog of an outage must not delay the newest sample."""
 HISTORY_BATCH, HISTORY_PAUSE_S = 5, 0.25
-"""20 samples a second: an outage of a minute is made up for in 3 s, and no fleet floods Kafka when it is back."""
+"""20 samples per second: backfills a minute's outage in 3 s without flooding Kafka."""
 SLOW_S = 0.2
-"""While the newest sample takes longer to be acknowledged, history waits."""
+"""Backfill pauses while acknowledging the newest sample takes longer."""
 LOOK_S = 5.0
 OUTCOME_TIMEOUT_S = 2.0
 
 
 class LinkError(SlacktideError):
-    """A connection is kept no more. Only a restart helps."""
+    """A connection's task ended. Only a restart helps."""
 
 
 class Listener(Protocol):
-    """Takes what Kafka has. Called on the loop's thread."""
+    """Receives records from Kafka, on the event loop's thread."""
 
     def commands(self, records: list[Record]) -> None:
-        """Answers to this node's samples."""
+        """Commands for this node."""
 
     def policies(self, records: list[Record]) -> None:
-        """All policies there are, then each new one."""
+        """All existing policies, then each new one."""
 
     def credits(self, records: list[Record], age_s: float) -> None:
-        """Leases of this node, none of which came longer ago than that."""
+        """Eviction credit of this node, received at most ``age_s`` ago."""
 
     def inventories(self, records: list[Record]) -> None:
-        """What the node is, and each change of it."""
+        """The node's inventory record, and each change of it."""
 
 
 class Line:
-    """Whether one connection works. Trouble and its end are logged once."""
+    """State of one connection. Its loss and its recovery are logged once each."""
 
     def __init__(self, name: str) -> None:
         self.trouble = "not connected yet"
-        """Why it cannot be used; "" where it can."""
+        """Why it cannot be used; "": it works."""
         self.name = name
         self._reported = False
         self._backoff = Backoff(RETRY_S, RETRY_S_MAX)
 
     def works(self) -> None:
-        """It was used."""
+        """Record a success."""
         if self.trouble:
             log.info("connected to Kafka", extra={"for": self.name})
         self.trouble, self._reported = "", False
         self._backoff.reset()
 
     async def broke(self, why: LogError) -> None:
-        """It was not; returns when it is time to try again."""
+        """Record a failure, and wait until the next try is due."""
         if not self._reported:
             log.warning("Kafka is unreachable", extra={"for": self.name, "why": str(why)})
         self.trouble, self._reported = str(why), True
@@ -130,21 +130,21 @@ class Link:
 
     @property
     def away(self) -> str:
-        """Why Kafka cannot be used; "" where samples go out and answers can come in."""
+        """Why samples cannot be sent or commands not received; "": both work."""
         return self._out.trouble or self._in.trouble
 
     @property
     def too_large(self) -> str:
-        """Why the last list of pods could not be sent; "": it was sent."""
+        """Why the last pod list could not be sent; "": it was sent."""
         return self._samples.too_large
 
     def offer(self, sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod]) -> None:
-        """Send this sample as soon as can be; if a newer one comes first, later, and for no answer.
+        """Send this sample as soon as possible. If a newer one is offered first, backfill it.
 
         Args:
             sample: the newest.
-            facts: that it names.
-            pods: the list that it names.
+            facts: those that the sample refers to.
+            pods: those that the sample refers to.
 
         """
         self._keep(self._newest.put(Offered(sample, facts, pods)))
@@ -155,7 +155,7 @@ class Link:
         self._stirred.set()
 
     def lay_aside(self, record: Record, reason: str) -> None:
-        """A record cannot be used: count it, and send a dead letter."""
+        """Count an unusable record and publish a dead letter."""
         self._metrics.refused(record.topic)
         self._letters.add(of_dead_letter(record, node=self._node, reason=reason, now_ms=self._now_ms()))
         self.stir()
@@ -164,7 +164,7 @@ class Link:
         """Keep the connections until cancelled.
 
         Raises:
-            LinkError: one of them is kept no more.
+            LinkError: one of them ended.
 
         """
         works = (self._send_samples, self._send_history, self._send_outcomes, self._listen)
@@ -182,7 +182,7 @@ class Link:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Wait until Kafka has all outcomes; at once where it is unavailable."""
+        """Wait until Kafka has all outcomes. Return at once if it is unavailable."""
         if not self._report.trouble:
             self.stir()
             await self._idle.wait()
@@ -223,7 +223,7 @@ class Link:
             raise
         self._live_s = loop.time() - began_s
         self._metrics.sent.inc()
-        # A sample that lies no higher than the last one lies in a new log, whose answers and policy are new, too.
+        # An offset that did not grow means a recreated topic: read commands and policy again.
         last, self._placed = self._placed, placed
         reset = placed.partition == last.partition and placed.offset <= last.offset
         elsewhere = self._reader.partition not in (placed.partition, -1)
@@ -247,7 +247,7 @@ class Link:
                     await self._history.connect([BACKFILL.name])
                     self._metrics.connected("history")
                 batch = self._backlog.some(HISTORY_BATCH)
-                # Signed as they go out: the key of when they were taken may have expired.
+                # Sign when sending: the key at sampling time may have expired.
                 results = await self._history.send_each([self._sign(out) for out in batch])
             except LogError as exc:
                 await self._late.broke(exc)
@@ -259,7 +259,7 @@ class Link:
             self._metrics.dropped.inc(refused)
             self._metrics.waiting.set(len(self._backlog))
             if not len(self._backlog):
-                await self._history.close()  # outages are rare, and connections cost the broker
+                await self._history.close()  # outages are rare, and an idle connection costs the broker memory
 
     async def _send_outcomes(self) -> None:
         while True:
@@ -286,16 +286,16 @@ class Link:
                 await asyncio.sleep(BATCH_PAUSE_S)
 
     def _refused(self, results: Sequence[Placed | Refused]) -> int:
-        """Count what Kafka refused for its size or content, and report it; how many that were."""
+        """Count and report records that Kafka refused. Return their number."""
         refused = [one for one in results if isinstance(one, Refused)]
         for one in refused:
             self.refuse(one.out, one.why)
         return len(refused)
 
     def refuse(self, out: Out, why: str) -> None:
-        """Kafka refuses a record: count it, and send a dead letter."""
+        """Count a record that Kafka refused, and publish a dead letter."""
         self._metrics.refused_by_kafka(out.topic)
-        log.error("Kafka refuses a record: it is given up", extra={"topic": out.topic, "why": why})
+        log.error("Kafka refused a record; it is dropped", extra={"topic": out.topic, "why": why})
         if out.topic != DEAD_LETTER.name:
             self._letters.add(of_refused(out, node=self._node, reason=why, now_ms=self._now_ms()))
             self.stir()
@@ -327,18 +327,18 @@ class Link:
                 await self._in.broke(exc)
 
     def _hand_over(self, records: list[Record], take: Callable[[list[Record]], None]) -> None:
-        """A record that makes the agent fail costs itself only."""
+        """Process records. If that fails, try each alone, so that one bad record costs only itself."""
         if not records:
             return
         try:
             take(records)
         except Exception:
-            log.exception("records make the agent fail: each is tried alone", extra={"topic": records[0].topic})
+            log.exception("processing records failed; each is tried alone", extra={"topic": records[0].topic})
             for record in records:
                 self._try_alone(record, take)
 
     def _try_alone(self, record: Record, take: Callable[[list[Record]], None]) -> None:
         try:
             take([record])
-        except Exception as exc:  # noqa: BLE001 - whatever it is, it is of this record
-            self.lay_aside(record, f"it makes the agent fail: {exc!r}")
+        except Exception as exc:  # noqa: BLE001 - the record becomes a dead letter
+            self.lay_aside(record, f"processing failed: {exc!r}")

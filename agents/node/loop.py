@@ -1,4 +1,4 @@
-"""The node agent's process around its core: ticks on time, whatever Kafka, the disk or a file does."""
+"""Runs the node agent: samples on time even if Kafka, the disk or a file is slow or unavailable."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
 STAMP_S = 0.1
-"""How often the kubelet's file of exclusive CPUs is looked at: a pod that gets some starts soon after."""
+"""How often the kubelet's CPU manager state is checked: a pod starts soon after its CPUs are assigned."""
 SWITCH_S = 0.5
 DRAIN_S = 2.0
 OVERDUE_S_MIN = 0.0005
-"""A timer may come a moment early; it is set anew, but not in a spin."""
+"""A timer may fire early. It is then set again, at least this far ahead, to avoid a busy loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """How one node agent is connected and how often it looks."""
+    """Connections and intervals of one node agent."""
 
     node: str
     bootstrap: Cluster
@@ -73,29 +73,29 @@ class LoopSettings:
     inventory: Path
     """The node and its pods, as kubectl prints them."""
     state_folder: Path
-    """Of this agent alone: start counter, spool, what it knew last."""
+    """This agent's own folder: start counter, spool, last inventory and policy."""
     sample_format: SampleFormat = DEFAULT_FORMAT
     machine: Callable[[], Mapping[str, Any]] | None = None
-    """Gives the Node where the inventory holds pods alone; None: it has to hold one."""
+    """Describes the Node if the inventory holds only pods; None: the inventory must hold a Node."""
     from_kafka: bool = False
-    """Once Kafka has the node, as the bridge knows it from Kubernetes, that counts and not the file."""
+    """Use the facts that the bridge publishes, once Kafka has them, instead of the file."""
     lister: Lister | None = None
-    """Who lists the pods; None: the inventory does."""
+    """Lists the pods; None: the inventory does."""
     enrol: Access | None = None
-    """Where the key is had that proves this node's records; None: they go out without a proof."""
+    """Where the agent enrols for the key that signs its records; None: records are unsigned."""
     eviction_client: EvictionClient | None = None
-    """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
+    """Client of the Eviction API; None: no API server, pods are ended through their cgroups."""
     removal: Removal | None = None
-    """Whether an agent that ends is removed for good; None: it never is, and limits stay in force."""
+    """Checks at exit whether the agent is uninstalled; None: never, and limits stay in force."""
     node_watch: NodeWatch | None = None
-    """Who shows the annotations of this Node as they change; None: the inventory's are gone by."""
+    """Watches this Node's annotations; None: the inventory's annotations are used."""
     exclusive: ExclusiveCpus | None = None
-    """Which CPUs pods have alone; None: none are looked for."""
+    """Finds exclusive CPUs of pods; None: not looked for."""
     zones: ZonesFolders | None = None
-    """Where the NUMA zones are read; None: none are published."""
+    """Where NUMA zones are read; None: zones are not published."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
-    """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
+    """``fetch.max.wait.ms``. The embedded broker always waits that long, which delays a command by half of it."""
     agent: AgentSettings = field(default_factory=AgentSettings)
     ahead: AheadSettings = field(default_factory=AheadSettings)
 
@@ -103,16 +103,16 @@ class LoopSettings:
 async def run(
     kernel: Kernel, settings: LoopSettings, stop: asyncio.Event, health: Health, clock: Clock | None = None
 ) -> None:
-    """Run one node's agent until ``stop`` is set; then report what is left to report, and let go.
+    """Run one node's agent until ``stop`` is set, then report what is left and release the state folder.
 
     Raises:
-        SlacktideError: the state folder is another's, or there is nothing known of the node or its pods.
+        SlacktideError: another agent uses the state folder, or neither node nor pods are known.
 
     """
     clock = SystemClock() if clock is None else clock
     identity = Identity(settings.state_folder, start_ms=clock.wall_ms())
     try:
-        # A thread: whoever lists the pods may be slow to answer.
+        # In a thread: listing the pods may be slow.
         description = await asyncio.to_thread(_described, settings)
         loop = AgentLoop(kernel, settings, identity.boot_id, health, clock, description)
         await loop.run(stop)
@@ -123,7 +123,7 @@ async def run(
 
 
 class AgentLoop:
-    """One agent at work. Its core is called on the loop's thread only, so nothing needs a lock."""
+    """Runs one agent. Its core is called on the event loop's thread only, so nothing needs a lock."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class AgentLoop:
         self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
         self._suspended: Suspended | None = None
         self.removed = False
-        """Whether the agent was removed for good, and holds nothing any more."""
+        """Whether the agent was uninstalled and all its limits are lifted."""
         self._deadline: asyncio.TimerHandle | None = None
         self._answered = False
         self._closing = False
@@ -223,7 +223,7 @@ class AgentLoop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Tick until ``stop`` is set."""
-        self._look_at_switch()  # before the start, which may go on with evictions
+        self._look_at_switch()  # before the start, which may continue evictions
         self._agent.start()
         self._keep_inventory()
         self._watch_node()
@@ -236,7 +236,7 @@ class AgentLoop:
         try:
             done, _ = await asyncio.wait({ticking, *beside}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # only the tick ends in order; anything else is a fault of the program
+                task.result()  # only the tick ends normally; any other end is a bug
             await self._finish()
         finally:
             if self._deadline is not None:
@@ -255,7 +255,7 @@ class AgentLoop:
             self._spool.close()
 
     def commands(self, records: list[Record]) -> None:
-        """Answers came: each is judged, and a keyframe follows at once where the stream lacks the pods."""
+        """Apply commands. Send a keyframe at once if the stream lacks pods or facts."""
 
         def answered(command: NodeCommand) -> None:
             if self._counts(command):
@@ -268,7 +268,7 @@ class AgentLoop:
         self._arm()
 
     def _counts(self, command: NodeCommand) -> bool:
-        """Whether it answers a sample of this node: one that was refused for its proof may be anybody's."""
+        """Whether it answers a sample of this node: a sample whose proof was refused may come from elsewhere."""
         if self._enrolment is None:
             return True
         if command.boot_id == self._agent.boot_id:
@@ -276,7 +276,7 @@ class AgentLoop:
         return command.proof in PROVEN
 
     def _each(self, records: list[Record], kind: type[M], use: Callable[[M], None]) -> None:
-        """Use each record but nulls; one that cannot be read, or whose figures cannot be used, is laid aside."""
+        """Process each record except tombstones. Unreadable or unusable records become dead letters."""
         for record in records:
             if record.value is None:
                 continue
@@ -286,18 +286,18 @@ class AgentLoop:
                 self._link.lay_aside(record, failure("apply", exc))
 
     def credits(self, records: list[Record], age_s: float) -> None:
-        """Leases came: what a null takes away is over before long anyway."""
+        """Receive eviction credit. Tombstones are ignored: leases expire by themselves soon."""
         since_ns = self._clock.mono_ns() - round(age_s * 1e9)
         self._each(records, EvictionCredit, lambda credit: self._agent.credit(credit, since_ns))
 
     def policies(self, records: list[Record]) -> None:
-        """Policies came."""
+        """Use the policy of the newest valid record."""
         if self._policies.read(records, self._link.lay_aside):
             self._agent.policy(self._policies.policy)
             self._look_at_switch()
 
     def inventories(self, records: list[Record]) -> None:
-        """The node was published: the last one of the highest epoch counts. A removal changes nothing here."""
+        """Use the last record of the highest epoch. A removal of the node changes nothing here."""
         description = self._inventory
         if not isinstance(description, PublishedNode):
             return
@@ -314,9 +314,9 @@ class AgentLoop:
             self._agent.inventory(description.value.facts, description.value.pods)
 
     async def _tick(self, stop: asyncio.Event) -> None:
-        """A sample at each multiple of the interval since the start, unless one was just taken ahead of it.
+        """Sample at each multiple of the interval since the start, unless a sample was just taken ahead of the tick.
 
-        One that is missed is counted, not made up.
+        Missed ticks are counted, not made up for.
         """
         interval_ns = self._settings.sample_interval_ms * 1_000_000
         due_ns = self._clock.mono_ns()
@@ -349,12 +349,12 @@ class AgentLoop:
         self._report_health()
 
     def _by_pressure(self) -> bool:
-        """Whether the policy in force on this node goes by what latency-sensitive pods wait."""
+        """Whether the policy of this node uses the pressure of latency-sensitive pods."""
         threshold = resource_threshold_on(self._policies.policy, self._inventory.value.facts)
         return threshold.enable and threshold.cpu_suppress_signal != "usage"
 
     def _arm(self) -> None:
-        """Set the guard's timer to the deadline as it is now."""
+        """Set the guard's timer to the current deadline."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -377,7 +377,7 @@ class AgentLoop:
             _log_act(outcome)
 
     def _follow_replies(self) -> None:
-        """Of the API server, as soon as they come; each tick reads them, too."""
+        """Process replies of the Eviction API as soon as they arrive. Each tick reads them, too."""
         loop, eviction_client = asyncio.get_running_loop(), self._settings.eviction_client
         if eviction_client is not None:
             eviction_client.stir = partial(loop.call_soon_threadsafe, self._replied)
@@ -406,7 +406,7 @@ class AgentLoop:
             self._look_at_switch()
 
     def _look_at_switch(self) -> None:
-        """Suspend the node, or resume it, as the annotation, the file and the policy require now."""
+        """Suspend or resume the node as annotation, file and policy require."""
         now = self._switch.suspended(self._inventory.value.facts.annotations, self._policies.policy)
         self._metrics.suspended(None if now is None else now.by)
         if now == self._suspended or self._closing:
@@ -438,9 +438,9 @@ class AgentLoop:
             self._health.not_fresh = self._unproven() or unanswered
 
     def _unready(self) -> str:
-        """Why this agent cannot do its work; "": it can.
+        """Why this agent is not ready; "": it is ready.
 
-        A policy that nobody can read leaves all on the last good one. One that only this agent refuses does not.
+        A policy that every agent refuses leaves the whole fleet on the last good one, and the agent is ready.
         """
         if self._link.away:
             return f"Kafka is unreachable: {self._link.away}"
@@ -455,10 +455,7 @@ class AgentLoop:
         return "" if self._answered else "no answer yet"
 
     async def _keep_watching(self) -> None:
-        """Look each second at what groups there are, what the gate learned, and the inventory's file.
-
-        Reading the file is left to a thread.
-        """
+        """Each second: follow new and removed cgroups, save the pressure gate, reload a changed inventory."""
         while True:
             await self._pause()
             self._ahead.renew()
@@ -472,7 +469,7 @@ class AgentLoop:
                 self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods, exclusive)
 
     async def _pause(self) -> None:
-        """Wait for a second, or until the kubelet has given CPUs to a pod alone, or taken them back."""
+        """Wait for a second, or until the kubelet has changed exclusive CPUs."""
         exclusive = self._settings.exclusive
         if exclusive is None or not exclusive.watched:
             await asyncio.sleep(WATCH_S)
@@ -487,7 +484,7 @@ class AgentLoop:
         return {} if found is None else found.look(self._inventory.value.pods)
 
     def _keep_inventory(self) -> None:
-        """Log what is known of the node, each thing once, and keep it for the next start."""
+        """Log new findings about the inventory, and save it for the next start."""
         refused, known = self._inventory.refused, self._inventory.value
         if refused and refused != self._refused:
             log.error("%s", refused)
@@ -503,7 +500,7 @@ class AgentLoop:
         self._state.keep_inventory(known.facts, unended(known.pods), from_kafka=from_kafka)
 
     async def _finish(self) -> None:
-        """No act follows the last one; its outcomes go out if Kafka is available, and stay in the spool if not."""
+        """Stop acting. Publish the last outcomes if Kafka is available; else they stay in the spool."""
         self._closing = True
         if (gate := self._ahead.gate()) is not None:
             self._state.keep_gate(gate)
@@ -521,7 +518,7 @@ class AgentLoop:
 
 
 def _described(settings: LoopSettings) -> Description:
-    """The node and its pods; where they cannot be read now, as an earlier run knew them."""
+    """The node and its pods; if they cannot be read, as an earlier run saved them."""
     kept = State(settings.state_folder).inventory()
     last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
     node = settings.node
@@ -537,7 +534,7 @@ def _described(settings: LoopSettings) -> Description:
 
 
 def _log_act(outcome: NodeOutcome) -> None:
-    """Whoever looks for a pod looks into the node's log, too; the whole of it is in the outcome."""
+    """Log an eviction or freeze, for readers who search the node's log for a pod. Details are in the outcome."""
     pod = outcome.pod
     assert pod is not None
     extra = {"rule": outcome.rule, "bound": outcome.bound, "result": outcome.result, "command_id": outcome.command_id}

@@ -1,4 +1,4 @@
-"""Where outcomes wait until the log has them: written down before the act, gone on acknowledgement."""
+"""Keeps outcomes until Kafka acknowledges them. Intents are written before the act."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from slacktide.schemas.outcome import NodeOutcome
 
 BYTES_MAX = 64 * 1024 * 1024
 WINDOW = 256
-"""Outcomes held in memory beside the disk: the oldest that wait."""
+"""The oldest waiting outcomes, kept in memory besides the disk."""
 UNWRITTEN_MAX = 1_024
-"""Outcomes held in memory while the disk takes none."""
+"""Outcomes kept in memory while the disk refuses writes."""
 
 
 class Spool(Protocol):
-    """Intents and outcomes of one node. Never raises: acting does not wait for it, nor fail with it."""
+    """Intents and outcomes of one node. Never raises and never blocks an act."""
 
     def intend(self, outcome: NodeOutcome) -> None:
-        """Note an act that is about to happen, with the outcome that it is meant to have."""
+        """Record an act before it happens, with its intended outcome."""
 
     def conclude(self, outcome: NodeOutcome) -> None:
-        """Keep an outcome until it is acknowledged; settles the intent with the same id, rule and target."""
+        """Keep an outcome until it is acknowledged. It closes the intent with the same id, rule and target."""
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Intents without an outcome: what the last run began and did not end."""
+        """Intents without an outcome: acts that the last run began and did not finish."""
 
     def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
-        """The oldest outcomes not yet acknowledged, in order, each with its position."""
+        """The oldest unacknowledged outcomes in order, each with its position."""
 
     def acknowledge(self, position: int) -> None:
-        """The log has all outcomes up to and including this position."""
+        """Kafka has all outcomes up to and including this position."""
 
 
 class MemorySpool:
-    """A spool of one process' life: for nodes that exist in memory only."""
+    """A spool in memory, for simulated nodes."""
 
     def __init__(self) -> None:
         self._intents: dict[Key, NodeOutcome] = {}
@@ -75,7 +75,7 @@ class MemorySpool:
 
 
 class _Line(Message, frozen=True, kw_only=True):
-    """A line of a segment: an outcome at its position, or how far the log has them. A first line has both numbers."""
+    """A line of a segment: an outcome with its position, or the acknowledged position. The first line has both."""
 
     at: int = 0
     outcome: NodeOutcome | None = None
@@ -90,8 +90,8 @@ _encoder = msgspec.json.Encoder()
 class DiskSpool:
     """A spool in a folder, which one process uses at a time.
 
-    Full, it merges what it is given into one counted ``gap`` outcome, evictions excepted. While the
-    disk takes nothing it keeps a bounded number in memory. Outcomes are delivered at least once.
+    A full spool merges new outcomes, except evictions, into one counted ``gap`` outcome. While the disk refuses
+    writes, it keeps a bounded number in memory. Outcomes are delivered at least once.
     """
 
     def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
@@ -109,7 +109,7 @@ class DiskSpool:
         self._last_of: dict[int, int] = {}
         self._gap = self._read_gap()
         self._gap_on_disk = self._gap is not None
-        # Three places, oldest first: the window, the segments behind it, and what the disk has refused so far.
+        # Outcomes are in three places, oldest first: the window, the segments after it, and those not yet on disk.
         self._window: deque[tuple[int, NodeOutcome]] = deque()
         self._unwritten: deque[tuple[int, NodeOutcome]] = deque()
         self._recover()
@@ -123,17 +123,17 @@ class DiskSpool:
 
     @property
     def waiting(self) -> int:
-        """Outcomes not yet acknowledged, a gap counted as one."""
+        """Unacknowledged outcomes; a gap counts as one."""
         return self._last - self._acknowledged + (self._gap is not None)
 
     @property
     def torn(self) -> int:
-        """Lines that a crash or a full disk cut short."""
+        """Lines cut short by a crash or a full disk."""
         return self._torn + self._segments.torn + self._intents.torn
 
     @property
     def failures(self) -> int:
-        """Times that the disk refused."""
+        """Failed writes."""
         return self._failures + self._intents.failures
 
     def intend(self, outcome: NodeOutcome) -> None:
@@ -173,11 +173,11 @@ class DiskSpool:
                 waiting.popleft()
         self._append(_Line(acknowledged=position))
         if position == self._last and self._segments.bytes_used >= self._bytes_each:
-            self._segments.close()  # the next line begins a file, so that all there is can go
+            self._segments.close()  # the next line begins a new file, so that this one can be deleted
         self._forget()
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the files."""
         self._segments.close()
         self._intents.close()
 
@@ -214,7 +214,7 @@ class DiskSpool:
         return True
 
     def _read_on(self) -> None:
-        """Fill the window with what follows it, from disk and then from what the disk has not taken."""
+        """Fill the window with the next outcomes: from disk, then those not yet on disk."""
         for number in self._segments.numbers:
             if number < self._cursor[0]:
                 continue
@@ -234,7 +234,7 @@ class DiskSpool:
             self._read_to = line.at
 
     def _forget(self) -> None:
-        """Delete the oldest files while all their outcomes are acknowledged."""
+        """Delete the oldest files whose outcomes are all acknowledged."""
         for number in self._segments.numbers:
             in_use = number == self._segments.last and self._segments.in_use
             if in_use or self._last_of.get(number, 0) > self._acknowledged:
@@ -262,7 +262,7 @@ class DiskSpool:
             self._failures += 1
 
     def _close_gap(self) -> None:
-        """The gap takes its place in the order; the next one, if any, begins anew."""
+        """Append the gap as an outcome. The next gap starts from zero."""
         gap, self._gap = self._gap, None
         if gap is not None:
             self._keep(gap)
@@ -281,7 +281,7 @@ class DiskSpool:
             return None
 
     def _recover(self) -> None:
-        """Find out what the last run left."""
+        """Read what the last run left."""
         for number in self._segments.numbers:
             for _, raw in self._segments.read(number):
                 line = self._decoded(raw)
@@ -296,7 +296,7 @@ class DiskSpool:
         self._intents.rewrite()
 
     def _found(self, outcome: NodeOutcome) -> None:
-        """What is in a segment is neither an open intent any more, nor an open gap."""
+        """An outcome in a segment closes its intent, or the gap on disk."""
         self._intents.open.pop(key_of(outcome), None)
         if self._gap is not None and outcome.result == "gap" and key_of(outcome) == key_of(self._gap):
             self._gap = None
