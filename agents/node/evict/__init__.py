@@ -1,1 +1,1 @@
-"""Evictions on the node: credit, who is on the way out, who is held back for want of credit."""
+"""Evictions on the node: which pods are terminating, and which are held back for lack of credit."""

@@ -1,4 +1,4 @@
-"""What an agent needs of a node's kernel to end best-effort pods, and to stop them."""
+"""The kernel interface to kill and freeze best-effort pods."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from typing import Protocol
 
 
 class BestEffortPods(Protocol):
-    """The pods whose groups lie in the best-effort group. Of nobody else anything is ever done, whatever is asked."""
+    """Pods whose cgroups are below the best-effort cgroup. Other pods are always refused."""
 
     @property
     def freeze_trouble(self) -> str:
-        """Why no pod can be frozen on this node; "": they can."""
+        """Why no pod can be frozen on this node; "": freezing works."""
 
     def processes(self, uid: str) -> int:
         """How many processes run in a pod; 0: none, or the pod is gone.
 
         Raises:
-            CgroupError: it is not a best-effort pod, or must not be ended, or its processes cannot be read.
+            CgroupError: the pod is not best-effort, must not be killed, or its processes cannot be read.
 
         """
 
     def terminate(self, uid: str) -> None:
-        """Ask a pod's processes to end; a frozen pod goes on to do so.
+        """Send SIGTERM to a pod's processes. A frozen pod is thawed for it.
 
         Raises:
-            CgroupError: as in ``processes``, or not all could be asked.
+            CgroupError: as in ``processes``, or a process could not be signalled.
 
         """
 
     def kill(self, uid: str) -> None:
-        """End a pod's processes now. Some may need a moment: see ``processes``.
+        """Send SIGKILL to a pod's processes. They may take a moment to end: see ``processes``.
 
         Raises:
             CgroupError: as in ``processes``, or the kernel refused.
@@ -37,7 +37,7 @@ class BestEffortPods(Protocol):
         """
 
     def freeze(self, uid: str) -> bool:
-        """Stop a pod's processes. False: some stop only when the kernel is done with something for them.
+        """Freeze a pod. False: some processes freeze later, when a system call returns.
 
         Raises:
             CgroupError: as in ``processes``, or the kernel refused, or cannot.
@@ -45,7 +45,7 @@ class BestEffortPods(Protocol):
         """
 
     def thaw(self, uid: str) -> None:
-        """Let a pod's processes go on; of a pod that is gone nothing is wanted.
+        """Thaw a pod. A pod that is gone is ignored.
 
         Raises:
             CgroupError: as in ``processes``, or it stays frozen.
@@ -53,9 +53,9 @@ class BestEffortPods(Protocol):
         """
 
     def frozen(self) -> frozenset[str]:
-        """Uids of the pods that are frozen, whoever did it.
+        """Uids of all frozen pods, whoever froze them.
 
         Raises:
-            CgroupError: that cannot be read.
+            CgroupError: the state cannot be read.
 
         """

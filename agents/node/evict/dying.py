@@ -1,6 +1,6 @@
-"""What follows after a pod was asked to end: grace, SIGKILL, and again. Pure: takes what is seen, gives what is due.
+"""Steps after SIGTERM: grace period, SIGKILL, repeated SIGKILL. Pure.
 
-Of a pod that was evicted through the API the kubelet takes care: it is only watched.
+A pod evicted through the API is ended by the kubelet and only watched here.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from typing import Literal
 
 KILL_AGAIN_NS = 5_000_000_000
 STUCK_NS = 10_000_000_000
-"""After the first SIGKILL, or the end of the grace that the kubelet grants. Who is there still waits for the kernel, or
-is started anew by somebody."""
+"""After the first SIGKILL, or after the kubelet's grace period. Processes that remain wait for the kernel, or
+something restarts them."""
 
 Due = Literal["nothing", "kill", "over"]
 
 
 @dataclass(slots=True, kw_only=True)
 class Dying:
-    """One pod on its way out."""
+    """One terminating pod."""
 
     grace_ns: int
     asked_ns: int
     kubelets: bool = False
-    """The kubelet ends it."""
+    """Whether the kubelet ends it."""
     first_killed_ns: int | None = None
     last_killed_ns: int | None = None
 
     def due(self, processes: int | None, now_ns: int) -> Due:
-        """What is to be done now.
+        """What to do now.
 
         Args:
-            processes: how many are left; None: not known.
+            processes: how many are left; None: unknown.
             now_ns: the monotonic instant.
 
         """
@@ -50,11 +50,11 @@ class Dying:
             self.first_killed_ns = now_ns
 
     def stuck(self, now_ns: int) -> bool:
-        """Whether nobody should wait for it any longer."""
+        """Whether waiting for it no longer makes sense."""
         if self.kubelets:
             return now_ns - self.asked_ns >= self.grace_ns + STUCK_NS
         return self.first_killed_ns is not None and now_ns - self.first_killed_ns >= STUCK_NS
 
     def since_ms(self, now_ns: int) -> int:
-        """How long ago it was asked to end."""
+        """Time since it was asked to end."""
         return (now_ns - self.asked_ns) // 1_000_000

@@ -1,4 +1,4 @@
-"""The Eviction API in words: what is asked of it, what its answers mean, and the Event about it. Pure.
+"""Requests, responses and Events of the Eviction API. Pure.
 
 Reading: kubernetes v1.34, pkg/registry/core/pod/storage/eviction.go; staging apiserver, endpoints/filters
 (maxinflight, priority-and-fairness) and admission/plugin/webhook/errors.
@@ -23,14 +23,14 @@ from slacktide.streams.decisions.audited import NOTICE
 CONTROLLER = "slacktide.io/agent"
 """The reporting controller of an Event."""
 NOTICED = "EvictionNotice"
-"""The reason of an Event that announces an eviction; else it is the rule."""
+"""Reason of an Event that announces an eviction. Other Events have the rule as reason."""
 NOTE_MAX, NAME_MAX = 1_024, 253
 Verdict = Literal["evicted", "gone", "kept", "forbidden", "fenced", "overloaded", "away"]
-"""What came of asking for a pod.
+"""Result of an eviction request.
 
-evicted: it is on its way out. gone: there is no such pod any more. kept: this one may not go now, others may.
-forbidden: this agent may evict nobody. fenced: whoever watches over evictions does not answer. overloaded, away: so
-does the server itself; only after ``away`` is it not known whether it received the request.
+evicted: the pod is terminating. gone: no such pod exists. kept: this pod must stay for now, for example because of a
+PodDisruptionBudget. forbidden: this agent may not evict. fenced: the eviction webhook does not answer. overloaded: the
+API server is busy. away: the API server cannot be reached, and may or may not have received the request.
 """
 WORDS: dict[Verdict, str] = {
     "gone": "there is no such pod any more",
@@ -44,26 +44,26 @@ WORDS: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """A pod to be evicted."""
+    """A request to evict a pod."""
 
     uid: str
     namespace: str
     name: str
     grace_s: int | None
-    """Shorter than the pod itself asks for; None: as it does."""
+    """Shorter than the pod's own grace period; None: the pod's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came of a wish."""
+    """The result of a request."""
 
     uid: str
     verdict: Verdict
     message: str
-    """By the server, or of it."""
+    """From the server, or about the failed connection."""
     retry_after_s: int | None = None
     reached: bool = True
-    """False: it certainly has not been asked for."""
+    """False: the server certainly did not receive the request."""
 
 
 class _Cause(msgspec.Struct):
@@ -76,22 +76,22 @@ class _Details(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """A Status object, as far as it is read."""
+    """The parts of a Status object that are read."""
 
     message: str = ""
     details: _Details | None = None
 
 
 def path_of(wish: Wish) -> str:
-    """Where an eviction is asked for."""
+    """Path of the eviction subresource."""
     return f"/api/v1/namespaces/{_quoted(wish.namespace)}/pods/{_quoted(wish.name)}/eviction"
 
 
 def body_of(wish: Wish) -> dict[str, object]:
-    """An Eviction of this very pod: never of another one that took its name."""
+    """An Eviction with the uid as precondition, so that a new pod of the same name is safe."""
     options: dict[str, object] = {"preconditions": {"uid": wish.uid}}
     if wish.grace_s is not None:
-        options["gracePeriodSeconds"] = max(1, wish.grace_s)  # 0 would take the pod away before it has ended
+        options["gracePeriodSeconds"] = max(1, wish.grace_s)  # 0 would delete the pod object before its processes end
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -120,10 +120,10 @@ def _verdict(status: int, message: str, causes: list[str]) -> Verdict:
     if status == 404 or (status == 409 and (denied or "precondition" in message)):
         return "gone"
     if status == 429:
-        # Only this cause means that a PodDisruptionBudget keeps the pod; else the server is busy.
+        # Only this cause means that a PodDisruptionBudget protects the pod; otherwise the server is busy.
         return "kept" if "DisruptionBudget" in causes else "overloaded"
     if status < 500:
-        # For what the pod is, by the webhook or by its budgets, or for who asks.
+        # The webhook or several budgets refuse the pod, or RBAC refuses the agent.
         own = denied or "isruption" in message or status not in {401, 403, 422}
         return "kept" if own else "forbidden"
     if "more than one PodDisruptionBudget" in message:
@@ -144,17 +144,17 @@ def _message_of(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
 
 
 def event_path_of(namespace: str) -> str:
-    """Where an Event on a pod of this namespace is created."""
+    """Path of the Events of this namespace."""
     return f"/apis/events.k8s.io/v1/namespaces/{_quoted(namespace)}/events"
 
 
 def _quoted(name: str) -> str:
-    """A pod list may hold anything: no name leads to another place."""
+    """Escape a name, since a pod list may contain anything."""
     return quote(name, safe="")
 
 
 def event_of(outcome: NodeOutcome) -> dict[str, object]:
-    """An Event on the pod: rule, threshold, observed value, command. Created twice it is one: it has the act's id."""
+    """An Event on the pod: rule, threshold, observed value, command. Its name has the act's id: retries are safe."""
     pod = outcome.pod
     assert pod is not None
     return _event(
@@ -170,7 +170,7 @@ def event_of(outcome: NodeOutcome) -> dict[str, object]:
 
 
 def warning_of(pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> dict[str, object]:
-    """An Event on a pod that warns of something. There is one of a reason, for it has the pod's uid as its id."""
+    """A warning Event on a pod. Its name has the pod's uid, so each pod gets one Event per reason."""
     id_ = f"{reason.lower()}-{pod.uid}"
     return _event(pod, node=node, id_=id_, reason=reason, action="Count", note=text, at_ms=at_ms)
 

@@ -1,4 +1,4 @@
-"""Requests evictions and creates Events at the API server, on a thread of its own: the agent never waits for either."""
+"""Requests evictions and creates Events on its own thread, so that the agent never waits for the API server."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from slacktide.schemas.outcome import NodeOutcome
 log = logging.getLogger(__name__)
 
 EVENTS_MAX = 100
-"""After an outage the last ones are created; Kafka has all outcomes."""
+"""After an outage only the last ones are created. Kafka has all outcomes."""
 EVENT_RETRY_S = 5.0
 CLOSE_S = 1.0
 
 
 class EvictionClient:
-    """Takes wishes and Events in, gives replies out. Its methods never wait but ``close``, for a moment.
+    """Queues requests and Events, and returns replies. Only ``close`` blocks, for at most 1 s.
 
     Args:
-        server: the API server; nobody else asks over it.
-        stir: called on its thread as soon as there is a reply.
+        server: connection to the API server, used by this client alone.
+        stir: called on the client's thread when a reply arrives.
 
     """
 
@@ -50,7 +50,7 @@ class EvictionClient:
         self._wishes: deque[Wish] = deque()
         self._replies: deque[Reply] = deque()
         self._events: deque[tuple[str, str, dict[str, object]]] = deque(maxlen=EVENTS_MAX)
-        """Namespace of the Event, name of what it is about, and the Event."""
+        """Namespace, name of the object, and the Event."""
         self._changed = threading.Condition()
         self._closed = False
         self._trouble = ""
@@ -58,30 +58,30 @@ class EvictionClient:
         self._thread.start()
 
     def ask(self, wish: Wish) -> None:
-        """Have a pod evicted; the reply comes later, and certainly."""
+        """Request the eviction of a pod. Each request gets exactly one reply later."""
         with self._changed:
             self._wishes.append(wish)
             self._changed.notify()
 
     def replies(self) -> list[Reply]:
-        """Those that came since the last call."""
+        """Replies received since the last call."""
         with self._changed:
             found = list(self._replies)
             self._replies.clear()
         return found
 
     def report(self, outcome: NodeOutcome) -> None:
-        """Put an Event on the pod of an outcome, now or when the server is back."""
+        """Create an Event on the pod of an outcome; retry until the API server is back."""
         assert outcome.pod is not None
         self._due(outcome.pod.namespace, outcome.pod.name, event_of(outcome))
 
     def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
-        """Put a warning on a pod, now or when the server is back."""
+        """Create a warning Event on a pod; retry until the API server is back."""
         event = warning_of(pod, node=node, reason=reason, text=text, at_ms=at_ms)
         self._due(pod.namespace, pod.name, event)
 
     def note_node(self, node: str, uid: str, reason: str, *, at_ms: int) -> None:
-        """Put an Event on the agent's own Node, now or when the server is back: suspended for a reason, or no more."""
+        """Create an Event on the agent's own Node: suspended for this reason, or resumed if it is ""."""
         self._due(NAMESPACE, node, suspension.event_of(node, uid, reason, at_ms=at_ms))
 
     def _due(self, namespace: str, name: str, event: dict[str, object]) -> None:
@@ -90,7 +90,7 @@ class EvictionClient:
             self._changed.notify()
 
     def close(self) -> None:
-        """Ask nobody any more; Events that are due are still tried once."""
+        """Send no further eviction. Pending Events are tried once."""
         with self._changed:
             self._closed = True
             self.stir = lambda: None
@@ -121,7 +121,7 @@ class EvictionClient:
             verdict: Verdict = "forbidden" if isinstance(exc, CredentialsError) else "away"
             reached = not isinstance(exc, UnreachedError)
             replies = [Reply(uid=wish.uid, verdict=verdict, message=str(exc), reached=reached)]
-            # Whoever waits behind it would wait in vain as long.
+            # Queued requests would fail the same way.
             with self._changed:
                 behind, self._wishes = self._wishes, deque()
             replies += [Reply(uid=one.uid, verdict=verdict, message=str(exc), reached=False) for one in behind]
@@ -131,7 +131,6 @@ class EvictionClient:
         self.stir()
 
     def _log_trouble(self, wish: Wish, reply: Reply) -> None:
-        """Each new trouble once."""
         before, self._trouble = self._trouble, WORDS.get(reply.verdict, "")
         if self._trouble and self._trouble != before:
             log.warning("pod %s/%s is not evicted: %s: %s", wish.namespace, wish.name, self._trouble, reply.message)
@@ -139,7 +138,7 @@ class EvictionClient:
             log.info("the API server evicts again")
 
     def _created(self, event: tuple[str, str, dict[str, object]]) -> bool:
-        """Whether an Event is settled: created, created before, or refused for good."""
+        """Whether no retry is needed: created, already present, or refused for good."""
         namespace, name, body = event
         try:
             answer = self._server.post(event_path_of(namespace), body)

@@ -1,6 +1,6 @@
-"""Carries evictions out as far as credit goes, and remembers them; victims who cannot be evicted are held back.
+"""Evicts pods as far as credit allows. Victims that cannot be evicted are held back.
 
-In a cluster they go through the Eviction API, else through their cgroups.
+In a cluster pods are evicted through the Eviction API, elsewhere through their cgroups.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """Where an eviction acts, and where it is reported."""
+    """What the evictor acts on and reports to."""
 
     best_effort: BestEffortPods
     actuator: Actuator
@@ -49,7 +49,7 @@ class Doors:
     refusals: Refusals
     mono_ns: Callable[[], int]
     eviction_client: EvictionApi | None
-    """Who asks the API server; None: there is none, and pods end through their cgroups."""
+    """Client of the Eviction API; None: pods are ended through their cgroups."""
 
 
 class Evictor:
@@ -82,12 +82,12 @@ class Evictor:
         self._notices = Notices()
         self._paced = Paced()
         self._mem_ns: int | None = None
-        # A node that has just come up is busy: by CPU nobody goes at once.
+        # A node that has just started is busy: no eviction for CPU at once.
         self._cpu_ns = doors.mono_ns()
 
     @property
     def standing(self) -> Standing:
-        """How many are on their way out or held back now."""
+        """How many pods are terminating or held back."""
         return Standing(
             dying=len(self._victims),
             stuck=len(self._victims.stuck),
@@ -97,7 +97,7 @@ class Evictor:
         )
 
     def start(self) -> None:
-        """Go on with what the last run began: who was dying dies, who was frozen goes on."""
+        """Continue the last run's evictions, and thaw the pods that it froze."""
         if self._dry_run:
             return
         intents = list(filter(ends_or_stops, self._doors.actuator.interrupted()))
@@ -109,7 +109,7 @@ class Evictor:
             self._begin_again(begin)
 
     def state(self, now_ns: int) -> EvictState:
-        """What the node remembers of evictions, at this monotonic instant."""
+        """State of evictions for a sample at this monotonic time."""
         return EvictState(
             since_mem_ms=None if self._mem_ns is None else (now_ns - self._mem_ns) // 1_000_000,
             since_cpu_ms=(now_ns - self._cpu_ns) // 1_000_000,
@@ -120,7 +120,7 @@ class Evictor:
         )
 
     def look(self) -> None:
-        """See who is gone, before the kernel is read: what they used is then seen to be free."""
+        """Check which pods are gone. Called before each reading, so that the sample counts their memory as free."""
         self.settle()
         self._victims.look()
         self._holdback.look()
@@ -138,7 +138,7 @@ class Evictor:
                 self._requests.report(self._doors.reporter.dated(begin, asked.taken))
 
     def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
-        """The kernel was read: what best-effort pods got is remembered."""
+        """Record the CPU that best-effort pods got, and the thresholds in force."""
         self._be_cpu.saw(now_ns, reading, facts, pods)
         threshold = resource_threshold_on(policy, facts)
         self._window = self._be_cpu.window(threshold)
@@ -149,7 +149,7 @@ class Evictor:
         )
 
     def carry_out(self, victims: Sequence[Eviction], taken: Taken, origin: Origin, reason: str) -> None:
-        """Evict, as far as credit and the API server go; else hold the victims back."""
+        """Evict as far as credit and the API server allow. Hold back the other victims."""
         starved: list[Starved] = []
         refused: list[tuple[str, NodeOutcome]] = []
         dry_run: list[tuple[str, NodeOutcome]] = []
@@ -176,13 +176,13 @@ class Evictor:
         self._holdback.step(Wanted(starved=starved, fed=fed, taken=taken, origin=origin))
 
     def suspend(self, reason: str) -> None:
-        """Let those go on who are held back, and begin no eviction anew, until the reason is "" again."""
+        """Thaw held pods and begin no eviction until called with ""."""
         self._suspended = reason
         if reason:
             self._holdback.let_all_go_on(f"suspended by {reason}")
 
     def close(self) -> None:
-        """Who is held back goes on; who is dying is left to the next start."""
+        """Thaw held pods. The next start continues with terminating ones."""
         self._holdback.close()
 
     def _on_its_way(self, uid: str) -> bool:
@@ -193,7 +193,7 @@ class Evictor:
         return self._notices.left_ns(victim.pod.uid, notice_ns, self._doors.mono_ns()) if notice_ns else 0
 
     def _notify(self, outcome: NodeOutcome, left_ns: int, taken: Taken) -> None:
-        """Report an eviction ahead: each pod at once, with an Event, and then that pods wait, once a second."""
+        """Announce an eviction: for each pod at once, with an Event; then once per second for each namespace."""
         assert outcome.pod is not None
         begins = left_ns == self._notice_s * SECOND_NS
         left_s = -(-left_ns // SECOND_NS)
@@ -209,14 +209,14 @@ class Evictor:
             self._requests.report(self._doors.reporter.dated(notice, taken))
 
     def _refuses(self, victim: Eviction) -> str:
-        """Why a pod cannot go now; "": it can."""
+        """Why a pod cannot be evicted now; "": it can."""
         pod, requests = victim.pod, self._requests
         if requests is not None and not self._by_cgroup(victim) and (why := requests.refuses(pod.uid)):
             return why
         return "" if self._credit_account.ready(self._doors.mono_ns(), pod.namespace) else NO_CREDIT
 
     def _by_cgroup(self, victim: Eviction) -> bool:
-        """Whether a pod ends without the API server: there is none, or it is away and the policy lets us."""
+        """Whether to kill a pod through its cgroup: there is no API server, or it is away and the policy allows it."""
         if self._requests is None:
             return True
         if not self._may_kill or victim.rule not in MEMORY_RULES:
@@ -230,7 +230,7 @@ class Evictor:
         )
 
     def _there(self, outcome: NodeOutcome, taken: Taken) -> bool:
-        """Whether there is anybody who could go; asked of the node itself, whatever a message claims."""
+        """Whether the pod has processes on this node, as read from its cgroup."""
         try:
             if self._doors.best_effort.processes(pod_of(outcome)):
                 return True
@@ -241,7 +241,7 @@ class Evictor:
         return False
 
     def _evict(self, victim: Eviction, outcome: NodeOutcome, taken: Taken) -> str:
-        """Let a pod go; why it is held back all the same: nobody may read the signal."""
+        """Begin the eviction. Return why the pod must be held back meanwhile; "": it need not be."""
         grace_ms = min(victim.pod.grace_s * 1_000, self._grace_ms_max)
         requests = self._requests
         if requests is not None and not self._by_cgroup(victim):
@@ -257,7 +257,7 @@ class Evictor:
         return ""
 
     def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
-        """Ask the API server for a pod; ``settle`` returns what comes of it."""
+        """Request an eviction. ``settle`` processes the reply."""
         wish, grace_ms = self._wish(pod)
         begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
         self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
@@ -265,14 +265,14 @@ class Evictor:
         requests.ask(wish, begin, grace_ms, taken)
 
     def _wish(self, pod: Pod) -> tuple[Wish, int]:
-        """How a pod is asked for, and how long it then has to end, in ms."""
+        """The request for a pod, and its grace period in ms."""
         shorter = pod.grace_s * 1_000 > self._grace_ms_max
         grace_s = max(1, -(-self._grace_ms_max // 1_000)) if shorter else pod.grace_s
         wish = Wish(uid=pod.uid, namespace=pod.namespace, name=pod.name, grace_s=grace_s if shorter else None)
         return wish, grace_s * 1_000
 
     def _begin_again(self, begin: NodeOutcome) -> None:
-        """What an earlier run may not have begun: through the API it is asked once more, for it may have."""
+        """Request an eviction again that an earlier run may not have sent."""
         if self._requests is None or self._suspended:
             failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not begun")
             self._doors.actuator.conclude(failed)
@@ -285,7 +285,7 @@ class Evictor:
         self._requests.ask(wish, begin, grace_ms, None)
 
     def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
-        """The outcome of a pod if it goes."""
+        """The outcome if the eviction succeeds."""
         return msgspec.structs.replace(
             outcome,
             result="applied",
@@ -294,14 +294,14 @@ class Evictor:
         )
 
     def _cool(self, rule: str) -> None:
-        """From now on counts until the rules of this kind may name somebody again."""
+        """Start the cool-down of the rules of this kind."""
         if rule in MEMORY_RULES:
             self._mem_ns = self._doors.mono_ns()
         else:
             self._cpu_ns = self._doors.mono_ns()
 
     def _report(self, undone: Sequence[tuple[str, NodeOutcome]], result: Result, taken: Taken) -> None:
-        """Report it at once, for the governor waits for it, and then at most once a second for each namespace."""
+        """Report at once, since the governor waits for it, then at most once per second for each namespace."""
         for why, outcome in undone:
             assert outcome.pod is not None
             kind = outcome.rule, outcome.pod.namespace, why

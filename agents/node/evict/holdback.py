@@ -1,8 +1,8 @@
-"""Holds victims back who cannot be evicted, for want of credit or by the API server's word.
+"""Holds back victims that cannot be evicted, for lack of credit or because the API server refuses.
 
-First all best-effort pods get little CPU, then one pod is frozen at a time. Of each frozen pod the outcome that it was
-thawed stands in the spool as an intent, before it is frozen: whatever ends the agent, the next start knows which frozen
-pods are its own. Nobody else's are ever thawed.
+First the CPU of all best-effort pods is cut, then pods are frozen one at a time. Before a pod is frozen, the spool gets
+the intent of thawing it. So after any crash the next start knows which frozen pods are its own. Pods that something
+else froze are never thawed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FROZEN, THAWED = "frozen", "thawed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frozen:
-    """A pod that stands still by our doing."""
+    """A pod that this agent froze."""
 
     thawed: NodeOutcome
-    """The outcome when it goes on."""
+    """The outcome for when it is thawed."""
     taken: Taken | None
-    """None: of an earlier run."""
+    """None: from an earlier run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,12 @@ class Starved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What one decision wanted, and got."""
+    """What one decision required, and what was possible."""
 
     starved: Sequence[Starved]
-    """The first one first."""
+    """In order of eviction."""
     fed: bool
-    """Whether there was credit for one."""
+    """Whether one victim was evicted."""
     taken: Taken
     origin: Origin
 
@@ -83,19 +83,19 @@ class Holdback:
 
     @property
     def frozen(self) -> int:
-        """How many pods stand still by its doing."""
+        """How many pods it has frozen."""
         return len(self._frozen)
 
     @property
     def throttled(self) -> bool:
-        """Whether best-effort pods get little CPU by its doing."""
+        """Whether it has cut the CPU of best-effort pods."""
         return self._restraint.throttled
 
     def resume(self, intents: Iterable[NodeOutcome]) -> None:
-        """Let those go on whom an earlier run froze.
+        """Thaw the pods that an earlier run froze.
 
         Args:
-            intents: that they were thawed, as an earlier run left them open.
+            intents: open intents of thawing, from the earlier run.
 
         """
         for intent in intents:
@@ -104,7 +104,7 @@ class Holdback:
 
     @property
     def exhausted(self) -> bool:
-        """Whether little CPU has been tried for long enough."""
+        """Whether the CPU cut has been tried for long enough."""
         return self._restraint.exhausted(self._mono_ns())
 
     def look(self) -> None:
@@ -114,17 +114,17 @@ class Holdback:
                 self._let_go(uid, "unchanged", "the pod is gone")
 
     def evicted(self, uid: str) -> None:
-        """A pod is no longer held back: it was thawed to end."""
+        """Note that a pod was thawed to be evicted."""
         if uid in self._frozen:
             self._let_go(uid, "applied", "evicted")
 
     def release(self, uid: str) -> None:
-        """Somebody else ends a pod: it goes on to do so."""
+        """Thaw a pod that something else ends."""
         if uid in self._frozen:
             self._thaw(uid, "evicted")
 
     def step(self, wanted: Wanted) -> None:
-        """Hold victims back one step more, or let all go on."""
+        """Hold victims back by one more step, or undo all steps."""
         starved = {one.victim.pod.uid: one for one in wanted.starved}
         for move in self._restraint.due(list(starved), fed=wanted.fed, now_ns=self._mono_ns()):
             if move.kind == "throttle":
@@ -135,11 +135,11 @@ class Holdback:
                 self._undo(move, "credit came" if wanted.fed else "no victim is selected any more")
 
     def close(self) -> None:
-        """Let all go on: the agent stops."""
+        """Undo all steps, because the agent stops."""
         self.let_all_go_on("the agent stops")
 
     def let_all_go_on(self, why: str) -> None:
-        """Let all go on, for this reason."""
+        """Undo all steps, for this reason."""
         for move in self._restraint.undone():
             self._undo(move, why)
 
@@ -212,7 +212,7 @@ class Holdback:
         self._restraint.did(Move("freeze", uid), self._mono_ns())
 
     def _thaw(self, uid: str, why: str) -> None:
-        """Let a pod go on; where the kernel refuses it is tried again, and reported once a second."""
+        """Thaw a pod. If the kernel refuses, retry, and report it once per second."""
         try:
             stood = uid in self._best_effort.frozen()
             self._best_effort.thaw(uid)

@@ -1,24 +1,24 @@
-"""Notice before evictions: which pods have it, and how long each may still stay. Pure."""
+"""Notice before evictions: which pods have it, and how much time each has left. Pure."""
 
 from __future__ import annotations
 
 LAPSES_NS = 30_000_000_000
-"""A pod that no rule selected for so long gets a new notice. Rules pause 20 s after another eviction."""
+"""A pod not selected by a rule for this long gets a new notice. Rules pause 20 s after another eviction."""
 
 
 class Notices:
-    """Pods that were given notice, by uid."""
+    """Pods with a notice, by uid."""
 
     def __init__(self) -> None:
         self._given: dict[str, tuple[int, int]] = {}
-        """When notice was given, and when a rule last selected the pod."""
+        """When the notice began, and when a rule last selected the pod."""
 
     def left_ns(self, uid: str, notice_ns: int, now_ns: int) -> int:
-        """How long a selected pod may stay; 0: it may go. The whole time: its notice begins now.
+        """Time left for a selected pod; 0: evict it. The whole of ``notice_ns``: its notice begins now.
 
         Args:
             uid: the pod's.
-            notice_ns: how long before its eviction a pod has notice.
+            notice_ns: the length of the notice.
             now_ns: the monotonic instant.
 
         """

@@ -1,4 +1,4 @@
-"""How long an API server that would not, or could not, is left alone; and a pod that it keeps. Pure."""
+"""Back-off of eviction requests, per API server and per pod. Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from slacktide.schemas.backoff import Backoff
 
 SECOND_NS = 1_000_000_000
 BACKOFF_S, BACKOFF_S_MAX = 1, 30
-"""The ceiling of the first wait, and the highest one."""
+"""Upper bounds of the first and of the longest wait."""
 KEPT_S = 10
-"""A PodDisruptionBudget may allow it again once another pod is ready, which takes about that long."""
+"""A PodDisruptionBudget allows it again once another pod is ready, which takes about that long."""
 ANSWER_NS = 1_000_000_000
-"""Who waits longer for an answer is not on its way out yet, for all that one knows."""
+"""A pod whose request is unanswered for longer does not count as terminating."""
 
 _TROUBLES = frozenset({"forbidden", "fenced", "overloaded", "away"})
 
 
 class Patience:
-    """Takes each reply; gives whom not to ask for now, and why."""
+    """Learns from replies which requests must wait, and why."""
 
     def __init__(self, random: Callable[[], float] | None = None) -> None:
         self.away = False
-        """The last reply was none: retried, and all the while nobody can be evicted."""
+        """Whether the API server did not answer last time, so that no pod can be evicted."""
         self.why = ""
-        """What is the matter with the server, or with who asks; "": nothing."""
+        """Why requests fail, apart from single pods; "": they do not."""
         self._until_ns = 0
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX, random=random)
         self._kept: dict[str, tuple[int, str]] = {}
 
     def replied(self, reply: Reply, now_ns: int) -> None:
-        """A reply came."""
+        """Process a reply."""
         why = f"{WORDS.get(reply.verdict, '')}: {reply.message}"
         self.away = reply.verdict == "away"
         if reply.verdict not in _TROUBLES:
@@ -40,7 +40,7 @@ class Patience:
         else:
             self.why = why
             asked_s = reply.retry_after_s or 0
-            if now_ns >= self._until_ns:  # else it was asked at the same time as the last one
+            if now_ns >= self._until_ns:  # otherwise it was sent at the same time as the last one
                 self._until_ns = now_ns + round(self._backoff.next_s() * SECOND_NS)
             self._until_ns = max(self._until_ns, now_ns + asked_s * SECOND_NS)
         if reply.verdict == "kept":
@@ -48,12 +48,12 @@ class Patience:
             self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, why
 
     def refuses(self, uid: str, now_ns: int, *, asking: bool) -> str:
-        """Why not to ask for a pod now; "": ask.
+        """Why not to request a pod now; "": request it.
 
         Args:
             uid: the pod's.
             now_ns: the monotonic instant.
-            asking: whether somebody else is being asked for: of a server in trouble one is enough.
+            asking: whether another request is open: one is enough while the server fails.
 
         """
         if self.why and (asking or now_ns < self._until_ns):
@@ -62,6 +62,6 @@ class Patience:
         return why if now_ns < until_ns else ""
 
     def kept(self, now_ns: int) -> list[str]:
-        """Uids of those whom the server does not let go now."""
+        """Uids of pods that the API server protects for now."""
         self._kept = {uid: kept for uid, kept in self._kept.items() if now_ns < kept[0]}
         return sorted(self._kept)

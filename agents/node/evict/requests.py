@@ -1,4 +1,4 @@
-"""Evictions that the API server is asked for: each from its intent until it is answered, and what follows then."""
+"""Open eviction requests, from the intent to the reply."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class EvictionApi(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One pod that the API server was asked to evict."""
+    """One open eviction request."""
 
     begin: NodeOutcome
-    """Its outcome when it goes; it stands as an intent."""
+    """Its outcome if the pod is evicted; written as an intent."""
     grace_ms: int
-    """How long the kubelet will let it end by itself."""
+    """The grace period that the kubelet grants."""
     taken: Taken | None
-    """None: of an earlier run, and so is its credit."""
+    """None: requested by an earlier run, which also spent the credit."""
     asked_ns: int
 
 
 class Requests:
-    """Those that are not answered yet, by uid."""
+    """Unanswered eviction requests, by uid."""
 
     def __init__(
         self, eviction_client: EvictionApi, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]
@@ -69,56 +69,56 @@ class Requests:
 
     @property
     def dying(self) -> list[str]:
-        """Uids of those who will be on their way out in a moment."""
+        """Uids of pods that are about to terminate."""
         now_ns = self._mono_ns()
         return [uid for uid, asked in self._asked.items() if now_ns - asked.asked_ns < ANSWER_NS]
 
     @property
     def kept(self) -> list[str]:
-        """Uids of those whom the server does not let go now."""
+        """Uids of pods that the API server protects for now."""
         return self._patience.kept(self._mono_ns())
 
     @property
     def trouble(self) -> str:
-        """Why the last one was not granted, where that had nothing to do with the pod; "": it was."""
+        """Why requests fail, apart from single pods; "": they do not."""
         return self._patience.why
 
     @property
     def away(self) -> bool:
-        """Whether the server is."""
+        """Whether the API server is unreachable."""
         return self._patience.away
 
     def asked(self, uid: str) -> bool:
-        """Whether a pod is being asked for."""
+        """Whether the request for a pod is open."""
         return uid in self._asked
 
     def open(self, uid: str) -> bool:
-        """Whether a pod is being asked for, and an answer may come any moment."""
+        """Whether the request for a pod is open, and was sent within the last second."""
         return uid in self.dying
 
     def refuses(self, uid: str) -> str:
-        """Why not to ask for a pod now; "": ask."""
+        """Why not to request a pod now; "": request it."""
         if uid in self._asked:
             return UNANSWERED
         return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
 
     def ask(self, wish: Wish, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
-        """Ask for a pod; its outcome, ``begin``, stands as an intent already, and credit is reserved."""
+        """Send a request. The intent, ``begin``, is written and credit is reserved already."""
         self._asked[wish.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
         self._client.ask(wish)
 
     def report(self, outcome: NodeOutcome) -> None:
-        """Put an Event on the pod of an outcome."""
+        """Create an Event on the pod of an outcome."""
         self._client.report(outcome)
 
     def settle(self, credit_account: CreditAccount) -> Sequence[Asked]:
-        """Read the replies, and report those who do not go.
+        """Read the replies, and report pods that are not evicted.
 
         Args:
-            credit_account: where credit was reserved for them.
+            credit_account: where their credit is reserved.
 
         Returns:
-            Those who go, by this or by somebody else's doing.
+            Requests whose pods terminate, or are gone already.
 
         """
         going = []
@@ -133,9 +133,9 @@ class Requests:
 
 
 def _settled(asked: Asked, reply: Reply, credit_account: CreditAccount) -> Asked:
-    """As it is known now. Credit goes with who goes or may go: an unavailable server may have received the request."""
+    """The request with its final outcome. Credit is spent also if the server may have received the request."""
     begin, why = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.message}"
-    if asked.taken is None:  # an earlier run's, which may have been received
+    if asked.taken is None:  # sent by an earlier run, and perhaps received
         why = f"{INTERRUPTED}: {why}"
     else:
         credit_account.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.reached))

@@ -1,6 +1,6 @@
-"""How victims are held back who cannot be evicted: first all best-effort pods get little CPU, then they stand still.
+"""Steps that hold back victims that cannot be evicted: first a CPU cut, then freezing. Pure.
 
-Pure. Nothing here is final: all of it is undone once nobody has been wanted for a while, or as soon as credit came.
+All steps are undone once there was no victim for a while, or as soon as one could be evicted.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 FREEZE_AFTER_NS = 4_000_000_000
-"""Of little CPU, which alone may be enough."""
+"""The CPU cut alone may be enough, and gets this much time."""
 FREEZE_APART_NS = 900_000_000
-"""One a second; ticks are not that exact."""
+"""About one per second; ticks are not exact."""
 CALM_NS = 3_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One step up or down."""
+    """One step, or its undoing."""
 
     kind: Literal["throttle", "freeze", "thaw", "lift"]
     uid: str = ""
 
 
 class Restraint:
-    """Takes what was wanted and what was done; gives what is due."""
+    """Keeps the steps taken, and decides the next ones."""
 
     def __init__(self) -> None:
         self.frozen: list[str] = []
-        """By uid, the first one first."""
+        """Uids, in the order of freezing."""
         self.throttled = False
         self._throttled_ns = 0
         self._froze_ns: int | None = None
@@ -40,8 +40,8 @@ class Restraint:
         """The next steps, in their order.
 
         Args:
-            starved: victims who cannot be evicted, the first one first.
-            fed: whether there was credit for a victim.
+            starved: uids of victims that cannot be evicted, in order.
+            fed: whether a victim was evicted.
             now_ns: the monotonic instant.
 
         """
@@ -53,12 +53,12 @@ class Restraint:
         return []
 
     def undone(self) -> list[Move]:
-        """All steps back, the last one first."""
+        """All steps undone, the last one first."""
         self._spared.clear()
         return [Move("thaw", uid) for uid in reversed(self.frozen)] + [Move("lift")] * self.throttled
 
     def did(self, move: Move, now_ns: int) -> None:
-        """A step was taken."""
+        """Record a step that was taken."""
         if move.kind in {"throttle", "lift"}:
             self.throttled, self._throttled_ns = move.kind == "throttle", now_ns
         elif move.kind == "freeze":
@@ -68,11 +68,11 @@ class Restraint:
             self.frozen.remove(move.uid)
 
     def exhausted(self, now_ns: int) -> bool:
-        """Whether little CPU alone was given its time."""
+        """Whether the CPU cut alone was given its time."""
         return self.throttled and now_ns - self._throttled_ns >= FREEZE_AFTER_NS
 
     def cannot(self, uid: str) -> None:
-        """This one cannot be frozen: others are, until all is undone."""
+        """Record that a pod cannot be frozen, so that others are, until all steps are undone."""
         self._spared.add(uid)
 
     def _harder(self, starved: Sequence[str], now_ns: int) -> list[Move]:

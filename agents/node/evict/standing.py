@@ -1,4 +1,4 @@
-"""How things stand with evictions on a node."""
+"""Numbers of terminating and held pods on a node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How many pods are on their way out or held back now."""
+    """How many pods are terminating or held back."""
 
     dying: int
     stuck: int

@@ -1,7 +1,7 @@
-"""Ends pods, and follows each to its end: one outcome when it is asked to go, one when it is gone.
+"""Ends pods and watches each until it is gone: one outcome for its SIGTERM, one for its end.
 
-Both stand in the spool as intents before anything is done. So a next start knows who was on the way, and whether the
-Kafka has it: it goes on from there, and evicts nobody twice.
+Both are written to the spool as intents first. So the next start continues where this run stopped, and evicts no pod
+twice.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome
 
 ENDED = "ended"
-"""The bound of a pod's second outcome, as long as it is not known how it ends."""
+"""The ``bound`` of a pod's second outcome while it is not known how the pod ends."""
 INTERRUPTED = "the agent stopped in the midst of it"
 BY_KUBELET = "evicted through the API: the kubelet ends it"
-"""The reason of an intent of an end where that is so, for the next start."""
+"""Marks an intent for the next start: the kubelet ends this pod."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Victim:
-    """A pod that was asked to go."""
+    """A terminating pod."""
 
     dying: Dying
     end: NodeOutcome
-    """The outcome when it is gone."""
+    """The outcome for when it is gone."""
     taken: Taken | None
-    """None: of an earlier run."""
+    """None: from an earlier run."""
     stuck: bool = False
     trouble: str = ""
 
 
 class Victims:
-    """Those who are on their way out, by uid."""
+    """Terminating pods, by uid."""
 
     def __init__(
         self, best_effort: BestEffortPods, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]
@@ -60,23 +60,22 @@ class Victims:
 
     @property
     def dying(self) -> list[str]:
-        """Uids of those whose end is awaited."""
+        """Uids of pods that are expected to end."""
         return [uid for uid, victim in self._victims.items() if not victim.stuck]
 
     @property
     def stuck(self) -> list[str]:
-        """Uids of those who do not end although they were killed."""
+        """Uids of pods that did not end after SIGKILL."""
         return [uid for uid, victim in self._victims.items() if victim.stuck]
 
     def resume(self, intents: Sequence[NodeOutcome]) -> tuple[list[NodeOutcome], list[NodeOutcome]]:
-        """Go on with those whom an earlier run asked to go; their grace begins anew.
+        """Continue with the terminating pods of an earlier run. Their grace period starts again.
 
         Args:
-            intents: of evictions, as an earlier run left them open.
+            intents: open intents of evictions, from the earlier run.
 
         Returns:
-            Those who are on their way out, each as its second outcome is meant; then those who may not have been
-            asked, each as its first one is.
+            The second intents of terminating pods, then the first intents of pods that may not have been signalled.
 
         """
         begun = {pod_of(one): one for one in intents if one.spent is not None}
@@ -86,13 +85,13 @@ class Victims:
         return ends, list(begun.values())
 
     def begin(self, begin: NodeOutcome, grace_ms: int, taken: Taken, spend: Callable[[], None]) -> None:
-        """Ask a pod to go.
+        """Send SIGTERM to a pod.
 
         Args:
             begin: its outcome.
-            grace_ms: how long it has to end by itself.
-            taken: the sample that it follows from.
-            spend: takes the credit.
+            grace_ms: its grace period.
+            taken: the sample that led to it.
+            spend: spends the credit.
 
         """
         begin = self._reporter.dated(begin, taken)
@@ -104,12 +103,12 @@ class Victims:
         self._actuator.conclude(self._reporter.dated(self._asked(begin), taken))
 
     def follow(self, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
-        """A pod goes, for it was evicted through the API, or somebody has deleted it before.
+        """Watch a pod that was evicted through the API, or deleted before.
 
         Args:
-            begin: its outcome; it stands as an intent.
-            grace_ms: how long the kubelet lets it end by itself.
-            taken: the sample that it follows from; None: of an earlier run.
+            begin: its outcome; written as an intent.
+            grace_ms: its grace period.
+            taken: the sample that led to it; None: from an earlier run.
 
         """
         end = msgspec.structs.replace(_end_of(begin, grace_ms), reason=BY_KUBELET)
@@ -118,7 +117,7 @@ class Victims:
         self._actuator.conclude(self._reporter.dated(begin, taken))
 
     def look(self) -> None:
-        """See who is gone, and kill whose grace is over."""
+        """Check which pods are gone, and kill those whose grace period is over."""
         for uid, victim in list(self._victims.items()):
             processes = self._left(uid, victim)
             due = victim.dying.due(processes, self._mono_ns())
@@ -148,7 +147,7 @@ class Victims:
         if begin is None:
             return
         begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
-        if end.reason != BY_KUBELET:  # it may not have been asked yet
+        if end.reason != BY_KUBELET:  # it may not have been signalled yet
             begin = self._asked(begin)
         self._actuator.conclude(self._reporter.dated(begin, None))
 
