@@ -1,1 +1,1 @@
-"""Samples ahead of their tick: pressure triggers, and looks at what latency-sensitive pods use."""
+"""Samples ahead of the tick, on pressure triggers or a rise of latency-sensitive CPU use."""

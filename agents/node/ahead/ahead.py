@@ -1,4 +1,4 @@
-"""Asks for samples ahead of their tick: when latency-sensitive pods stall, and when they use much more CPU."""
+"""Takes samples ahead of the tick: when latency-sensitive pods stall, or their CPU use rises sharply."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from slacktide.schemas.sample import LsPressure, PressureGate, PressureLook
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What is looked at between two samples."""
+    """Counters that are read between two samples (looks)."""
 
     interval_ms: int
     cpu_ns: Callable[[], int | None]
-    """All CPU time of latency-sensitive pods so far; None: not known."""
+    """Total CPU time of latency-sensitive pods; None: unknown."""
     stall: Callable[[int], PressureLook | None] | None = None
-    """What latency-sensitive groups waited since the look before, by the monotonic instant in ns."""
+    """Stalls of latency-sensitive cgroups since the previous look, by monotonic time in ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AheadSettings:
-    """What asks for a sample before its tick; None: that does not."""
+    """What triggers a sample ahead of the tick; None: disabled."""
 
     pressure: Waited | None = None
     use: Looked | None = None
 
 
 class Ahead:
-    """Watches between the ticks. All of it runs on the event loop."""
+    """Watches between ticks, on the event loop."""
 
     def __init__(
         self,
@@ -66,34 +66,34 @@ class Ahead:
         self._closed = False
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self.renew()
         if self._use is not None:
             self._look_later(self._use)
 
     def renew(self) -> None:
-        """Follow groups that were made or removed; due each second."""
+        """Follow new and removed cgroups; called each second."""
         if self._pressure is not None and not self._closed and self._pressure.look():
             self._metrics.triggers(self._pressure.counts())
 
     def covers_tick(self) -> bool:
-        """Whether a sample was just taken ahead of the tick that is due, and stands for it."""
+        """Whether a sample was just taken that replaces the tick now due."""
         return self._clock.mono_ns() - self._early_ns < APART_NS
 
     def lately_milli(self, cause: Cause) -> int | None:
-        """What latency-sensitive pods used between the last two looks, for a sample that its rise asked for."""
+        """Latency-sensitive CPU use between the last two looks, for a sample that its rise triggered."""
         return self._rise.lately_milli if cause == "use" else None
 
     def pressure(self) -> LsPressure | None:
-        """What the sample that is taken now carries of stall; None: the policy does not ask, or nothing is known."""
+        """Stalls for the sample taken now; None: the policy does not use them, or they are unknown."""
         return None if self._gate is None else self._gate.sampled()
 
     def gate(self) -> PressureGate | None:
-        """What the next run shall know of the gate; None: there is nothing new."""
+        """Gate state to save for the next run; None: unchanged."""
         return None if self._gate is None else self._gate.kept()
 
     def sampled(self, cause: Cause, seq: int, now_ns: int) -> None:
-        """A sample was taken, for whatever cause."""
+        """Record that a sample was taken."""
         self._last_ns = now_ns
         if self._timer is not None:
             self._timer.cancel()
@@ -107,13 +107,13 @@ class Ahead:
             self._rise.sampled(now_ns, used_ns)
 
     def concluded(self, outcome: NodeOutcome) -> None:
-        """Something came of a sample."""
+        """Record an outcome of a sample."""
         if took_back(outcome):
             for pace in self._paces.values():
                 pace.cut(outcome.seq)
 
     def close(self) -> None:
-        """Watch no more, and ask for nothing."""
+        """Stop watching."""
         self._closed = True
         for timer in (self._timer, self._next_look):
             if timer is not None:
@@ -138,7 +138,7 @@ class Ahead:
         self._look_at_stall(use, capacity_milli)
 
     def _look_at_stall(self, use: Looked, capacity_milli: int | None) -> None:
-        """Take a look where the policy goes by pressure: reading costs, so it is read nowhere else."""
+        """Read stalls, only if the policy uses pressure, since reading costs CPU."""
         if use.stall is None or not capacity_milli or not self._by_pressure():
             self._kept, self._gate = self.gate() or self._kept, None
             return
@@ -156,7 +156,7 @@ class Ahead:
         if self._timer is not None or self._closed:
             return
         now_ns = self._clock.mono_ns()
-        # A rise brings its own rate along; any other sample has but those since the one before it.
+        # A rise has its own rate. Other samples have only the rate since the previous sample.
         last_ns = self._early_ns if cause == "use" else self._last_ns
         at_ns = self._paces[cause].asked(now_ns, last_ns=last_ns)
         if at_ns is not None:

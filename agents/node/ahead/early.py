@@ -1,7 +1,7 @@
-"""PURE: may a sample be taken before its tick?
+"""PURE: limits how often samples are taken ahead of the tick.
 
-Not close upon another, for a rate over little time is mostly the counters' own coarseness. And the more seldom the
-more such samples came to nothing: pressure that stands is no news. What was silent for a while is news again.
+Two samples need a distance, since rates over a short time are too coarse. The pause doubles while early samples lead to
+no cut, because lasting pressure is no news. After a quiet time it is short again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.decisions.be_limits import looser
 
 APART_NS = 210_000_000
-"""The sampler wants 200 ms, and a timer may come a moment early."""
+"""The sampler needs 200 ms, and a timer may fire early."""
 PAUSE_NS_MAX = 32_000_000_000
 CALM_NS = 2_000_000_000
 
@@ -25,11 +25,11 @@ class Early:
         self._seq = self._cut_seq = -1
 
     def asked(self, now_ns: int, *, last_ns: int) -> int | None:
-        """When to take the sample that is asked for now; None: it is left to the ticks.
+        """When to take the sample that is requested now; None: wait for the tick.
 
         Args:
             now_ns: the monotonic instant.
-            last_ns: of the newest sample, whatever it was taken for.
+            last_ns: time of the newest sample, whatever its cause.
 
         """
         if now_ns - self._asked_ns > max(CALM_NS, self._pause_ns):
@@ -39,9 +39,9 @@ class Early:
         return None if at_ns < self._taken_ns + self._pause_ns else at_ns
 
     def took(self, now_ns: int, seq: int) -> None:
-        """An early sample was taken: until it proves of use, the next may come after twice the pause.
+        """Record an early sample. Until one leads to a cut, the pause doubles.
 
-        But for the first: much of its rate is of before what it was taken for, and the next one sees it whole.
+        The first one does not count: most of its rate is from before the event, which the next sample shows in full.
         """
         self._taken_ns, self._seq = now_ns, seq
         self._in_vain += 1
@@ -51,7 +51,7 @@ class Early:
             self._pause_ns = min(2 * self._pause_ns, PAUSE_NS_MAX)
 
     def cut(self, seq: int) -> None:
-        """Best-effort pods were cut by this sample, of whatever kind; it may come before ``took``."""
+        """Record that this sample led to a cut. May be called before ``took``."""
         self._cut_seq = seq
         if seq == self._seq:
             self._begin()
@@ -61,7 +61,7 @@ class Early:
 
 
 def took_back(outcome: NodeOutcome) -> bool:
-    """Whether best-effort pods lost something by it: a limit was cut, or one of them has to go."""
+    """Whether an outcome cut a limit of best-effort pods or evicted one."""
     if outcome.result != "applied":
         return False
     before, after = outcome.before, outcome.after

@@ -1,4 +1,4 @@
-"""The gate of ``cpu_pressure`` between two samples: each look is taken at once, and goes into the next sample."""
+"""The gate of rule ``cpu_pressure`` between two samples. It uses each look at once; the next sample carries it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from slacktide.streams.decisions.cpu_pressure import step
 
 
 class LookedGate:
-    """Pure: looks in, what a sample carries out.
+    """Collects looks for the next sample. Pure.
 
     Args:
-        gate: as an earlier run left it.
+        gate: state saved by an earlier run.
 
     """
 
@@ -19,10 +19,10 @@ class LookedGate:
         self._looks: list[PressureLook] = []
 
     def looked(self, look: PressureLook, capacity_milli: int) -> bool:
-        """Take a look.
+        """Add a look.
 
         Returns:
-            Whether the gate closed or opened: a sample is due.
+            Whether the gate closed or opened, so that a sample is due.
 
         """
         if len(self._looks) == LOOKS_MAX:
@@ -32,12 +32,12 @@ class LookedGate:
         return before.closed != self.gate.closed
 
     def sampled(self) -> LsPressure:
-        """The gate at the sample before, and the looks since; the next sample begins where this one ends."""
+        """The gate at the previous sample and the looks since. Starts the next interval."""
         found = LsPressure(gate=self._before, looks=self._looks)
         self._before, self._looks = self.gate, []
         return found
 
     def kept(self) -> PressureGate:
-        """What the next run shall know: the baseline and the pause. A cut ends with the run that made it."""
+        """State for the next run: baseline and pause. A cut does not outlive its run."""
         gate = self.gate
         return PressureGate(base_permille=gate.base_permille, pause_ms=gate.pause_ms, wait_ms=gate.wait_ms)

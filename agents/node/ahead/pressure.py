@@ -1,7 +1,7 @@
-"""Which pressure shows that latency-sensitive pods stall, and waiting on all of it while groups come and go.
+"""PSI files of latency-sensitive cgroups, and triggers on all of them while cgroups come and go.
 
-Never watched is a group that best-effort pods are in: a process that its quota holds back counts as stalled, so
-with best-effort pods held back such a group, and the node, are under pressure all the time.
+Cgroups with best-effort pods are not watched. PSI counts throttled processes as stalled, so such a cgroup, and
+the whole node, are under pressure whenever best-effort pods are suppressed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_GROUPS = "no pressure of groups here, and the node's counts best-effort pods 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PressureFile:
-    """A file in which the kernel reports stalls."""
+    """A PSI file of the kernel."""
 
     kind: Kind
     path: str
@@ -35,15 +35,15 @@ class PressureFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """What is to be waited on, and for what."""
+    """Which files to watch, and for which stalls."""
 
     stall: Stall
     files: Callable[[], list[PressureFile]]
-    """Those that are there now."""
+    """Lists the existing files."""
 
 
 def pressure_files(hierarchy: Hierarchy, proc_mount: Path) -> list[PressureFile]:
-    """Of the groups that hold latency-sensitive pods; where groups report nothing, the node's, but for CPU."""
+    """PSI files of latency-sensitive cgroups. Without PSI for cgroups: the node's files, except for CPU."""
     groups = [] if hierarchy.unified is None else list(stalling_groups(hierarchy.unified, hierarchy))
     if not groups:
         return [PressureFile(kind="memory", path=f"{proc_mount}/pressure/memory")]
@@ -51,7 +51,7 @@ def pressure_files(hierarchy: Hierarchy, proc_mount: Path) -> list[PressureFile]
 
 
 class PressureWatch:
-    """Waits on all files there are. ``pressed`` is called on the event loop, with what there was too little of."""
+    """Watches all files. ``pressed`` is called on the event loop with the resource that was short."""
 
     def __init__(self, waited: Waited, pressed: Callable[[Kind], None]) -> None:
         self._waited = waited
@@ -62,10 +62,10 @@ class PressureWatch:
         self._reported: set[tuple[Kind, str]] = set()
 
     def look(self) -> bool:
-        """Bring what is waited on to what is there: groups are made, removed and made again.
+        """Follow new, removed and recreated cgroups.
 
         Returns:
-            Whether there was anything to do: there seldom is.
+            Whether anything changed.
 
         """
         there = self._waited.files()
@@ -83,13 +83,13 @@ class PressureWatch:
         return True
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many triggers of a kind are ``set``, and how many were ``refused``."""
+        """How many triggers of each kind are ``set`` or were ``refused``."""
         return Counter(
             [*((file.kind, "set") for file in self._triggers), *((file.kind, "refused") for file in self._refused)]
         )
 
     def close(self) -> None:
-        """Wait on nothing any more."""
+        """Close all triggers."""
         for file in list(self._triggers):
             self._forget(file)
 
@@ -104,7 +104,7 @@ class PressureWatch:
             self._triggers[file] = Trigger(file.path, self._waited.stall, fired, gone)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not os.path.isdir(os.path.dirname(file.path)):  # noqa: PTH112, PTH120
-                return  # its group went just now
+                return  # its cgroup was just removed
             self._refused.add(file)
             self._report_once(file.kind, error.strerror or str(error))
 

@@ -1,4 +1,4 @@
-"""PSI triggers: the kernel wakes this process when others stalled for want of CPU, memory or IO."""
+"""PSI triggers: the kernel wakes this process when others stall for lack of CPU, memory or IO."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 WINDOW_MS_MIN, WINDOW_MS_MAX = 500, 10_000
-"""What every kernel takes."""
+"""Limits that every kernel accepts."""
 UNPRIVILEGED = "the kernel gives windows that are no multiple of 2 s to CAP_SYS_RESOURCE alone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """What fires: some process stalled for so long within a window."""
+    """A trigger's threshold: total stall within a window."""
 
     stall_ms: int = 50
     window_ms: int = 500
@@ -30,7 +30,7 @@ class Stall:
         """``on``, ``off`` (None) or ``STALL/WINDOW`` in milliseconds.
 
         Raises:
-            ValueError: it is something else, or nothing that a kernel takes.
+            ValueError: the text is malformed, or outside the kernel's limits.
 
         """
         if text in {"on", "off"}:
@@ -47,30 +47,30 @@ class Stall:
 
 
 def set_trigger(path: str, stall: Stall) -> int:
-    """Set a trigger; it holds until the descriptor, which can be polled for ``POLLPRI``, is closed.
+    """Set a trigger. Poll the descriptor for ``POLLPRI``; closing it removes the trigger.
 
     Raises:
-        OSError: the kernel refuses it, or there is no such file.
+        OSError: the kernel refused it, or the file does not exist.
 
     """
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    if os.fstat(fd).st_size:  # a kernel's file has no size: this is what stands in for one
+    if os.fstat(fd).st_size:  # a kernel file has size 0: this is a plain file of a simulated node
         os.close(fd)
         raise OSError(errno.EOPNOTSUPP, "no file of a kernel", path)
     try:
         os.write(fd, b"some %d %d\0" % (stall.stall_ms * 1000, stall.window_ms * 1000))
     except OSError as error:
         os.close(fd)
-        if error.errno == errno.EINVAL:  # the numbers are in order: so it means that the right is missing
+        if error.errno == errno.EINVAL:  # the numbers are valid, so EINVAL means missing CAP_SYS_RESOURCE
             raise PermissionError(errno.EPERM, UNPRIVILEGED, path) from error
         raise
     return fd
 
 
 class Trigger:
-    """A trigger on the event loop: calls ``fired`` at most once a window, and ``gone`` when its group is.
+    """A trigger on the event loop. Calls ``fired`` at most once per window, and ``gone`` when its cgroup is removed.
 
-    It has an epoll of its own, whose being ready is the event: looked at from an outer epoll, the event is used up.
+    It has its own epoll, because an outer epoll would consume the event.
 
     Raises:
         OSError: as `set_trigger`.
@@ -85,7 +85,7 @@ class Trigger:
         asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._ready)
 
     def close(self) -> None:
-        """Take the trigger back."""
+        """Remove the trigger."""
         asyncio.get_running_loop().remove_reader(self._epoll.fileno())
         self._epoll.close()
         os.close(self._fd)

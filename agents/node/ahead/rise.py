@@ -1,19 +1,19 @@
-"""PURE: did latency-sensitive pods' CPU use rise by more than may wait for the next sample?"""
+"""PURE: detects a rise of latency-sensitive CPU use that cannot wait for the next tick."""
 
 from __future__ import annotations
 
 RISE_PCT = 5
-"""Of the node. Less than that is left to the tick, whatever comes of it."""
+"""Smallest rise, in percent of the node. Smaller ones wait for the tick."""
 USUAL_TIMES = 3
-"""A service whose use jumps about by itself must rise by so many times what it usually does from look to look."""
+"""A rise must be this many times the usual change between two looks."""
 USUAL_LOOKS = 16
-"""What is usual is an average over about so many looks."""
+"""The usual change is a moving average over about this many looks."""
 SAMPLE_NS_MIN = 200_000_000
-"""A sample so close upon another has no rate of its own."""
+"""A sample closer than this to the previous one has no rate of its own."""
 
 
 class Rise:
-    """Compares the use between two looks with what the newest sample saw."""
+    """Compares the use between two looks with the newest sample."""
 
     def __init__(self) -> None:
         self._look: tuple[int, int] | None = None
@@ -24,7 +24,7 @@ class Rise:
         """Use between the last two looks."""
 
     def sampled(self, now_ns: int, used_ns: int) -> None:
-        """A sample was taken; ``used_ns`` is all CPU time of these pods so far."""
+        """Record a sample; ``used_ns``: total CPU time of these pods."""
         if self._sample is not None:
             if now_ns - self._sample[0] < SAMPLE_NS_MIN:
                 return
@@ -32,7 +32,7 @@ class Rise:
         self._sample = now_ns, used_ns
 
     def looked(self, now_ns: int, used_ns: int, capacity_milli: int) -> bool:
-        """Whether use since the last look was so far above what the newest sample saw."""
+        """Add a look. Return whether use rose far enough above the newest sample."""
         before, self._look = self._look, (now_ns, used_ns)
         if before is None:
             return False
@@ -42,7 +42,7 @@ class Rise:
             return False
         above_milli = lately_milli - self._seen_milli
         least_milli = max(capacity_milli * RISE_PCT / 100, USUAL_TIMES * self._usual_milli)
-        # Not what it is above the sample: that stands until the next one, and would make the next step look usual.
+        # Not the difference to the sample: that lasts until the next sample, and would make the next rise look usual.
         self._usual_milli += (abs(lately_milli - earlier_milli) - self._usual_milli) / USUAL_LOOKS
         return above_milli >= least_milli
 

@@ -1,1 +1,1 @@
-"""What the node's production pods will use at most: models trained here, published for the stream."""
+"""Peak usage models of production pods: trained on the node, published for the stream workers."""

@@ -1,7 +1,7 @@
-"""Keeps a node's models: in the state folder, and in the log, from where the stream reads them.
+"""Saves a node's models in the state folder, and publishes them to Kafka for the stream workers.
 
-A start goes on with the file, else with the node's newest record of the last hour. It connects for each record: these
-are rare, and connections cost the broker.
+A start restores them from the file, else from the node's newest record of the last hour. Each record has its own
+connection, since records are rare and idle connections cost the broker memory.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 RECALL_MS = 3_600_000
-"""How far back a start without a file looks. The topic keeps two days of all nodes, which is much to read."""
+"""How far back a start without a file reads. The topic keeps two days of all nodes."""
 
 
 class ForecastPublisher:
-    """Sends each forecast that is due.
+    """Publishes each forecast that is due.
 
     Args:
-        trainer: of the models.
-        state: where they are kept on the node.
+        trainer: trains the models.
+        state: stores the models on the node.
         colocation: gives the strategy in force on the node.
         bootstrap: the Kafka cluster.
         sign: adds the node's proof.
-        refuse: takes a record that Kafka refuses, with the reason.
+        refuse: called with a record that Kafka refused, and the reason.
         metrics: of the agent.
         clock: the time.
 
@@ -73,12 +73,12 @@ class ForecastPublisher:
         self._line = Line("forecasts")
         kept = state.forecast()
         self._recalled = kept is not None
-        """Whether no record has to be read back."""
+        """Whether the models are restored, so that Kafka need not be read."""
         if kept is not None:
             self._restore(kept)
 
     async def run(self) -> None:
-        """Look each second, until cancelled."""
+        """Publish what is due each second, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -90,12 +90,12 @@ class ForecastPublisher:
                 await self._line.broke(exc)
 
     def close(self) -> None:
-        """Keep the models for the next start, unless there are none yet."""
+        """Save the models for the next start, if there are any."""
         if self._trainer.trained:
             self._state.keep_forecast(self._trainer.forecast())
 
     async def _recall(self) -> None:
-        """Go on with the newest record of the node.
+        """Restore the models from the node's newest record.
 
         Raises:
             LogError: the topic cannot be read.
@@ -118,7 +118,7 @@ class ForecastPublisher:
             log.warning("models cannot be read: they start again", extra={"of": refused})
 
     async def _publish(self, forecast: NodeForecast) -> None:
-        """Raise LogError where it does not arrive; a newer one is sent then."""
+        """Publish a forecast. Raise LogError if that fails; a newer one follows later."""
         self._state.keep_forecast(forecast)
         sender = Sender(self._bootstrap, client_id=f"slacktide-agent-{self._node}", acks=FORECAST.acks)
         try:

@@ -1,6 +1,6 @@
-"""Models of what the pods of a node use: each minute teaches its 90th percentile. Pure.
+"""Usage models of a node's pods, trained each minute with its 90th percentile. Pure.
 
-Time is that of the samples, so a replay of them trains the same models.
+Time is event time, so a replay of samples trains the same models.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TRAIN_EVERY_MS = 60_000
 PUBLISH_MS = 10 * 60_000
 _SHARE = 0.9
 _UIDS: Mapping[str, str] = {SYSTEM: peak_models.SYSTEM, NODE: peak_models.NODE, **peak_models.CLASSES}
-"""Name of an item in the record -> its uid among the models."""
+"""Name of an item in the record -> uid of its model."""
 
 
 @dataclass(slots=True)
 class _Usage:
-    """What one pod, or the node, used in the samples of one interval: CPU in millicores, memory in bytes."""
+    """Usage of one pod, or the node, in one interval: CPU in millicores, memory in bytes."""
 
     cpu: array[float] = field(default_factory=lambda: array("d"))
     mem: array[float] = field(default_factory=lambda: array("d"))
@@ -40,7 +40,7 @@ class _Usage:
             self.mem.append(mem_bytes)
 
     def peak(self) -> PeakUse | None:
-        """None: CPU or memory is not known at all."""
+        """The 90th percentiles; None: CPU or memory is unknown."""
         if not self.cpu or not self.mem:
             return None
         return PeakUse(cpu_cores=_nearest(self.cpu) / 1_000, mem_bytes=_nearest(self.mem))
@@ -56,15 +56,15 @@ class Trainer:
     Args:
         node: its name.
         boot_id: of the agent's start.
-        interval_ms: what a sample of a model is made of.
+        interval_ms: the time that one training step covers.
 
     """
 
     def __init__(self, node: str, boot_id: str, interval_ms: int = TRAIN_EVERY_MS) -> None:
         self.dropped = 0
-        """Samples that were older than their model's last."""
+        """Samples older than the last one of their model."""
         self._behind = 0
-        """Rounds in a row that dropped some."""
+        """Consecutive intervals with dropped samples."""
         self._node, self._boot_id, self._interval_ms = node, boot_id, interval_ms
         self._models = PeakModels()
         self._containers: dict[str, str] = {}
@@ -76,13 +76,13 @@ class Trainer:
         self._published_ms: int | None = None
         self._warm = False
         self._anew = False
-        """Whether a record is due because models were taken back, begun, or begun anew."""
+        """Whether a record is due because models were restored, created or reset."""
 
     def restore(self, forecast: NodeForecast) -> list[str]:
-        """Go on with published models, but for those that have had more samples here.
+        """Restore published models, except those that have more samples here.
 
         Returns:
-            Names of the models that cannot be used: they begin anew.
+            Names of unusable models, which start from zero.
 
         """
         refused = []
@@ -100,11 +100,11 @@ class Trainer:
         return refused
 
     def saw(self, sample: NodeSample, pods: Sequence[Pod]) -> None:
-        """Take in a sample; where it begins an interval, train on the one before.
+        """Add a sample. If it begins an interval, train on the previous interval.
 
         Args:
             sample: of this boot, in order.
-            pods: those that it names.
+            pods: those that the sample refers to.
 
         """
         if sample.observed_ms // self._interval_ms != self._seen_ms // self._interval_ms:
@@ -133,14 +133,14 @@ class Trainer:
             self._forget_ahead()
 
     def _forget_ahead(self) -> None:
-        """A clock that was set back is right once models have had no sample for half an hour because of it."""
+        """After the clock was set back, reset models that got no sample for half an hour because of it."""
         models = self._models.models
         for uid in [uid for uid, model in models.items() if model.updated_ms > self._seen_ms]:
             del models[uid]
         self._behind, self._anew = 0, True
 
     def _begin_restarted_anew(self) -> None:
-        """A pod that is gone has no model; one whose containers are others may be another program."""
+        """Drop models of removed pods. Reset those whose containers were replaced, perhaps by another program."""
         there = {pod.uid: pod for pod in self._pods if pod.phase not in ENDED_PHASES}
         models = self._models.models
         for uid in [uid for uid in models if uid not in peak_models.NODE_ITEMS and uid not in there]:
@@ -157,10 +157,10 @@ class Trainer:
             self._containers[uid] = now
 
     def due(self, colocation: Colocation) -> NodeForecast | None:
-        """Give the record to publish; None: the last one still holds.
+        """The record to publish; None: the last one is still valid.
 
         Args:
-            colocation: in force on the node; it sets after how many samples a pod is predicted.
+            colocation: strategy of the node; it sets how many samples a prediction needs.
 
         """
         if not self._models.models:
@@ -175,15 +175,15 @@ class Trainer:
 
     @property
     def trained(self) -> bool:
-        """Whether there is a model to keep."""
+        """Whether there is a model to save."""
         return bool(self._models.models)
 
     def owe(self) -> None:
-        """The last record did not arrive: one is due now."""
+        """Publish again, since the last record did not arrive."""
         self._published_ms = None
 
     def forecast(self) -> NodeForecast:
-        """Give all models as they are now."""
+        """All models as they are now."""
         self._seq += 1
         models = self._models.models
         mine = sorted(
@@ -209,7 +209,7 @@ class Trainer:
         )
 
     def _is_warm(self, cold_start_s: int) -> bool:
-        """Whether the system and a pod have been sampled for long enough to be predicted."""
+        """Whether the system and a pod have enough samples for a prediction."""
         models = self._models.models
         system = models.get(peak_models.SYSTEM)
         pods = (model for uid, model in models.items() if uid not in peak_models.NODE_ITEMS)
@@ -224,7 +224,7 @@ class Trainer:
 
 
 def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
-    """Name, uid and content of each model that is known here."""
+    """Name, uid and content of each known model."""
     for name, model in forecast.items.items():
         if name in _UIDS:
             yield name, _UIDS[name], model
@@ -234,7 +234,7 @@ def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
 
 
 def written(model: PeakModel) -> Model:
-    """A model as a forecast has it."""
+    """A model in the format of a forecast."""
     return Model(
         cpu_p95_milli=model.cpu.peak(0.95).amount,
         mem_p98_bytes=model.mem.peak(0.98).amount,

@@ -1,8 +1,7 @@
-"""Remembers what containers may still spend on bursts, and sees whose CPU quota may move.
+"""Tracks the burst tokens of containers, and finds containers whose CPU quota may change.
 
-It looks once a second, however often samples are taken. Pods whose policy has no quota burst are looked at until they
-are seen to hold no more than their limit, also what an earlier run of the agent left them; from then on nothing of
-them is read.
+It reads containers once per second, however often samples are taken. A pod without quota burst is read until its quota
+is no higher than its limit, since an earlier run may have raised it. After that it is not read any more.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from slacktide.streams.decisions.cpu_burst_quota import lends
 from slacktide.streams.decisions.node_burst import OFF, movable, next_limiter
 
 LOOK_NS_MIN = 900_000_000
-"""From one look to the next: a second, but for a timer's jitter."""
+"""Interval of readings: a second, less a timer's jitter."""
 _SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one look saw."""
+    """The result of one reading."""
 
     containers: list[ContainerBurst]
-    """Those whose quota may move."""
+    """Containers whose quota may change."""
     missing: list[Missing]
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """A container's limiter, and the instant up to which its tokens are counted."""
+    """A container's token bucket, and the time up to which tokens are counted."""
 
     limiter: Limiter | None
     counted_ns: int
@@ -47,14 +46,14 @@ class _Bucket:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A pod to look at, and what holds for it."""
+    """A pod to read, with its burst settings."""
 
     pod: Pod
     config: CpuBurst
 
 
 class Bursts:
-    """The limiters of one boot's containers."""
+    """The token buckets of one boot's containers."""
 
     def __init__(self, *, node: str, boot_id: str, kernel: Kernel) -> None:
         self._node = node
@@ -67,7 +66,7 @@ class Bursts:
         self._reads = False
 
     def state(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> Seen:
-        """The containers whose quota may move."""
+        """Read the containers whose quota may change."""
         if self._looked_ns is not None and now_ns - self._looked_ns < LOOK_NS_MIN:
             return Seen(containers=[], missing=[])
         self._looked_ns = now_ns
@@ -77,13 +76,13 @@ class Bursts:
         self._at_limit &= off
         looked = {uid: one for uid, one in bursting.items() if uid not in self._at_limit}
         seen = self._look(looked, now_ns)
-        # Twice, for what the look before last led to may have come after this one.
+        # Twice, since a decision may arrive only after the next reading.
         self._at_limit |= (off & self._off) - {one.pod for one in seen.containers}
         self._off = off
         return seen
 
     def above_limit(self, pods: Sequence[Pod], now_ns: int) -> list[ContainerBurst]:
-        """The containers that hold more than their limit, or whose pods do, whatever the policy."""
+        """Containers whose quota, or whose pod's quota, is above the limit, whatever the policy."""
         return self._look({pod.uid: _Looked(pod, OFF) for pod in pods if _limited(pod)}, now_ns).containers
 
     def _look(self, looked: Mapping[str, _Looked], now_ns: int) -> Seen:
@@ -93,11 +92,11 @@ class Bursts:
         spare = {uid for uid, one in looked.items() if lends(one.config)}
         reading = self._kernel.containers([one.pod for one in looked.values()], now_ns, spare)
         before = self._buckets
-        # Of a calm pod nothing moves, and the time until it stirs is counted then.
+        # A calm pod is skipped. Its tokens are counted once it is throttled.
         self._buckets = {key: bucket for key, bucket in before.items() if key[0] in reading.calm}
         held: dict[str, list[ContainerBurst]] = {uid: [] for uid in looked if uid not in reading.calm}
         for one in reading.containers:
-            if one.quota_us != UNLIMITED_US:  # somebody's will: the kubelet's own gives a limit its quota
+            if one.quota_us != UNLIMITED_US:  # set by another program: the kubelet writes a quota for each limit
                 key = (one.pod, one.container)
                 burst, self._buckets[key] = self._step(one, looked[one.pod], before.get(key), now_ns)
                 held[one.pod].append(burst)
@@ -107,7 +106,7 @@ class Bursts:
     def _step(
         self, one: ContainerCpu, looked: _Looked, before: _Bucket | None, now_ns: int
     ) -> tuple[ContainerBurst, _Bucket]:
-        """What is reported of a container, and its bucket after the decision that follows from it."""
+        """The burst state of a container for the sample, and its bucket after the decision."""
         bucket = before or _Bucket(None, now_ns)
         limiter, capacity = bucket.limiter, limiter_capacity(looked.config)
         elapsed_s = (now_ns - bucket.counted_ns) // _SECOND_NS
@@ -129,7 +128,7 @@ class Bursts:
         return burst, _Bucket(after, bucket.counted_ns + elapsed_s * _SECOND_NS)
 
     def _draw(self, one: ContainerCpu) -> float:
-        """From [0, 1): the same for a container in all of a boot, another one for each."""
+        """A number in [0, 1) for each container, stable within a boot."""
         text = f"{self._node}\x00{self._boot_id}\x00{one.pod}\x00{one.container}"
         return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11) / 2**53
 

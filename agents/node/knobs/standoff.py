@@ -1,8 +1,9 @@
-"""Who else sets a knob: each of their changes is answered once; whoever insists is reported, and then left alone. Pure.
+"""Handles knobs that another program sets, too: sets them back, reports a conflict, then backs off. Pure.
 
-A knob that comes to hold something else than we left there was set by somebody. We set it back. Where they set the
-same value again within a minute, or change it a third time, that is a fight: it is reported once, and we wait for a
-minute, then two, up to an hour, with one try after each. What a kernel refuses is tried again with growing pauses.
+A knob whose value differs from what the agent left was set by another program. The agent sets it back. If the program
+sets the same value again within a minute, or changes it a third time, that is a conflict. It is reported once, and the
+agent waits one minute, then two, up to an hour, with one try after each. Refused writes are retried
+with growing pauses.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from slacktide.schemas.knob import KnobKey
 
 _SECOND_NS = 1_000_000_000
 INSISTS_NS = 60 * _SECOND_NS
-"""Within this time they are at it; after it the knob was ours again."""
+"""Changes within this time belong to one conflict."""
 CHANGES_MAX = 2
-"""So many changes within that time are answered."""
+"""This many changes within that time are set back."""
 PAUSE_NS_MAX = 3_600 * _SECOND_NS
 REFUSED_NS = 10 * _SECOND_NS
 REFUSED_NS_MAX = 600 * _SECOND_NS
 Move = Literal["set", "wait", "fight"]
-"""``fight``: wait, too, and report it, for it has just begun."""
+"""``fight``: a conflict has just begun: report it and wait."""
 
 
 @dataclass(slots=True)
 class _Rival:
-    """One knob's story."""
+    """Changes of one knob by another program."""
 
     left: int | None = None
-    """What we left it with, once ``left_ns`` is set."""
+    """The value that the agent left, once ``left_ns`` is set."""
     left_ns: int | None = None
     changed: bool = False
-    """Whether their last change is not answered yet."""
+    """Whether the other program's last change is not set back yet."""
     value: int | None = None
-    """What they last set."""
+    """The value that the other program last set."""
     changes: int = 0
     pause_ns: int = 0
     until_ns: int = 0
@@ -43,13 +44,13 @@ class _Rival:
 
 
 class Standoff:
-    """All knobs that we ever set, by what became of them."""
+    """All knobs that the agent has set."""
 
     def __init__(self) -> None:
         self._rivals: dict[KnobKey, _Rival] = {}
 
     def sees(self, key: KnobKey, held: int | None, now_ns: int) -> Move:
-        """A knob holds something else than it shall: what to do about it now."""
+        """What to do now about a knob that holds an unwanted value."""
         rival = self._rivals.get(key)
         if rival is None:
             return "set"
@@ -59,12 +60,12 @@ class Standoff:
         return "set"
 
     def pauses(self, key: KnobKey, now_ns: int) -> bool:
-        """Whether it is left alone for now."""
+        """Whether the agent backs off from it now."""
         rival = self._rivals.get(key)
         return rival is not None and now_ns < rival.until_ns
 
     def calm(self, key: KnobKey, now_ns: int) -> None:
-        """A knob holds what it shall. After a minute of it nobody is fighting any more."""
+        """Record that a knob holds the wanted value. After a minute a conflict is over."""
         rival = self._rivals.get(key)
         if rival is None:
             return
@@ -73,24 +74,24 @@ class Standoff:
             rival.changes, rival.pause_ns, rival.fighting = 0, 0, False
 
     def left(self, key: KnobKey, value: int | None, now_ns: int) -> None:
-        """We set it, and it holds this now."""
+        """Record that the agent set it, and its value now."""
         rival = self._rivals.setdefault(key, _Rival())
         rival.left, rival.left_ns, rival.changed = value, now_ns, False
         if not rival.fighting:
             rival.pause_ns = 0
 
     def refused(self, key: KnobKey, now_ns: int) -> None:
-        """The kernel did not take it: try again later, and ever later."""
+        """Record that the kernel refused it: retry with growing pauses."""
         rival = self._rivals.setdefault(key, _Rival())
         rival.pause_ns = min(max(REFUSED_NS, rival.pause_ns * 2), REFUSED_NS_MAX)
         rival.until_ns = now_ns + rival.pause_ns
 
     def forget(self, of: Callable[[KnobKey], bool]) -> None:
-        """These begin anew: another group under the old name, or another value that they shall hold."""
+        """Forget knobs with a new cgroup under the old name, or with a new wanted value."""
         self._rivals = {key: rival for key, rival in self._rivals.items() if not of(key)}
 
     def _theirs(self, rival: _Rival, held: int | None, now_ns: int) -> bool:
-        """Count a change of theirs once; whether a fight begins with it."""
+        """Count a change by the other program once. Return whether a conflict begins with it."""
         if rival.changed or rival.left_ns is None or held == rival.left:
             return False
         rival.changed = True

@@ -1,4 +1,4 @@
-"""Which knobs this agent has set, also in an earlier run: only these are ever given back."""
+"""Which knobs this agent has set, also in earlier runs. Only these are restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = "knobs.json"
 class Tuned:
     """The set knobs, in memory and, given a folder, on disk before one is set. Never raises.
 
-    Where the disk refuses, an agent that starts anew leaves set what it does not know of.
+    If the disk refuses, an agent does not restore knobs from before its restart.
     """
 
     def __init__(self, state_folder: Path | None = None) -> None:
@@ -26,11 +26,11 @@ class Tuned:
         self.keys: set[KnobKey] = self._load()
 
     def add(self, keys: Iterable[KnobKey]) -> None:
-        """These are about to be set."""
+        """Record knobs that are about to be set."""
         self._keep(self.keys | set(keys))
 
     def drop(self, keys: Iterable[KnobKey]) -> None:
-        """These are given back, or gone."""
+        """Remove knobs that are restored, or whose cgroups are gone."""
         self._keep(self.keys - set(keys))
 
     def _keep(self, keys: set[KnobKey]) -> None:

@@ -1,6 +1,6 @@
-"""Sets knobs of groups, and sees which hold something else than is wanted of them.
+"""Sets knobs of cgroups, and finds those that differ from their wanted values (drift).
 
-A knob is only ever given back where this agent has set it. What a kernel lacks is reported once and never tried again.
+Only knobs that this agent has set are restored. A knob that the kernel lacks is reported once and not tried again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from slacktide.streams.decisions.node_knobs import RELEASED, drift_settings, rel
 from slacktide.streams.decisions.node_settings import WantedSetting
 
 DRIFT_MAX = 200
-"""A sample names no more; the rest has its turn after them."""
+"""Most drifts in one sample. The others follow in later samples."""
 LACKING = "lacking"
 FIGHT = "fight"
 
 
 @dataclass(frozen=True, slots=True)
 class _Remark:
-    """Something that is reported with the next outcomes: about a knob that nothing was written to."""
+    """A note about a knob that was not written; reported with the next outcomes."""
 
     key: KnobKey
     held: int | None
@@ -48,19 +48,19 @@ class _Remark:
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What the wanted knobs follow from."""
+    """The inputs that the wanted values follow from."""
 
     facts: NodeFacts
     pods: Sequence[Pod]
     policy: Policy
 
     def same(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> bool:
-        """Whether these are the very same."""
+        """Whether these are the same objects."""
         return self.facts is facts and self.pods is pods and self.policy is policy
 
 
 class Tuner:
-    """The one place that sets knobs beyond the best-effort limit."""
+    """Sets all knobs besides the best-effort limit."""
 
     def __init__(self, kernel: Kernel, actuator: Actuator, reporter: Reporter, tuned: Tuned, *, dry_run: bool) -> None:
         self._kernel = kernel
@@ -78,27 +78,27 @@ class Tuner:
         self._lacks_reported: set[Knob] = set()
         self._dry_run_reported: dict[KnobKey, tuple[int | None, int | None]] = {}
         self._dry_families: frozenset[str] = frozenset()
-        """Of rules that the policy makes a dry run."""
+        """Families of rules that the policy makes a dry run."""
         self._remarks: list[_Remark] = []
         self._now_ns = 0
         self._interrupted: list[NodeOutcome] = []
 
     @property
     def lacking(self) -> Mapping[Knob, int]:
-        """How many groups lack each knob that is wanted of them."""
+        """How many cgroups lack each wanted knob."""
         return Counter(key.knob for key in self._lacking)
 
     @property
     def holds(self) -> bool:
-        """Whether a knob that this agent has set was not given back."""
+        """Whether a knob that this agent has set is not restored yet."""
         return bool(self._tuned.keys)
 
     def start(self) -> None:
-        """What the last run began and did not end is reported once the kernel was read."""
+        """Load what the last run began and did not finish. It is reported after the first reading."""
         self._interrupted = [one for one in self._actuator.interrupted() if one.knob is not None]
 
     def drift(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> list[Drift]:
-        """The knobs that hold something else than is wanted of them, those first that have for longest."""
+        """Knobs that differ from their wanted values, the oldest drift first."""
         self._now_ns = now_ns
         if self._basis is None or not self._basis.same(facts, pods, policy):
             self._basis = _Basis(facts, pods, policy)
@@ -112,7 +112,7 @@ class Tuner:
         return [Drift(group=key.group, knob=key.knob, held=self._drift[key]) for key in due[:DRIFT_MAX]]
 
     def carry_out(self, settings: Sequence[WantedSetting], taken: Taken, origin: Origin, reason: str) -> None:
-        """Set them, and report the outcomes, with the remarks that wait."""
+        """Apply settings, and report their outcomes and pending remarks."""
         for one in self._remarks:
             self._actuator.conclude(self._dated(self._outcome_of(one, taken), taken))
         self._remarks = []
@@ -125,7 +125,7 @@ class Tuner:
         self._tuned.drop(given_back)
 
     def give_back(self, taken: Taken, reason: str) -> None:
-        """Everything that was ever set goes back to what the kubelet and the kernel make it."""
+        """Restore all knobs to the values of the kubelet and the kernel."""
         if not self._tuned.keys:
             return
         held = self._kernel.held(sorted(self._tuned.keys)).values
@@ -134,12 +134,12 @@ class Tuner:
         self.carry_out(drift_settings(drift, taken.facts, taken.pods, off), taken, "agent", reason)
 
     def _want(self, by_key: Mapping[KnobKey, WantedSetting], pods: Sequence[Pod]) -> None:
-        """Facts, pods or policy changed."""
+        """Recompute what is wanted after a change of facts, pods or policy."""
         self._kernel.know(pods)
         self._known = {pod.uid: pod for pod in pods}
         changed = {key for key in {*by_key, *self._wanted} if _differ(by_key.get(key), self._wanted.get(key))}
         self._wanted = by_key
-        # Of a pod that is not listed any more nothing can be given back: its groups go with it.
+        # A pod that is no longer listed needs no restoring: its cgroups are deleted with it.
         self._tuned.drop([key for key in self._tuned.keys if released(key, self._known) is None])
         keys = sorted({*by_key, *self._tuned.keys})
         fresh = self._watched.watch(keys, self._known, {key.group for key in changed})
@@ -153,9 +153,9 @@ class Tuner:
         self._lacking = {key: why for key, why in self._lacking.items() if key in by_key}
 
     def _wish(self, key: KnobKey) -> WantedSetting | None:
-        """What a knob shall hold: what somebody wants, or what it had before we came.
+        """The wanted value of a knob, or the value to restore.
 
-        The kernel takes no weight of an idle group; where it has no ``cpu.idle``, the weight stands.
+        The kernel refuses a weight for a cgroup with ``cpu.idle``. Without that file the weight is set.
         """
         idle = KnobKey(key.group, "cpu_idle")
         idles = self._wanted.get(idle)
@@ -167,7 +167,7 @@ class Tuner:
         return one
 
     def _compare(self, held: Held) -> None:
-        """By what was just read, which is all that drifted before, and more."""
+        """Update drift by the knobs just read, which include all that drifted before."""
         self._drift = {key: value for key, value in self._drift.items() if key in held.values}
         for key, value in held.values.items():
             self._lacking.pop(key, None)
@@ -184,7 +184,7 @@ class Tuner:
                 self._remarks.append(_Remark(key, None, LACKING, f"the kernel lacks {key.knob}: {why}"))
 
     def _due(self, key: KnobKey, held: int | None, now_ns: int) -> bool:
-        """Whether it is time to set it, where it can be at all."""
+        """Whether to set it now."""
         one = self._wish(key)
         if one is None or self._dry_run_reported.get(key) == (held, one.value):
             return False
@@ -195,7 +195,7 @@ class Tuner:
         return move == "set"
 
     def _set(self, one: WantedSetting, taken: Taken, origin: Origin, reason: str) -> KnobKey | None:
-        """Set one knob. Returns its key where it is given back."""
+        """Set one knob. Return its key if it is restored."""
         key = KnobKey(one.group, one.knob)
         before = self._kernel.held([key]).values
         target = self._kernel.as_reads_back(one.knob, one.value)
@@ -223,7 +223,7 @@ class Tuner:
         return key if one.rule == RELEASED and not failure else None
 
     def _put(self, key: KnobKey, value: int | None) -> tuple[str, int | None]:
-        """Write and read back; why it failed, if it did, and what is held now."""
+        """Write and read back. Return the error ("": none) and the value now."""
         try:
             self._kernel.put(key, value)
             failure = ""
@@ -238,27 +238,27 @@ class Tuner:
         return family_of(one.rule) in self._dry_families
 
     def _only_reports(self, one: WantedSetting, origin: Origin) -> bool:
-        """Whether it is only reported. What the agent gives back by itself is carried out."""
+        """Whether to report it and not write it. The agent's own restoring is always written."""
         return self._dry_run or (origin != "agent" and self._is_dry(one))
 
     def _unless_dry(self, one: WantedSetting) -> WantedSetting:
-        """A setting; if its rule became a dry run after it was set, what the knob goes back to."""
+        """The setting, or the value to restore if its rule became a dry run after it was set."""
         key = KnobKey(one.group, one.knob)
         back = released(key, self._known) if self._is_dry(one) and key in self._tuned.keys else None
         return one if back is None else back
 
     def _may(self, one: WantedSetting) -> bool:
-        """Whether it is ours to set, and the kernel did not refuse it just now."""
+        """Whether the agent may set it, and does not back off from it now."""
         key = KnobKey(one.group, one.knob)
         ours = one.rule != RELEASED or key in self._tuned.keys
         return ours and not self._standoff.pauses(key, self._now_ns)
 
     def _gives_back(self, one: WantedSetting) -> bool:
-        """Whether this knob is one that is given back here; a burst's quota goes back by its own rule."""
+        """Whether the tuner restores this knob. Burst rules restore quotas."""
         return released(KnobKey(one.group, one.knob), self._known) is not None
 
     def _settle_interrupted(self) -> None:
-        """Conclude what the last run began and did not end: the kernel shows what came of it."""
+        """Report the result of settings that the last run began and did not finish, as read from the kernel."""
         for intent in self._interrupted:
             change = intent.knob
             assert change is not None
@@ -282,7 +282,7 @@ class Tuner:
         return msgspec.structs.replace(outcome, knob=change, result="applied")
 
     def _named(self, outcome: NodeOutcome, result: str, reason: str, after: int | None) -> NodeOutcome:
-        """How it ended, with the pod's name."""
+        """The outcome with its result and the pod's name."""
         ended = msgspec.structs.replace(self._changed(outcome, after), result=result, reason=reason)
         pod = self._known.get(uid_of(outcome.target))
         if pod is None:
@@ -300,7 +300,6 @@ class Tuner:
 
 
 def _differ(one: WantedSetting | None, other: WantedSetting | None) -> bool:
-    """Whether a knob shall hold something else than before."""
     return one is None or other is None or one.value != other.value
 
 

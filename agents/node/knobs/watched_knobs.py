@@ -1,7 +1,6 @@
-"""Reads the knobs that somebody wants back at a steady pace: each group every twenty seconds, some with each sample.
+"""Reads wanted knobs back: each cgroup every 20 seconds, some with each sample.
 
-Groups that are new, or whose container is another one than before, and groups of knobs that hold something else than
-they shall, are read with the next sample.
+New cgroups, cgroups of restarted containers, and cgroups with drift are read with the next sample.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import KnobKey, container_of, uid_of
 
 READ_NS = 20_000_000_000
-"""From one reading of a group to the next."""
+"""Interval between two readings of a cgroup."""
 
 
 class WatchedKnobs:
-    """The knobs of one node's groups, by group, and whose turn it is."""
+    """The wanted knobs of a node, by cgroup, and when each is read next."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -29,10 +28,10 @@ class WatchedKnobs:
         self._soon: set[str] = set()
 
     def watch(self, keys: Iterable[KnobKey], known: Mapping[str, Pod], changed: Collection[str]) -> set[str]:
-        """Watch these from now on, ``changed`` groups with the next sample.
+        """Watch these knobs. Cgroups in ``changed`` are read with the next sample.
 
         Returns:
-            Groups that are new, or were made anew.
+            Cgroups that are new or were recreated.
 
         """
         by_group: dict[str, list[KnobKey]] = {}
@@ -45,7 +44,7 @@ class WatchedKnobs:
         return fresh
 
     def read(self, now_ns: int, urgent: Collection[str]) -> Held:
-        """What those hold whose turn it is, and urgent groups."""
+        """Read the cgroups that are due, and urgent ones."""
         groups = dict.fromkeys([*(group for group in urgent if group in self._keys), *self._due(now_ns)])
         return self._kernel.held(key for group in groups for key in self._keys[group])
 
@@ -60,7 +59,7 @@ class WatchedKnobs:
 
 
 def _made_of(group: str, known: Mapping[str, Pod]) -> str:
-    """How a group that was made anew is recognised as another one."""
+    """Identity of a cgroup, which differs once it is recreated."""
     pod = known.get(uid_of(group))
     if pod is None:
         return ""

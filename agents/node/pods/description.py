@@ -1,4 +1,4 @@
-"""What a node is and which pods it has: a file alone, or a file for the node and somebody who lists its pods."""
+"""Facts and pods of a node: from a file alone, or facts from a file and pods from a lister."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from slacktide.schemas.kubernetes import Described, Listed
 
 
 class Description(Protocol):
-    """The node and its pods as they were last good. A watched file is one."""
+    """The last valid facts and pods. A watched file is one."""
 
     value: Described
     refused: str
-    """Why the source as it is now is not in force; "" where it is."""
+    """Why the current source is refused; "": it is in force."""
 
     @property
     def unlisted(self) -> str:
-        """Why the list of pods is old: its source does not answer, or not with a list; "": it is not."""
+        """Why the pod list is stale; "": it is current."""
 
     @property
     def changed(self) -> bool:
-        """Whether to poll: cheap to ask."""
+        """Whether to poll. Cheap."""
 
     def poll(self) -> bool:
-        """Look anew; may block.
+        """Read again; may block.
 
         Returns:
-            Whether something changed: a new ``value``, or a change of ``refused``.
+            Whether ``value`` or ``refused`` changed.
 
         """
 
 
 class Lister(Protocol):
-    """Knows a node's pods."""
+    """Lists a node's pods."""
 
     where: str
-    """Whom one asks, for messages."""
+    """Name of the source, for messages."""
 
     @property
     def refused(self) -> str:
-        """Why the configuration is not in force; "" where it is."""
+        """Why the configuration is refused; "": it is in force."""
 
     def look(self) -> Listed:
-        """The pods as they are now; may block.
+        """List the pods; may block.
 
         Raises:
             SlacktideError: they cannot be listed.
@@ -56,11 +56,11 @@ class Lister(Protocol):
 
 
 class PublishedNode:
-    """A node as Kafka has it, where it does: Kubernetes' view of it. Its pods come from another source.
+    """A node whose facts the bridge publishes to Kafka. Its pods come from another source.
 
     Args:
-        other: the pods, and the node until Kafka has it.
-        last: what an earlier run read from Kafka; None: nothing.
+        other: source of the pods, and of the facts until Kafka has them.
+        last: facts that an earlier run read from Kafka; None: none.
 
     """
 
@@ -77,22 +77,22 @@ class PublishedNode:
 
     @property
     def unlisted(self) -> str:
-        """Why the list of pods is old."""
+        """Why the pod list is stale."""
         return self._other.unlisted
 
     @property
     def facts(self) -> NodeFacts | None:
-        """What Kafka has of the node; None: nothing yet."""
+        """The facts from Kafka; None: none yet."""
         return self._facts
 
     def poll(self) -> bool:
-        """Look at the pods anew."""
+        """List the pods again."""
         changed = self._other.poll()
         self.value, self.refused = self._joined(), self._other.refused
         return changed
 
     def take(self, facts: NodeFacts) -> bool:
-        """Take the facts from Kafka over; whether they are new."""
+        """Use facts from Kafka. Return whether they are new."""
         if facts == self._facts:
             return False
         self._facts = facts
@@ -105,20 +105,20 @@ class PublishedNode:
 
 
 class Joined:
-    """The node from a file, its pods from a lister; of each the last good stays in force.
+    """Facts from a file and pods from a lister. The last valid value of each stays in force.
 
     Args:
-        file: the node; pods in it do not count.
-        lister: the pods.
-        last: pods that were last good, from an earlier run; None: nothing.
+        file: source of the facts; its pods are ignored.
+        lister: source of the pods.
+        last: the last pods of an earlier run; None: none.
 
     Raises:
-        SlacktideError: the pods cannot be listed, and there is nothing good to begin with.
+        SlacktideError: the pods cannot be listed, and no earlier list is known.
 
     """
 
     changed = True
-    """Who lists pods is asked each time."""
+    """The lister is always polled."""
 
     def __init__(self, file: Watched[Described], lister: Lister, *, last: Sequence[Pod] | None) -> None:
         self._file = file
@@ -135,7 +135,7 @@ class Joined:
         self.refused = self._refused()
 
     def poll(self) -> bool:
-        """Ask both."""
+        """Poll both."""
         self._file.poll()
         try:
             self._listed, self.unlisted = self._lister.look(), ""

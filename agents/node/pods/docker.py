@@ -1,4 +1,4 @@
-"""The one door to Docker: which containers run, with their labels."""
+"""Docker client: lists running containers with their labels."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class DockerError(SlacktideError):
-    """Docker is away, or does not report what runs."""
+    """Docker cannot be reached, or its answer is unusable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerContainer:
-    """A container that runs."""
+    """A running container."""
 
     id: str
     name: str
@@ -43,13 +43,13 @@ class _Inspected(msgspec.Struct, rename="pascal"):
 
 
 class Docker:
-    """Docker's API over its socket. Blocking: for a thread."""
+    """Docker's API over its socket. Blocking: run it in a thread."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def running(self) -> list[DockerContainer]:
-        """Containers that run now.
+        """List running containers.
 
         Raises:
             DockerError: it is away, refuses, or answers with something else.
@@ -62,7 +62,7 @@ class Docker:
         ]
 
     def pid(self, container_id: str) -> int | None:
-        """The first process of a container; None: it has ended.
+        """Pid of a container's first process; None: it has ended.
 
         Raises:
             DockerError: it is away, refuses, or answers with something else.
@@ -72,7 +72,7 @@ class Docker:
         return None if inspected is None or inspected.state.pid <= 0 else inspected.state.pid
 
     def _ask(self, path: str, kind: type[T]) -> T | None:
-        """None: there is no such thing."""
+        """GET a path; None: not found."""
         connection = _UnixConnection(self.path)
         try:
             answer = ask(connection, Request(path=path, headers={"Accept": "application/json"}))
@@ -92,7 +92,7 @@ class Docker:
 
 
 class _UnixConnection(HTTPConnection):
-    """HTTP over a socket of this machine."""
+    """HTTP over a Unix socket."""
 
     def __init__(self, path: str) -> None:
         super().__init__("docker", timeout=TIMEOUT_S)

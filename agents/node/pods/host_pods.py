@@ -1,4 +1,4 @@
-"""Lists what runs on a plain host as pods: by an operator's file, the groups that are there, and Docker's labels."""
+"""Lists workloads of a host without Kubernetes as pods, by the operator's file, its cgroups, and Docker labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ABSENT_LABEL = ("no container with it runs now", "is it written as KEY=VALUE, a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """Something in the file that is not as its writer may think."""
+    """A likely mistake in the operator's file."""
 
     what: str
     why: str
@@ -31,17 +31,17 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A group that is a pod."""
+    """A cgroup that counts as a pod."""
 
     uid: str
     group: PurePosixPath
     workload: Workload | None
-    """The entry that describes it; None: it only lies in the best-effort group."""
+    """Its entry in the file; None: it is only in the best-effort cgroup."""
     container: DockerContainer | None
-    """Whose group it is; None: a unit's."""
+    """The container of the cgroup; None: a systemd unit's cgroup."""
 
     def pod(self, *, held: bool) -> Pod:
-        """As the list has it."""
+        """The pod for the list."""
         container = self.container
         if container is None:
             return pod_of(self.workload, uid=self.uid, name=self.group.name, held=held)
@@ -50,7 +50,7 @@ class Match:
 
 
 def watch(path: Path) -> Watched[HostWorkloads]:
-    """Watch the file; which group is held does not change while it is.
+    """Watch the file. The best-effort cgroup does not change while it is watched.
 
     Raises:
         ConfigError: it does not validate.
@@ -70,12 +70,12 @@ def watch(path: Path) -> Watched[HostWorkloads]:
 
 
 class HostPods:
-    """The pods of a plain host. Blocking: for a thread.
+    """Pods of a host without Kubernetes. Blocking: run it in a thread.
 
     Args:
-        file: what the operator wrote.
-        layout: gets which groups are pods.
-        hierarchy: where the groups are, by that layout.
+        file: the operator's file.
+        layout: receives which cgroups are pods.
+        hierarchy: where cgroups are, by that layout.
         proc_mount: /proc.
 
     """
@@ -83,7 +83,7 @@ class HostPods:
     def __init__(self, file: Watched[HostWorkloads], layout: PlainHost, hierarchy: Hierarchy, proc_mount: Path) -> None:
         self.where = str(file.path)
         self.remarks: list[Remark] = []
-        """On the last list."""
+        """About the last list."""
         self._file = file
         self._docker_away = False
         self._layout = layout
@@ -94,11 +94,11 @@ class HostPods:
 
     @property
     def refused(self) -> str:
-        """Why the file as it is now is not in force."""
+        """Why the current file is refused; "": it is in force."""
         return self._file.refused
 
     def look(self) -> Listed:
-        """What runs now. While Docker is away, the containers that were known stay as long as their groups do."""
+        """List the pods. While Docker is unreachable, known containers stay listed as long as their cgroups exist."""
         self._file.poll()
         self.remarks, self._docker_away = [], False
         config = self._file.value
@@ -114,7 +114,7 @@ class HostPods:
         return Listed(pods=pods, notes=notes)
 
     def _held(self, config: HostWorkloads) -> Iterator[Match]:
-        """Whatever lies in the best-effort group is best-effort."""
+        """Cgroups in the best-effort cgroup."""
         try:
             groups = {uid: PurePosixPath(group) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)}
         except OSError:
@@ -129,7 +129,7 @@ class HostPods:
             yield Match(uid=uid, group=group, workload=workload, container=container)
 
     def _units(self, config: HostWorkloads) -> Iterator[Match]:
-        """Groups that are named, outside the best-effort group."""
+        """Cgroups named in the file, outside the best-effort cgroup."""
         for one in config.workloads:
             if one.group is None or config.holds(one.group) or not self._is_there(one.group):
                 continue
@@ -137,7 +137,7 @@ class HostPods:
             yield Match(uid=uid_of(one.group), group=one.group, workload=one, container=None)
 
     def _containers_elsewhere(self, config: HostWorkloads, units: list[PurePosixPath]) -> Iterator[Match]:
-        """Containers with a label that is named, outside the best-effort group."""
+        """Containers with a label named in the file, outside the best-effort cgroup."""
         for container in self._containers.values():
             workload = next((one for one in config.workloads if one.fits(container.labels)), None)
             group = self._groups.get(container.id)
@@ -188,9 +188,9 @@ def _fits(workload: Workload, group: PurePosixPath, container: DockerContainer |
 
 
 def _group_of(file: Path, container_id: str) -> PurePosixPath | None:
-    """A container's group from /proc/PID/cgroup, relative to each hierarchy; None: it cannot be read.
+    """A container's cgroup from /proc/PID/cgroup, relative to each hierarchy; None: it cannot be read.
 
-    A process may have moved on to a group within (an init system in the container): the container's own is meant.
+    An init system in the container may have moved the process to a cgroup below. That level is cut off.
     """
     try:
         lines = [line.split(":", 2) for line in file.read_text().splitlines()]

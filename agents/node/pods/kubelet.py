@@ -1,4 +1,4 @@
-"""The one door to the kubelet: the pods of its node."""
+"""Kubelet client: lists the pods of its node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slacktide.schemas.kubernetes import Listed, listed
 _PATH = "/pods"
 _PORT = 10250
 _DIGEST_BYTES = 16
-"""By which a pod is known again. The texts of thousands would take the agent's memory."""
+"""Size of the digest that identifies an unchanged pod without keeping its JSON."""
 _UNTRUSTED = "name the host as the certificate does, give its authority with --kubelet-ca, or --kubelet-insecure"
 _ADVICE = {
     401: "does it accept this token (authentication.webhook.enabled, a service account of its cluster) "
@@ -27,31 +27,31 @@ _ADVICE = {
 
 
 class KubeletError(SlacktideError):
-    """The kubelet is away, or does not report which pods it has."""
+    """The kubelet cannot be reached, or its answer is unusable."""
 
 
 class _PodList(msgspec.Struct):
-    """What the kubelet answers; its pods in no order that stays."""
+    """The kubelet's answer. The order of its pods varies."""
 
     kind: str
     items: list[msgspec.Raw] | None = None
 
 
 class Kubelet:
-    """Lists the pods of one kubelet. Blocking: for a thread.
+    """Lists the pods of one kubelet. Blocking: run it in a thread.
 
     Args:
         access: how it is reached.
-        runs: whether a pod, by uid, still has its group. A kubelet that starts lists nothing for some seconds, and
-            one whose pod was deleted by force forgets it at once: what runs stays listed as it was.
+        runs: whether a pod, by uid, still has its cgroup. A starting kubelet lists no pods for some seconds, and it
+            forgets force-deleted pods at once. Pods with a cgroup stay listed.
 
     Raises:
-        KubeletError: the address is none.
+        KubeletError: the address is invalid.
 
     """
 
     refused = ""
-    """It goes by no file of its own."""
+    """Always "": it has no configuration file."""
 
     def __init__(self, access: Access, runs: Callable[[str], bool] = lambda _: False) -> None:
         try:
@@ -61,11 +61,11 @@ class Kubelet:
         self.where = f"{access.url.rstrip('/')}{_PATH}"
         self._runs = runs
         self._read: dict[bytes, Listed] = {}
-        """By digest of a pod's text."""
+        """Decoded pods by digest of their JSON."""
         self._pods: dict[str, Pod] = {}
 
     def look(self) -> Listed:
-        """The pods as they are now, by uid; a pod's object is read only where it is new.
+        """List the pods, sorted by uid. Only changed pods are decoded.
 
         Raises:
             KubeletError: it is away, refuses, or answers with something else.
@@ -80,7 +80,7 @@ class Kubelet:
         return Listed(pods=list(self._pods.values()), notes=tuple(notes))
 
     def close(self) -> None:
-        """Hang up. Whoever asks again calls anew."""
+        """Close the connection. The next request opens a new one."""
         self._server.close()
 
     def _items(self) -> list[msgspec.Raw]:

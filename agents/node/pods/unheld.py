@@ -1,4 +1,4 @@
-"""Reports each pod that claims to be best-effort and lies outside that group: in the log, and as an Event on it."""
+"""Reports pods that claim to be best-effort but are outside the best-effort cgroup: in the log and as an Event."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ log = logging.getLogger(__name__)
 
 
 class Notes(Protocol):
-    """Puts Events on pods, and is never waited for."""
+    """Creates Events on pods in the background."""
 
     def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
-        """Put a warning on a pod, now or when the API server is back."""
+        """Create a warning Event on a pod; retry until the API server is back."""
 
 
 class Unheld:
-    """Each pod once in a run of the agent; the API server keeps one Event of a pod.
+    """Reports each pod once per run of the agent. The API server keeps one Event per pod.
 
     Args:
-        node: the agent's.
-        notes: puts Events on pods; None: there is no API server.
+        node: the agent's node.
+        notes: creates Events; None: there is no API server.
         wall_ms: the time.
 
     """
@@ -36,7 +36,7 @@ class Unheld:
         self._reported: frozenset[str] = frozenset()
 
     def look(self, pods: Sequence[Pod]) -> None:
-        """The pods are these now."""
+        """Check the current pods."""
         unheld = {pod.uid: pod for pod in unended(pods) if claims_in_vain(pod)}
         for uid in unheld.keys() - self._reported:
             pod = unheld[uid]
