@@ -1,7 +1,7 @@
-"""How a shadow's answers differ from the real ones: pairs by sample, counted by node and by rule. Pure.
+"""Compare the decisions of a shadow policy with those of the policy in force. Pure.
 
-Two answers agree where the same limits would hold, the same pods would go, and the same knobs would hold the same.
-A limit that is not named stays as the sample has it; so a shadow that raises where the real policy keeps differs.
+Two decisions agree if they lead to the same limits, evictions and knob values. A decision without a limit keeps the
+limit of the sample.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from slacktide.streams.decisions.be_limits import measured, quota_rate
 from slacktide.streams.records import Record
 
 WAITING_MAX = 50_000
-"""Samples of which one answer is still to come: some seconds of 10,000 nodes. The oldest goes first, counted."""
+"""Samples that wait for the second of their two decisions. Above this the oldest is dropped and counted."""
 PATIENCE_MS = 5_000
-"""So long after the real answer the shadow's may still come."""
+"""The shadow's decision may arrive this long after the real one."""
 
 Key = tuple[str, str, int]
 
 
 class Taken(Message, frozen=True, kw_only=True):
-    """Of a sample, only what a comparison asks: the limits in force."""
+    """The limits in force, read from a sample."""
 
     node: str
     boot_id: str
@@ -47,43 +47,43 @@ class Limit:
 
     tighter: int = 0
     looser: int = 0
-    """Samples for which the shadow would give best-effort pods less, or more."""
+    """Samples where the shadow's limit is lower, or higher."""
     sum_milli: int = 0
     """Shadow minus real, over the samples where both are limited."""
     measured: int = 0
     greatest_milli: int = 0
-    """The difference that is farthest from 0."""
+    """The largest difference, by absolute value."""
 
     @property
     def mean_milli(self) -> int | None:
-        """Shadow minus real, on average of those that differ; None: one of both was always unlimited."""
+        """Mean of shadow minus real over the samples that differ; None: one side was always unlimited."""
         return round(self.sum_milli / self.measured) if self.measured else None
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted of a node, or of all."""
+    """Counts for one node, or for all."""
 
     samples: int = 0
-    """Answered by both, and decided by both."""
+    """Samples with a decision from both."""
     same: int = 0
     skipped: int = 0
-    """That one of both could not decide."""
+    """Samples that one of them could not decide."""
     limits: dict[str, Limit] = field(default_factory=dict)
     """By rule."""
     evicts_real: Counter[str] = field(default_factory=Counter)
-    """Pods that only the real policy would evict: in how many samples."""
+    """By pod that only the real policy would evict: the number of samples."""
     evicts_shadow: Counter[str] = field(default_factory=Counter)
     settings: Counter[str] = field(default_factory=Counter)
-    """Knobs, by rule, that shall hold different values."""
+    """Knobs, by rule, whose values differ."""
 
     @property
     def agreement(self) -> float | None:
-        """The part of samples with the same answer; None: nothing was compared."""
+        """The fraction of samples with equal decisions; None: nothing was compared."""
         return self.same / self.samples if self.samples else None
 
     def add(self, other: Tally) -> None:
-        """Count what another counted, too."""
+        """Add the counts of another tally."""
         self.samples += other.samples
         self.same += other.same
         self.skipped += other.skipped
@@ -101,7 +101,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Sold:
-    """What each policy last published as sold on a node; None: nothing."""
+    """The allocatable that each policy last published for a node; None: nothing."""
 
     real: NodeAllocatable | None = None
     shadow: NodeAllocatable | None = None
@@ -115,34 +115,34 @@ class _Pair:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the shadow has not answered it, so far."""
+        """Whether the shadow's decision is still missing."""
         return self.real is not None and self.shadow is None
 
 
 class Comparison:
-    """Takes answers, samples and figures as they come, in any order and any number of times."""
+    """Consumes decisions, samples and figures in any order; duplicates are harmless."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Tally] = {}
         self.sold: dict[str, Sold] = {}
         self.versions: Counter[tuple[str, str]] = Counter()
-        """Samples by the versions of the real policy and the shadow's."""
+        """Samples by (real policy version, shadow policy version)."""
         self.shadows = 0
-        """Answers of the shadow."""
+        """Decisions of the shadow."""
         self._left_alone = 0
         self._newest_ms = 0
         self._waiting: OrderedDict[Key, _Pair] = OrderedDict()
         self._done: OrderedDict[Key, None] = OrderedDict()
 
     def sample(self, taken: Taken) -> None:
-        """A sample: the limits in force."""
+        """Read the limits in force from a sample."""
         pair = self._pair(taken)
         if pair is not None and pair.taken is None:
             pair.taken = taken
             self._settle(pair)
 
     def real(self, command: NodeCommand) -> None:
-        """Take the answer that its node acts on. The shadow does not answer a sample that did not prove its node."""
+        """Add a decision in force. The shadow decides no sample that fails the node proof."""
         if command.proof not in PROVEN:
             return
         pair = self._pair(command)
@@ -152,7 +152,7 @@ class Comparison:
             self._settle(pair)
 
     def shadow(self, command: NodeCommand) -> None:
-        """Take the answer that nobody acts on."""
+        """Add a decision of the shadow."""
         pair = self._pair(command)
         if pair is not None and pair.shadow is None:
             self.shadows += 1
@@ -160,26 +160,26 @@ class Comparison:
             self._settle(pair)
 
     def sells(self, sold: NodeAllocatable) -> None:
-        """What may be sold on a node."""
+        """Add the allocatable of a node."""
         mine = self.sold.setdefault(sold.node, Sold())
         if mine.real is None or _at(sold) >= _at(mine.real):
             mine.real = sold
 
     def would_sell(self, sold: NodeAllocatable) -> None:
-        """What might be sold under the shadow's policy."""
+        """Add the allocatable of a node under the shadow policy."""
         mine = self.sold.setdefault(sold.node, Sold())
         if mine.shadow is None or _at(sold) >= _at(mine.shadow):
             mine.shadow = sold
 
     @property
     def alone(self) -> int:
-        """Real answers beside which the shadow has none, the newest left out."""
+        """Real decisions without one of the shadow, the newest excluded."""
         old_ms = self._newest_ms - PATIENCE_MS
         waiting = (pair for pair in self._waiting.values() if pair.is_alone)
         return self._left_alone + sum(pair.real is not None and pair.real.decided_ms < old_ms for pair in waiting)
 
     def worst_first(self) -> list[tuple[str, Tally]]:
-        """Each node: the least agreement first, then by name."""
+        """Nodes by agreement, lowest first, then by name."""
         return sorted(
             self.nodes.items(), key=lambda one: (1.0 if one[1].agreement is None else one[1].agreement, one[0])
         )
@@ -192,7 +192,7 @@ class Comparison:
         return tally
 
     def _pair(self, command: Taken | NodeCommand) -> _Pair | None:
-        """None: it has been compared already."""
+        """None: the pair was already compared."""
         key = (command.node, command.boot_id, command.seq)
         if key in self._done:
             return None
@@ -217,7 +217,7 @@ class Comparison:
 
 
 def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> None:
-    """Count one pair of answers to one sample, which names the limits in force."""
+    """Count one pair of decisions for the same sample."""
     if "skipped" in {real.answer, shadow.answer}:
         tally.skipped += 1
         return
@@ -232,7 +232,7 @@ def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
 
 
 def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> bool:
-    """Whether another limit would hold for any rule and target."""
+    """Whether the limit of any rule and target differs."""
     held = [{(hold.rule, hold.target): measured(hold.limits) for hold in command.hold} for command in (real, shadow)]
     differs = False
     for rule, target in held[0].keys() | held[1].keys():
@@ -241,7 +241,7 @@ def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
             continue
         differs = True
         if ours is None or theirs is None:
-            continue  # what is in force is not known: other, but nobody knows by how much
+            continue  # the limit in force is unknown, so the difference is, too
         _measure(tally.limits.setdefault(rule, Limit()), rate_milli(ours), rate_milli(theirs))
     return differs
 
@@ -257,7 +257,7 @@ def _measure(limit: Limit, ours_milli: float, theirs_milli: float) -> None:
 
 
 def rate_milli(limits: Limits) -> float:
-    """Millicores that quota and CPU set together leave to best-effort pods; infinite: all there is."""
+    """Millicores that quota and CPU set together leave to best-effort pods; infinite if unlimited."""
     by_set = float("inf") if limits.be_cpuset is None else len(limits.be_cpuset) * 1_000.0
     return min(by_set, quota_rate(limits) * 1_000)
 
@@ -271,18 +271,18 @@ def _at(sold: NodeAllocatable) -> tuple[str, int]:
 
 
 def difference(values: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:
-    """Sums of real and shadow figures, where nothing counts as 0."""
+    """Sums of real and shadow figures; None counts as 0."""
     pairs = list(values)
     return sum(real or 0 for real, _ in pairs), sum(shadow or 0 for _, shadow in pairs)
 
 
 def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
-    """Hand one record to a comparison; what is none, or not of its topics, is passed over.
+    """Pass one record to a comparison; unreadable records and other topics are ignored.
 
     Args:
-        compared: takes it.
-        record: from the log.
-        since_ms: by the records' clock: samples and answers before it are passed over, too.
+        compared: receives the record.
+        record: read from Kafka.
+        since_ms: ignore samples and decisions with an earlier timestamp.
 
     """
     if record.value is None:

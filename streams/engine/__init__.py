@@ -1,1 +1,1 @@
-"""What feeds the worker and the governor from Kafka, and carries out what they decide."""
+"""Runs the worker and the governor on Kafka."""

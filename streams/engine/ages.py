@@ -1,4 +1,4 @@
-"""A histogram that takes many observations at once: one call for each of them is a twentieth of a worker's time."""
+"""A histogram that observes many values in one call, which saves 5 % of a worker's time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from prometheus_client import Histogram
 
 
 class Ages(Histogram):
-    """Of ages in seconds."""
+    """A histogram of ages in seconds."""
 
     def observe_all(self, ages_ms: Sequence[int]) -> None:
-        """Count ages in milliseconds, as ``observe`` counts one. The library has no other way to add many."""
+        """Observe ages given in milliseconds. The Prometheus client has no bulk call."""
         ordered, below = sorted(ages_ms), 0
         for bucket, bound_s in zip(self._buckets, self._upper_bounds, strict=True):
             before, below = below, bisect_right(ordered, bound_s * 1_000)

@@ -1,7 +1,7 @@
-"""Jobs folded beside the worker: a group of its own shares their partitions out among all workers.
+"""Fold Job events into Job statuses. A consumer group of its own spreads the partitions over all workers.
 
-A status is published before the cursor is committed. So whoever takes a partition over reads the statuses, and then
-the events from the cursor on: some again, none left out.
+A status is published before its offset is committed. After a rebalance the new owner reads the statuses, then the
+events from the committed offset. It may fold an event twice, and never misses one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slacktide.streams.records import Out, Place, Record, dead_letter_of_refused
 FETCH_WAIT_MS = 1_000
 """Kafka answers as soon as there is an event. The embedded broker answers after this time."""
 PUBLISH_S = 1.0
-"""A Job's status is published once in so long, however many events it has."""
+"""A Job's status is published at most once in this interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class FoldSettings:
 
     bootstrap: Cluster
     session_timeout_ms: int = 6_000
-    """A worker that is silent for so long has lost its partitions."""
+    """The group reassigns the partitions of a worker after this time without a heartbeat."""
 
 
 async def fold_jobs(settings: FoldSettings, stop: asyncio.Event, now_ms: Callable[[], int]) -> None:
-    """Fold until ``stop`` is set; nothing but that ends it."""
+    """Fold until ``stop`` is set."""
     await run_until_stopped(
         lambda: _Member(settings, now_ms).run(stop),
         stop,
@@ -47,16 +47,16 @@ async def fold_jobs(settings: FoldSettings, stop: asyncio.Event, now_ms: Callabl
 
 @dataclass(slots=True)
 class _Share:
-    """What this worker has between two times that partitions are shared out."""
+    """The partitions that are assigned to this worker until the next rebalance."""
 
     known: asyncio.Event = field(default_factory=asyncio.Event)
-    """That ``places`` is."""
+    """Set when ``places`` is known."""
     places: frozenset[Place] = frozenset()
     folders: dict[Place, Folder] = field(default_factory=dict)
     positions: dict[Place, int] = field(default_factory=dict)
-    """Of the next event, where events were folded since the last commit."""
+    """Next offset by partition, where events were folded since the last commit."""
     look_s: float | None = None
-    """When to look for statuses that an earlier owner wrote late; monotonic."""
+    """When to look for statuses that the previous owner wrote late; monotonic."""
 
 
 class _Member:
@@ -79,7 +79,7 @@ class _Member:
         self._sender = Sender(settings.bootstrap, client_id="slacktide-jobs", acks="all")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Join, fold, leave."""
+        """Join the group, fold, leave."""
         loop = asyncio.get_running_loop()
         try:
             counts = await present(self._settings.bootstrap, [JOB_POD.name, JOB_STATUS.name])
@@ -102,7 +102,7 @@ class _Member:
             await self._group.leave()
 
     async def _ready(self) -> bool:
-        """Read the statuses of a new share. False: it was taken away meanwhile, and what was fetched comes again."""
+        """Read the statuses of newly assigned partitions. False: they were revoked meanwhile."""
         share = self._share
         if not share.folders:
             try:
@@ -138,16 +138,16 @@ class _Member:
         metrics.JOBS.set(sum(map(len, self._share.folders.values())))
 
     async def _assigned(self, places: frozenset[Place]) -> None:
-        """Reading begins at the cursor, also for a partition that was held before."""
+        """Start at the committed offset, also for a partition that was held before."""
         self._share.places = places
         self._share.known.set()
 
     async def _revoked(self, _: frozenset[Place]) -> None:
-        """What was folded and not published is folded again, here or elsewhere."""
+        """Events that were folded and not published will be folded again by the next owner."""
         self._share = _Share()
 
     async def _statuses(self, places: Collection[Place]) -> dict[Place, list[Record]]:
-        """The last status of each Job, by the place of its events."""
+        """The last status of each Job, by partition of its events."""
         found: dict[Place, list[Record]] = {place: [] for place in places}
         if places:
             async with Tail(self._settings.bootstrap, FETCH_WAIT_MS) as tail:

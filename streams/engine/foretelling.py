@@ -1,4 +1,4 @@
-"""Forecasts of the nodes whose partitions a worker holds, as they come. A takeover reads the ones before by itself."""
+"""Follows forecasts of the nodes whose partitions a worker holds. A takeover reads older ones itself."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from slacktide.streams.worker import Worker
 
 WAIT_MS = 200
 SINCE_MS = FORECAST_STALE_MS + 60_000
-"""Older ones count for nothing, by either of two clocks."""
+"""Older forecasts are stale by either clock."""
 AT_ONCE = 20
-"""Records between which the live work has its turn: some milliseconds."""
+"""Records between two yields to the event loop: a few milliseconds."""
 
 
 class Foretelling:
-    """The part of one session that hands forecasts to its worker.
+    """Passes forecasts to the worker of one session.
 
     Args:
-        worker: whose nodes.
+        worker: receives the forecasts.
         bootstrap: the Kafka cluster.
-        write: sends what has to be reported of bad records.
+        write: sends dead letters.
         now_ms: the time, UTC epoch.
 
     """
@@ -40,19 +40,19 @@ class Foretelling:
         self._write = write
         self._now_ms = now_ms
         self.door = Follower(bootstrap, FORECAST.name, WAIT_MS)
-        """To be connected before ``run``."""
+        """Must be connected before ``run``."""
         self._wanted: frozenset[int] = frozenset()
         self._followed: set[int] = set()
 
     def hold(self, partitions: Collection[int]) -> None:
-        """Follow these, and no others."""
+        """Follow exactly these partitions."""
         self._wanted = frozenset(partitions)
 
     async def run(self) -> None:
         """Read until cancelled.
 
         Raises:
-            LogError: the log cannot be read, or a dead letter not be written.
+            LogError: Kafka is unavailable, or a dead letter was not written.
 
         """
         while True:

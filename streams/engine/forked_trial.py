@@ -1,4 +1,4 @@
-"""Whether work that may kill this process does so: a forked copy of it is put to the risk first."""
+"""Try work in a forked process first, in case it crashes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 
 async def survives(work: Callable[[], object], within_s: float) -> bool:
-    """Do the work in a copy of this process, and return whether that lives to the end of it.
+    """Run the work in a fork and return whether the fork survives it.
 
-    The copy shares no memory: what the work changes or returns is lost. It must write to no socket or file.
+    The fork shares no memory with this process. The work must not write to a socket or file.
 
     Args:
-        work: what to do. An exception is no crash.
-        within_s: a copy that takes longer is killed, and has not survived.
+        work: runs in the fork. An exception does not count as a crash.
+        within_s: a fork that takes longer is killed, which counts as a crash.
 
     """
     copy = os.fork()
@@ -33,7 +33,7 @@ async def survives(work: Callable[[], object], within_s: float) -> bool:
 
 
 def _run(work: Callable[[], object]) -> None:
-    """End the process after the work, without what else is done at an end: all that belongs to the other one."""
+    """Exit without handlers and flushes, which belong to the parent."""
     try:
         signal.set_wakeup_fd(-1)
         logging.disable(logging.CRITICAL)

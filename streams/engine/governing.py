@@ -1,7 +1,6 @@
-"""The governor on aiokafka: whoever has the one partition of the credit topic governs, all others wait.
+"""The eviction governor on aiokafka. Leader election picks one worker; all others stand by.
 
-A term ends when the partition is lost, when the group does not confirm it in time, or when the log gives up; whatever
-happens here, the worker that runs beside it goes on.
+A term ends when leadership is lost or Kafka is unavailable. The worker in the same process goes on in any case.
 """
 
 from __future__ import annotations
@@ -26,33 +25,32 @@ log = logging.getLogger(__name__)
 
 SEND_S = 3.0
 FETCH_WAIT_MS = 200
-"""Evictions are seldom: a fetch for them may be held longer than one for samples."""
+"""Evictions are rare, so the broker may hold this fetch longer than one for samples."""
 LATER_MS = 6_000
-"""Beyond the interval: a metric waits for a sample, and clocks differ."""
+"""Added to the interval: a metric waits for a sample, and clocks differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GovernorSettings:
-    """How a candidate is connected."""
+    """Connection of a candidate."""
 
     bootstrap: Cluster
-    """The Kafka cluster."""
     group: str = GOVERNOR_GROUP
     session_timeout_ms: int = 6_000
     """The group elects another governor after this time without a heartbeat."""
     republish_ms: int = REPUBLISH_MS
-    """Workers publish the metric of each node again within so long."""
+    """Workers publish the metric of each node again within this time."""
 
 
 async def govern(
     governor: Governor, settings: GovernorSettings, stop: asyncio.Event, now_ms: Callable[[], int]
 ) -> None:
-    """Be a candidate until ``stop`` is set; nothing else ends it.
+    """Be a candidate until ``stop`` is set.
 
     Args:
-        governor: decides.
+        governor: grants evictions.
         settings: of the connection.
-        stop: set: leave the group, return.
+        stop: when set, leave the group and return.
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
@@ -69,9 +67,9 @@ class _Candidate:
         self._election = LeaderElection(settings.bootstrap, CREDIT, settings.group, settings.session_timeout_ms)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Join, govern while elected, leave."""
+        """Join the group, govern while elected, leave."""
         try:
-            # First: a client that asks for a topic may make it, with another number of partitions.
+            # Check first: a client that requests a missing topic may create it with another number of partitions.
             await _checked_partitions(self._settings.bootstrap)
             await self._election.join()
             while not stop.is_set():
@@ -83,7 +81,7 @@ class _Candidate:
             await self._election.leave()
 
     async def _govern(self, stop: asyncio.Event) -> None:
-        """One term."""
+        """Govern for one term."""
         governor, settings = self._governor, self._settings
         async with (
             Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
@@ -91,7 +89,7 @@ class _Candidate:
         ):
             await _write(sender, await self._begin(tail), governor.send_ms)
             metrics.GOVERNS.set(1)
-            log.info("this process governs evictions", extra={"epoch": governor.epoch})
+            log.info("elected as the eviction governor", extra={"epoch": governor.epoch})
             looked_ms = mono_ms()
             while self._election.elected and not stop.is_set():
                 outs = governor.receive(await tail.more(), mono_ms())
@@ -105,7 +103,7 @@ class _Candidate:
                 await _write(sender, outs, governor.send_ms)
                 _report(governor, outs)
         metrics.GOVERNS.set(0)
-        log.info("this process governs evictions no more", extra={"epoch": governor.epoch})
+        log.info("no longer the eviction governor", extra={"epoch": governor.epoch})
 
     async def _begin(self, tail: Tail) -> list[Out]:
         governor = self._governor
@@ -132,7 +130,7 @@ _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)
 
 
 async def _checked_partitions(bootstrap: Cluster) -> dict[str, int]:
-    """How many partitions each topic has that a governor reads."""
+    """Partition counts of the topics that a governor reads."""
     counts = await present(bootstrap, [topic.name for topic in _TOPICS])
     if counts[CREDIT.name] != 1:
         raise LogError(f"{CREDIT.name} has {counts[CREDIT.name]} partitions: with more than one, several would govern")
@@ -140,12 +138,12 @@ async def _checked_partitions(bootstrap: Cluster) -> dict[str, int]:
 
 
 def _wanted(record: Record) -> bool:
-    """Outcomes of anything but evictions are most of all records: they are not even decoded."""
+    """Skip outcomes without credit before they are decoded; they are most of all records."""
     return record.topic != OUTCOME.name or b'"spent"' in (record.value or b"")
 
 
 async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
-    """Write all; a lease that is not there in time may be read when nobody counts with it any more."""
+    """Write all records; fail if they take longer: the governor no longer counts on a lease that is late."""
     if not outs:
         return
     try:

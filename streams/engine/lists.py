@@ -1,4 +1,4 @@
-"""What samples name at a takeover, read back before the first answer: from segments, else from samples before them."""
+"""Read back the pod lists that samples refer to at a takeover: from segments, else from earlier samples."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from slacktide.streams.worker.lists import Lists
 log = logging.getLogger(__name__)
 
 SEARCHED_AT_ONCE, SEARCHED_MAX = 1_000, 5_000
-"""Older samples, per place: 100 nodes for 50 s. All nodes of a place wait meanwhile. A node whose list is not among
-them is answered ``skipped``, and sends a keyframe at once."""
+"""Earlier samples per partition: 100 nodes for 50 s. All nodes of the partition wait meanwhile. A node whose list is
+not found is answered ``skipped``, and sends a keyframe immediately."""
 
 
 async def read_lists(
     history: History, lists: Lists, place: Place, before: Sequence[Record], coming: Sequence[Record]
 ) -> None:
-    """Learn the facts and pod lists that samples of a place name.
+    """Read the facts and pod lists that samples of a partition refer to.
 
-    Segments have nearly all. A list that changed since its node's segment lies in a sample between the two: these are
-    searched, the newest first, only where something lacks.
+    Most are in segments. A list that changed after its node's segment is in a later sample. These are searched, newest
+    first, only if a list is missing.
 
     Args:
-        history: reads.
-        lists: learns.
-        place: that is taken over.
+        history: the reader.
+        lists: receives facts and pod lists.
+        place: the partition that is taken over.
         before: samples that were read back, in order.
-        coming: those that are answered next.
+        coming: samples that are decided next.
 
     Raises:
         LogError: Kafka is unavailable.

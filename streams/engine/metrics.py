@@ -1,4 +1,4 @@
-"""Every metric of a stream worker, by Prometheus' naming."""
+"""Prometheus metrics of a stream worker."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ for _answer in ("set", "keep", "skipped"):
 
 
 class Counted:
-    """A judge whose refusals are counted."""
+    """Counts the records that a judge rejects."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -95,7 +95,7 @@ class Counted:
 
 
 def count_written(written: Sequence[Out]) -> None:
-    """Count what the log has acknowledged."""
+    """Count acknowledged records."""
     letters = written
     if isinstance(written, RenderedAnswers):
         counts, ages_ms, letters = written.counts, written.ages_ms, written.placeless
@@ -109,19 +109,19 @@ def count_written(written: Sequence[Out]) -> None:
 
 
 def lag(place: Place, records: int, seconds: float) -> None:
-    """How far behind a partition is."""
+    """Set the consumer lag of a partition."""
     LAG_RECORDS.labels(*place).set(records)
     LAG_SECONDS.labels(*place).set(seconds)
 
 
 def silence(silent: int, frozen: int) -> None:
-    """How many nodes are silent, and of how many that is not published."""
+    """Set the number of silent nodes, and of those that are not published as stale."""
     SILENT_NODES.set(silent)
     FROZEN.set(frozen)
 
 
 def gone(place: Place) -> None:
-    """Another worker counts that partition from now on."""
+    """Drop the series of a partition that moved to another worker."""
     for gauge in (LAG_RECORDS, LAG_SECONDS):
         if (place.topic, str(place.partition)) in gauge._metrics:  # noqa: SLF001 - removing what is not there warns
             gauge.remove(*place)

@@ -1,4 +1,4 @@
-"""The worker on aiokafka alone: fetch, answer, commit. The yardstick for the Faust shell, behind the same ``run``."""
+"""The worker on plain aiokafka: fetch, decide, commit. The reference for the Faust shell, with the same ``run``."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ COMMIT_EVERY_S = 1.0
 async def run(
     worker: Worker, settings: ShellSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
-    """Answer samples until ``stop`` is set.
+    """Decide samples until ``stop`` is set.
 
     Args:
         worker: decides.
         settings: of the connection.
-        stop: set: finish the batch at hand, commit, leave the group, return.
-        health: filled here.
+        stop: when set, finish the batch, commit, leave the group, return.
+        health: updated here.
         now_ms: wall clock, UTC epoch milliseconds.
 
     Raises:
-        Exception: a fault of the program; trouble with the log is waited out.
+        Exception: a programming error; Kafka outages are waited out.
 
     """
 
@@ -48,7 +48,7 @@ class _Member:
         self._done: dict[Place, int] = {}
         self._turns = Turns()
         self._ends: dict[Place, int | None] = {}
-        # Held from a batch to its answers and offsets: partitions are given back between batches, not within one.
+        # Held from a fetch to its commit: partitions are revoked between batches.
         self._busy = asyncio.Lock()
         self._group = WholeGroup(
             settings.bootstrap,
@@ -61,7 +61,7 @@ class _Member:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Join, answer until the end, leave."""
+        """Join the group, decide until ``stop``, leave."""
         try:
             self._session.quarantine.offsets = self._group
             if await self._session.until(stop, self._group.join()):
@@ -83,11 +83,11 @@ class _Member:
             await self._give_back()
 
     def _records(self) -> dict[Place, Records]:
-        """Of the next turn."""
+        """The records of the next turn."""
         return {place: taken.records(*place) for place, taken in self._turns.next().items()}
 
     async def _fetched(self, stop: asyncio.Event) -> bool:
-        """Fetch, maybe nothing; False: it shall stop. Not while busy: it waits out a rebalance."""
+        """Fetch; False: stop. It does not hold ``busy``, since a fetch waits during a rebalance."""
         fetching = asyncio.ensure_future(self._group.fetch_whole())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((fetching, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -104,9 +104,9 @@ class _Member:
             self._done = {}
 
     async def _give_back(self) -> None:
-        """Commit without notes: whoever comes next finds that this owner did not crash."""
+        """Commit without notes, so that the next owner sees a clean handover."""
         await self._group.commit({place: (at, "") for place, at in self._session.positions.items()})
-        self._done = {}  # committed or not: another may have gone further by the time they come back
+        self._done = {}  # the next owner may have committed further
 
     async def _assigned(self, places: frozenset[Place]) -> None:
         self._session.assigned(places, self._group.generation)

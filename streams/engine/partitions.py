@@ -1,4 +1,4 @@
-"""Whether all topics that are keyed by node have as many partitions: what is published of a node stays in its one."""
+"""Check that all topics keyed by node have the same number of partitions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ KEYED_BY_NODE = (*SAMPLES, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WIND
 
 
 async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
-    """How many partitions each topic has that a worker touches.
+    """Partition counts of the topics that a worker uses.
 
     Raises:
-        LogError: a topic is missing, or those that are keyed by node have not as many.
+        LogError: a topic is missing, or partition counts of topics keyed by node differ.
 
     """
     there = await present(bootstrap, [topic.name for topic in (*KEYED_BY_NODE, POLICY, TICK, DEAD_LETTER)])
@@ -39,9 +39,9 @@ async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
 
 
 def unequal(counts: Mapping[str, int], bootstrap: str) -> str:
-    """Name the topics that have fewer partitions than another one, and what gives them as many; "": all are equal.
+    """Name the topics with too few partitions, and the command that adds them; "": counts are equal.
 
-    Partitions are only ever added: Kafka takes none away.
+    Kafka can add partitions and not remove them.
     """
     most = max(counts.values())
     few = {name: count for name, count in counts.items() if count < most}

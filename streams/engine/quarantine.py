@@ -1,13 +1,13 @@
-"""Keep a record that crashed a worker from crashing the next one, or the same one again.
+"""Keep a record that crashes a worker from crashing the next one.
 
-Each offset that a worker commits carries a note of who works on the partition. It costs nothing, and is cleared when
-the worker stops or gives the partition back. So a note that is found at a takeover shows that its owner crashed, in
-whatever way. A copy of the new owner's process then answers what that one may have been working on. Where the copy
-dies, too, or owners crash again, the new owner answers it record by record, each after a commit that names it
-(``trying``). A record that is found so named has now crashed two workers. It becomes a dead letter unread.
+Each committed offset carries a note with the owner of the partition. The owner clears the note when it stops or gives
+the partition back. A note that is found at a takeover shows that its owner crashed. The new owner first decides the
+suspected records in a forked process. If the fork crashes, or owners crash repeatedly, it decides them one by one, each
+after a commit that names the record (``trying``). A record that a new owner finds as ``trying`` has crashed two
+workers: it becomes a dead letter.
 
-An owner that crashes again and again without any such record crashes on what lies before: the third one in a row
-takes over without history. The embedded broker keeps no notes: there, only errors that Python can catch are isolated.
+If owners crash repeatedly without such a record, the history must be the cause: the third owner takes over without
+history. The embedded broker keeps no notes; there only Python exceptions are isolated.
 """
 
 from __future__ import annotations
@@ -19,48 +19,47 @@ from typing import NamedTuple, Protocol
 from slacktide.streams.records import Place, Record
 
 Marked = Mapping[Place, tuple[int, str]]
-"""By place, a committed offset and its note."""
+"""By partition, a committed offset and its note."""
 
 SUSPECT_MS = 2_000
-"""A worker commits each second: it worked on records that were appended within so long after what it committed."""
+"""A worker commits each second, so it worked on records appended within this time after its commit."""
 CRASHES_MAX = 2
-"""After so many crashes in a row history is left out. Each multiplies what is suspected, as for a worker that reads a
-backlog, by ``WIDER``."""
+"""After this many consecutive crashes the history is skipped. Each crash widens the suspected span by ``WIDER``."""
 WIDER = 4
 TENURE_S = 60.0
-"""Who has worked so long on a partition did not crash on what it found there."""
+"""After this time on a partition, a crash is not caused by what the owner found there."""
 _FORM = "slacktide-1"
 
 
 class Offsets(Protocol):
-    """The group's committed offsets."""
+    """The committed offsets of the consumer group."""
 
     async def commit_marked(self, offsets: Marked) -> bool:
-        """Commit now; False: the consumer group is rebalancing, or the broker is away."""
+        """Commit now; False: the group is rebalancing, or the broker is unavailable."""
 
     async def notes(self, places: Collection[Place]) -> Marked:
-        """What is committed; places of which nothing is known are left out."""
+        """Committed offsets with notes; partitions without a commit are omitted."""
 
 
 class Note(NamedTuple):
-    """What a committed offset holds beside itself."""
+    """The metadata of a committed offset."""
 
     kind: str
-    """``running``, or ``trying``: the record at this offset is being answered alone."""
+    """``running``, or ``trying``: the record at this offset is being decided alone."""
     owner: str
     reached_ms: int
-    """Append time of the newest record that was answered."""
+    """Append time of the newest decided record."""
     crashes: int
-    """Crashes in a row before this owner."""
+    """Consecutive crashes before this owner."""
 
     @property
     def text(self) -> str:
-        """As it is committed."""
+        """The note as it is committed."""
         return f"{_FORM} {self.kind} {self.owner} {self.reached_ms} {self.crashes}"
 
 
 def note_of(text: str) -> Note | None:
-    """Read a note; None: there is none, or not one of these."""
+    """Parse a note; None: there is none, or it has another form."""
     form, *parts = text.split(" ")
     if form != _FORM or len(parts) != len(Note._fields):
         return None
@@ -71,31 +70,31 @@ def note_of(text: str) -> Note | None:
 
 
 class Quarantine:
-    """Of one session.
+    """The quarantine of one session.
 
     Args:
-        owner: of this process: no other has it.
-        log_crash: called with the place, offset and crashes of a crashed owner.
+        owner: unique name of this process.
+        log_crash: called with partition, offset and number of crashes of a crashed owner.
 
     """
 
     def __init__(self, owner: str, log_crash: Callable[[Place, int, int], None]) -> None:
         self.offsets: Offsets | None = None
-        """Set by the shell once it has joined the group."""
+        """Set once the group is joined."""
         self._owner = owner
         self._log_crash = log_crash
         self._suspected_ms: dict[Place, int] = {}
-        """By place, until which append time records are answered alone."""
+        """By partition, the append time up to which records are decided alone."""
         self._condemned: dict[Place, int] = {}
         self._crashes: dict[Place, int] = {}
         self._taken_s: dict[Place, float] = {}
         self._reached_ms: dict[Place, int] = {}
 
     async def take_over(self, firsts: Mapping[Place, Record]) -> None:
-        """Look who worked on these partitions, and note that this process does now.
+        """Read who worked on these partitions, and note this process as their owner.
 
         Args:
-            firsts: by place, the first record that is to be answered.
+            firsts: by partition, the first record to decide.
 
         """
         if self.offsets is None:
@@ -112,15 +111,15 @@ class Quarantine:
         await self.offsets.commit_marked(self.marked({place: first.offset for place, first in firsts.items()}))
 
     def bare(self, place: Place) -> bool:
-        """Whether history is to be left out: its owners crashed before they could try one record alone."""
+        """Whether to skip history: its owners crashed before they decided one record alone."""
         return self._crashes.get(place, 0) > CRASHES_MAX
 
     def again(self, place: Place) -> bool:
-        """Whether more than one owner in a row has crashed: its records are answered one by one, whatever they do."""
+        """Whether more than one owner in a row crashed: records are decided one by one without a fork."""
         return self._crashes.get(place, 0) > 1
 
     def suspects(self, place: Place, records: Sequence[Record]) -> int:
-        """How many of the records, from the first on, are to be answered alone."""
+        """How many of the records, from the first on, must be decided alone."""
         until_ms = self._suspected_ms.get(place)
         if until_ms is None:
             return 0
@@ -134,18 +133,18 @@ class Quarantine:
         return self._condemned.get(record.place) == record.offset
 
     async def trying(self, record: Record) -> None:
-        """Note that this record is being answered; the note outlives this process."""
+        """Commit that this record is being decided."""
         if self.offsets is not None:
             note = Note("trying", self._owner, self._reached_ms[record.place], self._crashes[record.place])
             await self.offsets.commit_marked({record.place: (record.offset, note.text)})
 
     async def settle(self, offsets: Mapping[Place, int]) -> None:
-        """Note that what was tried alone is answered."""
+        """Commit that the records tried alone are decided."""
         if self.offsets is not None:
             await self.offsets.commit_marked(self.marked(offsets))
 
     def answered(self, last: Record) -> None:
-        """The newest record of its place that was answered."""
+        """Note the newest decided record of its partition."""
         self._reached_ms[last.place] = last.timestamp_ms
 
     def marked(self, offsets: Mapping[Place, int]) -> Marked:
@@ -154,7 +153,7 @@ class Quarantine:
         return {place: (offset, self._note(place, now_s).text) for place, offset in offsets.items()}
 
     def forget(self, place: Place) -> None:
-        """The place has moved away."""
+        """Forget a revoked partition."""
         self._suspected_ms.pop(place, None)
         self._condemned.pop(place, None)
         self._crashes.pop(place, None)

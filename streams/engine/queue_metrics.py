@@ -1,4 +1,4 @@
-"""Every metric of the queue's decider, by Prometheus' naming."""
+"""Prometheus metrics of the queue's decider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes what flavors' nodes sell into the queue's specs, where a quota is a share of it."""
+"""Writes batch resources by flavor into the queue's specs, for quotas that are a share of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FETCH_WAIT_MS = 20
 
 
 class SellingWriter:
-    """Of one term of the decider. It reads nodes only while some quota is a share of what they sell."""
+    """Belongs to one term of the decider. It reads nodes only while some quota is a share."""
 
     def __init__(self, bootstrap: Cluster, process: str) -> None:
         self._bootstrap, self._process = bootstrap, process
@@ -33,10 +33,10 @@ class SellingWriter:
         self._looked_ms: int | None = None
 
     async def step(self, objects: Iterable[QueueObject], sender: Sender, now_ms: int) -> None:
-        """Look at the nodes now and then. While they cannot be read, quotas stay as they are.
+        """Update the figures if due. While nodes cannot be read, quotas stay unchanged.
 
         Args:
-            objects: all that the queue goes by.
+            objects: all queue objects.
             sender: of the decider.
             now_ms: UTC epoch.
 
@@ -50,7 +50,7 @@ class SellingWriter:
         try:
             await self._read()
         except LogError as exc:
-            log.warning("quotas do not follow what nodes sell", extra={"why": str(exc)})
+            log.warning("quotas cannot follow the nodes' batch resources", extra={"why": str(exc)})
             await self.close()
             return
         outs = [self._out(one, now_ms) for one in self._selling.due(objects, now_ms)]
@@ -58,7 +58,7 @@ class SellingWriter:
             await sender.send_each(outs)
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         tail, self._tail = self._tail, None
         if tail is not None:
             await tail.__aexit__(None, None, None)

@@ -1,7 +1,7 @@
-"""One term of the queue's decider over a log: learn all, begin, then decide, write, read back and publish.
+"""One term of the queue's decider: read the state, begin, then decide, write, read back and publish.
 
-A decision counts once it is read back with no higher epoch before it. Only then are its states published, and only when
-they are acknowledged is the offset behind it done. Whoever takes over reads from there.
+A decision counts once it is read back and no higher epoch precedes it. Then its states are published. Once these are
+acknowledged, the offset behind the decision is committed. The next leader reads from there.
 """
 
 from __future__ import annotations
@@ -28,59 +28,59 @@ log = logging.getLogger(__name__)
 
 TOPICS = (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_STATE, QUEUE_DECISION)
 READ_BACK_S = 10.0
-"""A decision that is acknowledged and does not come back within this is not in the log that is read."""
+"""Fail if an acknowledged decision does not come back within this time."""
 RECORDS_MAX = 2_000
-"""Of a topic in one turn, but for a term's first."""
+"""Per topic and turn; the first turn of a term has no limit."""
 REPORT_MS = 1_000
 
 
 class Found(Protocol):
-    """What a look at the log came to."""
+    """The result of a read."""
 
     @property
     def records(self) -> list[Record]:
-        """Each partition in order."""
+        """Records, ordered within each partition."""
 
 
 class Reading(Protocol):
-    """How the log is read; ``Tail`` is one."""
+    """Reads Kafka, as ``Tail`` does."""
 
     async def read(
         self, since_ms: Mapping[tuple[str, int], int | None], *, offsets: Mapping[tuple[str, int], int]
     ) -> Found:
-        """What partitions hold, from these offsets on."""
+        """Read partitions from these offsets to their ends."""
 
     async def more(self) -> list[Record]:
-        """What has come since."""
+        """Read newer records."""
 
 
 class Writing(Protocol):
-    """How the log is written; ``Sender`` is one."""
+    """Writes to Kafka, as ``Sender`` does."""
 
     async def send_each(self, records: Sequence[Out]) -> list[Placed | Refused]:
-        """Write, and wait until all is acknowledged."""
+        """Write, and wait for all acknowledgements."""
 
 
 class Credit(Protocol):
     """Eviction credit of the governor, for workloads that exceed a quota that shrank."""
 
     async def ready(self, victims: Sequence[Exceeding]) -> list[str]:
-        """Uids of those that may be evicted now."""
+        """Uids of workloads that may be evicted now."""
 
     async def spend(self, victims: Sequence[Exceeding]) -> None:
-        """These go."""
+        """Spend the credit of these evictions."""
 
 
 class Term:
-    """From its beginning to the first trouble.
+    """A term, from the election to the first error.
 
     Args:
-        process: name of this candidate in its records.
-        reading: the log.
-        writing: the log.
+        process: the name of this candidate in records.
+        reading: reads Kafka.
+        writing: writes to Kafka.
         now_ms: wall clock, UTC epoch milliseconds.
-        fair_sharing: whether shares decide.
-        pods_ready: how long workloads wait for their pods; None: without a limit.
+        fair_sharing: whether fair sharing is enabled.
+        pods_ready: how long workloads wait for ready pods; None: no limit.
 
     """
 
@@ -95,41 +95,41 @@ class Term:
         pods_ready: PodsReadySettings | None = None,
     ) -> None:
         self.done = 0
-        """Offset up to which the states of all decisions are published."""
+        """The offset up to which the states of all decisions are published."""
         self._process, self._fair_sharing, self._pods_ready = process, fair_sharing, pods_ready
         self._reading, self._writing, self._now_ms = reading, writing, now_ms
         self._fence = Fence()
         self._decider: Decider
         self.credit: Credit | None = None
-        """None: nobody is evicted because a quota shrank."""
+        """None: a smaller quota evicts nothing."""
         self._begun = False
         self._waiting: list[Record] = []
-        """Inputs that no turn has taken in."""
+        """Inputs for later turns."""
         self._reported_ms = 0
 
     @property
     def epoch(self) -> int:
-        """Of this term."""
+        """The epoch of this term."""
         return self._decider.ledger.epoch
 
     @property
     def objects(self) -> list[QueueObject]:
-        """All that the queue goes by."""
+        """All queue objects."""
         return self._decider.objects
 
     @property
     def goes_on(self) -> bool:
-        """Another turn is due at once."""
+        """Whether another turn is due immediately."""
         return self._decider.goes_on or bool(self._waiting)
 
     async def begin(self, done: int | None) -> None:
-        """Learn what earlier terms decided, and begin.
+        """Read the decisions of earlier terms, and begin.
 
         Args:
-            done: of the term before; None: unknown, so that all decisions are read.
+            done: the committed offset; None: unknown, so all decisions are read.
 
         Raises:
-            LogError: the log is away, or another process decides.
+            LogError: Kafka is unavailable, or another process leads.
 
         """
         self.done = done or 0
@@ -149,7 +149,7 @@ class Term:
                                          decided_ms=0, read=ledger.read))  # fmt: skip
         rest = (await self._reading.read(dict.fromkeys(place.values(), WHOLE), offsets=offsets)).records
         now_ms = self._now_ms()
-        # By the clock it is above those of a log that was lost, too.
+        # The clock is in the epoch, so that it is higher even after the topic was lost.
         epoch = max(ledger.epoch_max + 1, now_ms // 1_000)
         self._decider = Decider(self._process, ledger, fair_sharing=self._fair_sharing, pods_ready=self._pods_ready)
         self._decider.changed |= unpublished(states, ledger.states)
@@ -157,22 +157,22 @@ class Term:
         self._take_in(rest)
         await self._write_down(begins)
         self._begun = True
-        log.info("this process decides for the queue", extra={"epoch": epoch, "workloads": len(ledger.states)})
+        log.info("elected as the queue's decider", extra={"epoch": epoch, "workloads": len(ledger.states)})
 
     async def listen(self) -> None:
-        """Wait a moment for records.
+        """Wait shortly for records.
 
         Raises:
-            LogError: the log is away, or another process decides.
+            LogError: Kafka is unavailable, or another process leads.
 
         """
         self._take_in(await self._reading.more())
 
     async def act(self) -> None:
-        """Decide, where there is something to decide.
+        """Decide if there is anything to decide.
 
         Raises:
-            LogError: the log is away, or another process decides.
+            LogError: Kafka is unavailable, or another process leads.
 
         """
         decider, now_ms = self._decider, self._now_ms()
@@ -228,7 +228,7 @@ class Term:
     def _decision(self, record: Record) -> None:
         one, mine = decision_of(record), self._decider.ledger
         if one is None:
-            log.error("a record that is no decision", extra={"offset": record.offset})
+            log.error("ignored a record that is not a decision", extra={"offset": record.offset})
             return
         counts, own = self._fence.passed(one), (one.epoch, one.process) == (mine.epoch, self._process)
         repeated = own and self._fence.process == self._process
@@ -236,7 +236,7 @@ class Term:
             raise LogError(f"another process decides: {self._fence.process}, epoch {self._fence.epoch}")
 
     def _state(self, record: Record) -> None:
-        """A late decider may write after this term's own record: it is put right."""
+        """Overwrite a state that a former leader wrote late."""
         if record.value is None:
             return
         try:
@@ -247,7 +247,7 @@ class Term:
             self._decider.changed.add(one.uid)
 
     def _taken(self) -> Inputs:
-        """What the next turn takes in; a term's first all that there is."""
+        """The inputs of the next turn; all of them in a term's first."""
         if self._begun:
             taken, self._waiting = self._waiting, []
         else:
@@ -265,7 +265,7 @@ class Term:
 
 
 def unpublished(states: Iterable[Record], known: Mapping[str, QueueState]) -> set[str]:
-    """Uids of which the topic of states differs from the decisions: their writer was killed in between."""
+    """Uids whose published state differs from the decisions: a former leader stopped in between."""
     published: dict[str, Any] = {}
     for record in last_of_each(states):
         try:

@@ -1,4 +1,4 @@
-"""The queue's decider on aiokafka: whoever has the one partition of its decisions decides, all others wait."""
+"""The queue's decider on aiokafka. Leader election picks one process; all others stand by."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ log = logging.getLogger(__name__)
 
 SEND_S = 3.0
 FETCH_WAIT_MS = 50
-"""A workload that comes is to be decided soon."""
+"""A new workload is to be decided soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """How a candidate is connected."""
+    """Connection of a candidate."""
 
     bootstrap: Cluster
     process: str
-    """Its name in records."""
+    """The name in records."""
     group: str = QUEUE_GROUP
     session_timeout_ms: int = 6_000
     """The group elects another decider after this time without a heartbeat."""
     fair_sharing: bool = False
     pods_ready: PodsReadySettings | None = None
     credit: Callable[[Tail, int, Sender], Credit] | None = None
-    """Makes the account with the governor of a term: of what reads credit, the term's epoch, and what writes."""
+    """Makes the client for eviction credit: from a reader, the term's epoch and a writer."""
 
 
 async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
@@ -48,8 +48,8 @@ async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_
 
     Args:
         settings: of the connection.
-        stop: set: leave the group, return.
-        health: ready: it decides, or waits while another one does.
+        stop: when set, leave the group and return.
+        health: ready while the process decides or stands by.
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
@@ -61,7 +61,7 @@ async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Healt
     election = LeaderElection(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
     health.not_ready = "not connected"
     try:
-        # First: a client that asks for a topic may make it, with another number of partitions.
+        # Check first: a client that requests a missing topic may create it with another number of partitions.
         counts = await present(settings.bootstrap, [topic.name for topic in (*TOPICS, DEAD_LETTER)])
         for name, count in counts.items():
             if count != 1:
@@ -82,7 +82,7 @@ async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Healt
 async def _decide(
     election: LeaderElection, settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
-    """One term."""
+    """Decide for one term."""
     async with (
         Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
         Sender(settings.bootstrap, client_id="slacktide-queue", timeout_s=SEND_S, compress=True) as sender,
@@ -119,4 +119,4 @@ async def _decide(
                 await term.act()
                 await selling.step(term.objects, sender, now_ms())
     metrics.DECIDES.set(0)
-    log.info("this process decides for the queue no more", extra={"epoch": term.epoch})
+    log.info("no longer the queue's decider", extra={"epoch": term.epoch})

@@ -1,4 +1,4 @@
-"""Work beside the worker that begins again after every trouble: the worker goes on whatever happens to it."""
+"""Run work beside the worker, and restart it after errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
-"""After faults of the program."""
+"""After programming errors."""
 OUTAGE_S_MAX = 5.0
 STOP_S = 1.0
 
@@ -23,13 +23,13 @@ STOP_S = 1.0
 async def run_until_stopped(
     work: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, *, away: str, failed: str
 ) -> None:
-    """Do it until ``stop`` is set; nothing but that ends it.
+    """Run the work until ``stop`` is set; restart it after any error.
 
     Args:
-        work: begun anew each time; it ends soon after ``stop``.
-        stop: ends it.
-        away: to be logged while the log is away, with ``%s`` for the reason.
-        failed: to be logged with a fault of the program.
+        work: called for each attempt; returns soon after ``stop``.
+        stop: ends the loop.
+        away: the log line while Kafka is unavailable, with ``%s`` for the reason.
+        failed: the log line for programming errors.
 
     """
     logged = ""
@@ -43,7 +43,7 @@ async def run_until_stopped(
             if loop.time() > began_s + RETRY_S_MAX:
                 outage.reset()
             pause_s = outage.next_s()
-            if logged != str(exc):  # not once a second while a broker is away
+            if logged != str(exc):  # once per outage
                 logged = str(exc)
                 log.warning(away, exc)
         except Exception:
@@ -54,7 +54,7 @@ async def run_until_stopped(
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for the work; once it shall stop, it has a moment: it may stand in a join that takes the broker longer."""
+    """Wait for the work. After ``stop`` it has ``STOP_S`` to return: a join can take longer."""
     working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)

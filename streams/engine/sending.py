@@ -1,4 +1,4 @@
-"""How a worker's records go out: rendered and by partition, as long as their partition is known."""
+"""Sends a worker's records: rendered and grouped by partition, if their partition is known."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
 
 
 async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
-    """Write records, each partition's in order; which of them Kafka refused.
+    """Write records, ordered within each partition; returns those that Kafka rejected.
 
-    Those without a partition, which are few, go after the others.
+    The few records without a partition go last.
 
     Raises:
         LogError: a write failed.
@@ -24,7 +24,7 @@ async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
         by_place = _by_place(outs)
         batches = [Rendered(*place, list(map(record_of, its))) for place, its in by_place.items()]
         placeless = [out for out in outs if out.partition is None]
-    else:  # the client puts headers together faster
+    else:  # the client encodes headers faster
         batches, placeless = [], list(outs)
     refused: list[Refused] = []
     if batches:

@@ -1,11 +1,10 @@
-"""Windows made whole beside the live work: what a partition's last owner knew of them, and what outages held back.
+"""Rebuild the windows of partitions that were taken over, beside the live work.
 
-A partition that is taken over is answered at once. Its windows follow: the samples that no segment
-holds and the live work has not read back, then a segment for each node and minute that is over, the
-newest first, then what agents send late. All of it is mute: no sample is answered here. Until the
-policy's window is whole nothing is published of the partition's nodes, for figures over a part of it
-would jump; but at most for ``HELD_BACK_S``, then they are published with how much they cover. So
-the policy's windows of all partitions come first, then their half hours, then what is late.
+A worker decides the samples of a new partition immediately, and rebuilds the windows meanwhile. It reads the samples
+that no segment covers, then one segment per node and minute, newest first, then backfill. These decide nothing. Until
+the policy's window is complete, no figures of the partition's nodes are published, since partial averages would jump.
+After ``HELD_BACK_S`` they are published anyway, with their coverage. So the policy's windows of all partitions come
+first, then their half hours, then backfill.
 """
 
 from __future__ import annotations
@@ -32,33 +31,34 @@ from slacktide.streams.worker import Worker
 log = logging.getLogger(__name__)
 
 WINDOW_MS = 31 * 60_000
-"""The longest window and a minute: older segments and samples fill nothing."""
+"""The longest window plus a minute. Older segments and samples are not needed."""
 MINUTE_MS = 60_000
 LATE_MS = 5_000
-"""How much sooner than a segment a sample may have been appended that is not in it: two clocks stamp them."""
+"""A sample may be appended this much earlier than a segment that lacks it: two clocks stamp them."""
 UNSEGMENTED_MS = 90_000
-"""A minute is written when it is over: no living node's last segment is older, a dead owner's session included."""
+"""Segments are written once their minute is over. No living node's last segment is older, including a dead owner's
+session."""
 HELD_BACK_S = 5.0
 SEGMENTS_AT_ONCE = 1_000
-"""In memory: some ten megabytes."""
+"""Limits memory to some ten megabytes."""
 SLICE = 50
-"""Records between which the live work has its turn: some milliseconds."""
+"""Records between two yields to the event loop: a few milliseconds."""
 SHARE = 0.9
-"""Of the time, while there is history: the rest is the live work's in any case, and what history leaves of its own."""
+"""Share of the time for history while there is some."""
 READ_WAIT_MS = 20
-"""A fetch that is held at a partition's end holds up what is asked next on its connection."""
+"""A long fetch at a partition's end would delay the next request on the connection."""
 LATE_WAIT_MS = 200
-"""What is late is in no hurry: a fetch for it may be held longer than one for samples."""
+"""Backfill is not urgent, so the broker may hold this fetch longer."""
 
 
 @dataclass(slots=True)
 class _Taken:
-    """A partition that was taken over, and how far its windows are."""
+    """A partition that was taken over, and the progress of its windows."""
 
     first: Record
-    """From which on the worker answers it."""
+    """The first sample that the worker decides."""
     oldest: int
-    """The offset of the oldest sample that its live windows have taken in."""
+    """The offset of the oldest sample in its live windows."""
     at_s: float
     before: int | None = None
     """The offset of the first segment that was read."""
@@ -67,20 +67,20 @@ class _Taken:
 
     @property
     def since_ms(self) -> int:
-        """What is older fills nothing."""
+        """Start of the longest window."""
         return self.first.timestamp_ms - WINDOW_MS
 
 
 class Rebuilding:
-    """The part of one session that fills windows."""
+    """Rebuilds windows in one session."""
 
     def __init__(self, worker: Worker, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]) -> None:
-        """Make one that is not connected yet.
+        """Create it unconnected.
 
         Args:
-            worker: whose windows.
+            worker: owns the windows.
             bootstrap: the Kafka cluster.
-            write: sends records about bad records.
+            write: sends dead letters.
 
         """
         self._worker = worker
@@ -89,11 +89,11 @@ class Rebuilding:
         self._late = Follower(bootstrap, BACKFILL.name, LATE_WAIT_MS)
         self._due: dict[Place, _Taken] = {}
         self._half: dict[Place, _Taken] = {}
-        """The policy's window is whole."""
+        """The policy's window is complete."""
         self._whole: dict[Place, _Taken] = {}
-        """Nothing is asked for any more but what comes late."""
+        """All windows are complete; only backfill follows."""
         self._late_of: set[Place] = set()
-        """Places of which that is read."""
+        """Partitions whose backfill is read."""
         self._gone: set[Place] = set()
         self._held_back: dict[Place, asyncio.TimerHandle] = {}
         self._doors = contextlib.AsyncExitStack()
@@ -102,7 +102,7 @@ class Rebuilding:
         """Connect.
 
         Raises:
-            LogError: nobody answers.
+            LogError: Kafka is unavailable.
 
         """
         async with contextlib.AsyncExitStack() as doors:
@@ -120,20 +120,20 @@ class Rebuilding:
         await self._doors.aclose()
 
     def take_over(self, place: Place, first: Record, learned: Sequence[Record]) -> None:
-        """Publish nothing of a partition until its windows are whole.
+        """Hold back the figures of a partition until its windows are complete.
 
         Args:
-            place: of its samples.
-            first: from this record on the worker answers it.
-            learned: the samples before it that its live windows have. Else the oldest of these, a node's first
-                here, could be older than what a segment has filled, and would begin the node anew.
+            place: the partition of its samples.
+            first: the first record that the worker decides.
+            learned: the earlier samples in its live windows. Without them, a node's first sample here could be older
+                than a segment and would restart the node's window.
 
         """
         self.forget(place)
         self._gone.discard(place)
         loop = asyncio.get_running_loop()
         taken = _Taken(first, (learned[0] if learned else first).offset, loop.time())
-        if not first.offset:  # nothing was published before it
+        if not first.offset:  # the partition has no history
             self._whole[place] = taken
             return
         self._due[place] = taken
@@ -141,17 +141,17 @@ class Rebuilding:
         self._held_back[place] = loop.call_later(HELD_BACK_S, self._publish, place)
 
     def forget(self, place: Place) -> None:
-        """The place has moved away."""
+        """Forget a revoked partition."""
         for some in (self._due, self._half, self._whole):
             some.pop(place, None)
         self._gone.add(place)
         self._publish(place)
 
     async def run(self) -> None:
-        """Fill windows until cancelled.
+        """Rebuild windows until cancelled.
 
         Raises:
-            LogError: the log cannot be read, or a dead letter not be written.
+            LogError: Kafka is unavailable, or a dead letter was not written.
 
         """
         while True:
@@ -168,7 +168,7 @@ class Rebuilding:
                 metrics.BACKFILLED.inc(await self._in_turns(late, self._worker.fill))
 
     async def _take_late(self, place: Place, taken: _Taken) -> None:
-        """What comes late of a partition's nodes comes in one topic, whichever their samples come in."""
+        """Follow the backfill topic of a partition."""
         if place.partition not in {one.partition for one in self._late_of}:
             await self._late.take(place.partition, taken.since_ms)
         self._late_of.add(place)
@@ -181,16 +181,16 @@ class Rebuilding:
     async def _step(
         self, of: dict[Place, _Taken], step: Callable[[Place, _Taken], Awaitable[None]], then: dict[Place, _Taken]
     ) -> None:
-        """One place's next step; what has moved away meanwhile, and may have come back, begins anew."""
+        """Take one partition's next step; start again if it was revoked meanwhile and came back."""
         place, taken = next(iter(of.items()))
         await step(place, taken)
         if of.get(place) is taken:
             then[place] = of.pop(place)
 
     async def _fill_policys(self, place: Place, taken: _Taken) -> None:
-        """The policy's window: the samples that no segment holds, and the newest segments; then publish.
+        """Fill the policy's window from uncovered samples and the newest segments, then publish.
 
-        Forecasts come first: without them less would be sold.
+        Forecasts come first: without them less would be offered.
         """
         await self._read_forecasts(place, taken)
         now_ms = taken.first.timestamp_ms
@@ -212,7 +212,7 @@ class Rebuilding:
             await self._in_turns(some, self._worker.forecasts, place)
 
     async def _fill_rest(self, place: Place, taken: _Taken) -> None:
-        """Half an hour: the older segments."""
+        """Fill the half hour from the older segments."""
         older = self._history.back(
             WINDOW.name, place.partition, before=taken.before, since_ms=taken.since_ms, at_once=SEGMENTS_AT_ONCE
         )
@@ -226,7 +226,7 @@ class Rebuilding:
         log.info("windows rebuilt", extra={**place._asdict(), **counts})
 
     async def _fill(self, place: Place, samples: AsyncIterable[Sequence[Record]]) -> int:
-        """Beside the live windows first, for in order and many nodes at once a sample costs a tenth; how many."""
+        """Fill separate windows in order first, which makes a sample ten times cheaper. Returns the count."""
         aside = self._worker.aside()
 
         def learn(some: Sequence[Record]) -> list[Out]:
@@ -248,7 +248,7 @@ class Rebuilding:
     async def _in_turns(
         self, records: Sequence[Record], fill: Callable[[Sequence[Record]], list[Out]], place: Place | None = None
     ) -> int:
-        """Take records in slice by slice, the loop the live work's between, until their place is gone; how many."""
+        """Process records in slices, yielding in between, until the partition is revoked. Returns the count."""
         loop = asyncio.get_running_loop()
         for some in _slices(records):
             if place in self._gone:
@@ -287,13 +287,13 @@ class Newest(msgspec.Struct, frozen=True):
     """A node's newest segment."""
 
     written_ms: int
-    """When it was appended, whatever the node's clock shows."""
+    """Append time."""
     over_ms: int
-    """The end of its minute, however far behind its writer was."""
+    """End of its minute by event time."""
 
 
 def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
-    """By key; by either time."""
+    """By node key: the latest append time and minute."""
     found: dict[bytes | None, Newest] = {}
     for segment in segments:
         written_ms = segment.timestamp_ms
@@ -304,9 +304,9 @@ def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
 
 
 def unsegmented_since_ms(newest: Mapping[bytes | None, Newest], now_ms: int) -> int:
-    """From which append time on samples of living nodes may lie in no segment.
+    """The append time from which samples of living nodes may be in no segment.
 
-    One without a segment has come, or come back, since the others' minute was over.
+    A node without a segment joined after the other nodes' last minute.
     """
     oldest_ms = now_ms - UNSEGMENTED_MS
     living_ms = (min(one.written_ms, one.over_ms) - LATE_MS for one in newest.values() if one.written_ms >= oldest_ms)
@@ -314,7 +314,7 @@ def unsegmented_since_ms(newest: Mapping[bytes | None, Newest], now_ms: int) -> 
 
 
 def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]) -> list[Record]:
-    """Those of the samples that may lie in no segment of their node: by append times, or by event times."""
+    """Samples that may be in no segment of their node, by append time or event time."""
     return [
         sample
         for sample in samples
@@ -325,7 +325,7 @@ def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]
 
 
 def _observed_ms(sample: bytes) -> int:
-    """When it was taken, in either form."""
+    """The sample's timestamp, in either encoding."""
     if not sample.startswith(BEGIN):
         return _observed.decode(sample).observed_ms
     _, _, now = sample.partition(NOW)
@@ -333,7 +333,7 @@ def _observed_ms(sample: bytes) -> int:
 
 
 def _ms(time: Callable[[bytes], int], record: Record) -> int:
-    """A record's fields, in so far as they can be read."""
+    """The timestamp of a record, as far as it can be decoded."""
     try:
         return time(record.value or b"")
     except (msgspec.DecodeError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""A worker's second: how far it has read, which of its nodes are silent, and which of their figures still hold."""
+"""A worker's tick once per second: read positions, silent nodes, and heartbeats for figures that still hold."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from slacktide.streams.worker.stale import recalled
 log = logging.getLogger(__name__)
 
 RECALL_TICKS = 5
-"""After a takeover: who has no sample by then may be silent, and its last figures are read back."""
+"""Ticks after a takeover: a node without a sample by then may be silent, and its last figures are read back."""
 RECALL_MS = 60_000
-"""How far: its last owner published it again every 30 s at least, until a session timeout or so ago."""
+"""How far to read back: the last owner published at least every 30 s, until about a session timeout ago."""
 RECALL_WAIT_MS = 100
 
 
 class Ticking:
-    """The part of one session that makes time pass."""
+    """Runs the tick of one session."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Ticking:
         now_ms: Callable[[], int],
         write: Callable[[Sequence[Out]], Awaitable[None]],
     ) -> None:
-        """Make one that is not connected yet.
+        """Create it unconnected.
 
         Args:
             worker: makes the records of silent nodes.
             bootstrap: the Kafka cluster.
-            group: of the worker.
-            session_timeout_ms: for so long after a pause no node is reported as silent.
+            group: consumer group of the worker.
+            session_timeout_ms: after a pause, no node is reported silent for this time.
             now_ms: wall clock, UTC epoch milliseconds.
             write: sends records.
 
@@ -65,10 +65,10 @@ class Ticking:
         self._number = 0
         self._epoch = 0
         self._positions: dict[Place, int | None] = {}
-        """Of the places held; None: not known yet."""
+        """By held partition; None: not known yet."""
         self._ends: dict[Place, int] = {}
         self._named: dict[int, set[str]] = {}
-        """By partition, the nodes that have an inventory."""
+        """By partition, the nodes with an inventory."""
         self._two_boots: frozenset[str] = frozenset()
         self._recall_at: dict[int, int] = {}
         self._recalling: set[asyncio.Task[None]] = set()
@@ -77,7 +77,7 @@ class Ticking:
         """Connect.
 
         Raises:
-            LogError: nobody answers.
+            LogError: Kafka is unavailable.
 
         """
         await self._door.__aenter__()
@@ -96,7 +96,7 @@ class Ticking:
         await self._door.__aexit__(kind, exc, trace)
 
     def hold(self, places: frozenset[Place], epoch: int = 0) -> None:
-        """These are the worker's places now, and no others; ``epoch``: the generation of the group."""
+        """Set the assigned partitions; ``epoch``: the group's generation."""
         self._epoch = epoch
         partitions = {place.partition for place in places}
         for partition in partitions - self._partitions:
@@ -107,11 +107,11 @@ class Ticking:
 
     @property
     def _partitions(self) -> set[int]:
-        """Those held."""
+        """The held partitions."""
         return {place.partition for place in self._positions}
 
     def inventory(self, record: Record) -> None:
-        """Take in a node's inventory, or that it is removed."""
+        """Add a node by its inventory, or remove it."""
         if record.key is None:
             return
         node, named = text_of(record.key), self._named.setdefault(record.partition, set())
@@ -122,14 +122,14 @@ class Ticking:
         self._silence.gone(record.partition, node)
 
     def learned(self, place: Place, records: Iterable[Record]) -> None:
-        """Samples were read back: their nodes are waited for, as far as they exist."""
+        """Note nodes of samples that were read back, if they exist."""
         newest = {text_of(one.key): one.offset for one in records if one.key and one.value}
         self._wait_for(place, newest)
 
     def answered(self, place: Place, records: Sequence[Record], nodes: Container[bytes | None]) -> None:
-        """Samples were read; of these nodes. What could not be answered, for it is no sample, counts for no node.
+        """Note nodes whose samples were decided.
 
-        Nodes that do not exist are not waited for: their silence would count among those that fell silent together.
+        Unknown nodes are ignored: their silence would look like an outage.
         """
         if place not in self._positions:
             return
@@ -143,7 +143,7 @@ class Ticking:
         self._silence.sampled(place.partition, known, place.topic)
 
     def _forget(self) -> None:
-        """Wait no longer for nodes whose state the worker has dropped, unless they came back since."""
+        """Forget nodes whose state the worker dropped, unless they came back."""
         dropped = self._worker.held.dropped
         while dropped:
             partition, node = dropped.pop()
@@ -185,7 +185,7 @@ class Ticking:
         await self._write([*outs, *self._heartbeats(verdict, TICK_MS + paused_ms)])
 
     def _heartbeats(self, verdict: Verdict, passed_ms: int) -> list[Out]:
-        """All figures that there are by now, and what covers their nodes."""
+        """Figures that are due, and heartbeats that cover their nodes."""
         self._worker.covering.tick(passed_ms)
         now_ms, ticked_ms = self._now_ms(), round(asyncio.get_running_loop().time() * 1_000)
         outs = self._worker.figures(now_ms)
@@ -194,7 +194,7 @@ class Ticking:
         )
 
     def _reached(self) -> list[Reached]:
-        """Of a partition all places or none: nodes are judged by all."""
+        """Positions of complete partitions: nodes are judged by all topics of theirs."""
         unknown = {place.partition for place, position in self._positions.items() if position is None}
         return [
             Reached(topic=place.topic, partition=place.partition, position=position, end=self._ends.get(place))
@@ -209,7 +209,7 @@ class Ticking:
         if verdict.alarm and not self.alarm:
             log.error("%s; their published figures stay", verdict.alarm)
         elif self.alarm and not verdict.alarm:
-            log.warning("enough nodes are back: figures follow them again")
+            log.warning("enough nodes send samples again: their figures are published again")
         self.alarm = verdict.alarm
 
     def _report_two_boots(self) -> None:
@@ -222,7 +222,7 @@ class Ticking:
         self._two_boots = two
 
     async def _ask(self) -> None:
-        """Ask where the partitions end by now, after the tick; without an answer nobody is silent."""
+        """Fetch the end offsets after the tick. Without them no node is reported silent."""
         self._ends = {}
         try:
             unread = [place for place, position in self._positions.items() if position is None]
@@ -235,7 +235,7 @@ class Ticking:
             log.warning("%s; no node is reported stale meanwhile", exc)
 
     def _recall(self) -> None:
-        """Begin to read back the figures of nodes that have sent nothing since their partition came."""
+        """Start to read back the figures of nodes without a sample since the takeover."""
         for task in [task for task in self._recalling if task.done()]:
             self._recalling.discard(task)
             task.result()
@@ -255,7 +255,7 @@ class Ticking:
                     since_ms = self._now_ms() - RECALL_MS
                     records += await history.span(topic, partition, before=end, since_ms=since_ms)
         except LogError as exc:
-            log.warning("%s; nodes that were silent before are not reported stale", exc)
+            log.warning("%s; nodes that were silent before the takeover are not reported stale", exc)
             return
         known: Mapping[str, int] = {}
         if partition in self._partitions:

@@ -1,4 +1,4 @@
-"""What was fetched, in turns: nothing else of the process runs while a turn's records are answered."""
+"""Splits fetches into turns. While a turn is decided, nothing else runs in the event loop."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from slacktide.streams.records import Place
 from slacktide.streams.taken import Taken
 
 TURN_RECORDS_MAX = 1_000
-"""Some 30 ms of work. A sample in rows counts as ``ROW_RECORDS`` others."""
+"""Some 30 ms of work. A sample in rows counts as ``ROW_RECORDS`` records."""
 ROW_RECORDS = 4
 
 
 class Turns:
-    """Whole fetches in, turns out."""
+    """A queue of fetched records."""
 
     def __init__(self) -> None:
         self._left: dict[Place, tuple[Taken, int]] = {}
-        """By place, what was fetched of it, and how much of that is out."""
+        """By partition, the fetched records and how many of them were returned."""
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
     def add(self, fetched: Mapping[Place, Sequence[Any]]) -> int:
-        """Add what a fetch brought, by place, once all before it is out; returns how many records that is."""
+        """Add the records of a fetch; returns how many."""
         columns = taken(list(fetched.values()))
         self._left = {place: (one, 0) for place, one in zip(fetched, columns, strict=True) if len(one)}
         return sum(map(len, columns))
 
     def next(self) -> dict[Place, Taken]:
-        """The next turn, by place; empty when all is out.
+        """The next turn, by partition; empty at the end.
 
-        It takes as many records of each place as there is room for: the more nodes, the less each costs.
+        It takes equally from each partition: a turn over more nodes costs less per sample.
         """
         turn: dict[Place, Taken] = {}
         room = TURN_RECORDS_MAX
@@ -57,5 +57,5 @@ class Turns:
         return len(one) - done
 
     def clear(self) -> None:
-        """Partitions have moved: what is left of the fetch is fetched again, here or elsewhere."""
+        """Drop the rest after a rebalance. It is fetched again by the new owners."""
         self._left.clear()

@@ -234,7 +234,7 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
             async with published(doors[PUBLISHER.name], node, tmp_path) as heard:
                 await soon(heard.done)
                 heard.result()
-                await soon(lambda: "this process governs evictions" in logged())
+                await soon(lambda: "elected as the eviction governor" in logged())
                 await soon(lambda: '"origin":"stream"' in slacktide(reader, "topics", "tail", "outcome")[1])
                 await shows(doors[CONSOLE.name], tmp_path)
             for command in (

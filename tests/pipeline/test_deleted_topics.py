@@ -68,7 +68,7 @@ def test_no_part_creates_a_topic_that_was_deleted(
         command, until = {
             "plain": ([*STREAM, "--shell", "plain", "--bootstrap", where], "partitions assigned"),
             "faust": ([*STREAM, "--shell", "faust", "--bootstrap", where], "partitions assigned"),
-            "governor": ([*STREAM, "--bootstrap", where], "this process governs evictions"),
+            "governor": ([*STREAM, "--bootstrap", where], "elected as the eviction governor"),
             "agent": (
                 [*AGENT, "--bootstrap", where, *node.arguments, "--state-folder", str(tmp_path / "state")],
                 "connected to",
