@@ -1,3 +1,3 @@
-"""Pure decisions, samples and windows as arrays, the worker around them, and the engine that feeds it from Kafka."""
+"""Pure decisions, samples and windows in columns, the stream worker, and the engine that runs it on Kafka."""
 
 assert __name__ == "slacktide.streams", "import slacktide.streams, not streams: a second copy would be loaded"

@@ -1,4 +1,4 @@
-"""An error costs the node that it comes from, never the others of its batch. Pure."""
+"""Isolate errors within a batch: one node's error does not affect the others. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ R = TypeVar("R")
 def isolated(
     work: Callable[[Sequence[T]], Sequence[R]], items: Sequence[T], failed: Callable[[T, Exception], Sequence[R]]
 ) -> list[R]:
-    """Do work on all items at once, and one by one where that raises.
+    """Process all items in one call; if that raises, one by one.
 
     Args:
-        work: returns its results in order. Where it raises it must not have changed the state of sound items.
-        items: all of them.
-        failed: returns what stands for the results of an item that raises alone, too.
+        work: returns results in order. If it raises, it must not have changed the state of valid items.
+        items: all items.
+        failed: makes the results of an item that raises alone.
 
     """
     try:
@@ -29,7 +29,7 @@ def isolated(
 def alone(
     work: Callable[[Sequence[T]], Sequence[R]], item: T, failed: Callable[[T, Exception], Sequence[R]]
 ) -> Sequence[R]:
-    """Do work on one item; what stands for its results where that raises."""
+    """Process one item; if that raises, return its substitute results."""
     try:
         return work([item])
     except Exception as exc:  # noqa: BLE001 - as above

@@ -1,4 +1,4 @@
-"""Which records count: those that prove their node, where the policy asks for that. Pure."""
+"""Accept records only with a valid node proof, where the policy requires it. Pure."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from slacktide.schemas.proof import Verdict, Verifier
 from slacktide.streams.records import Out, Record, Writer
 
 LETTERS_A_MINUTE = 10
-"""Dead letters of unproven records. The metric counts all of them."""
+"""Dead letters for rejected records. The metric counts all of them."""
 _MINUTE_MS = 60_000
 
 
 class Judge(Protocol):
-    """Finds whether a record proves its node."""
+    """Verifies the node proof of records."""
 
     def verdict(self, record: Record, policy: Policy) -> Verdict:
-        """Judge one record by what the policy asks for."""
+        """Verify one record, as the policy requires."""
 
 
 class ByKeys:
-    """Judges by the cluster keys. Without a key every record is refused that the policy wants proven."""
+    """Verifies by the cluster keys. Without a key every record that needs a proof is rejected."""
 
     def __init__(self, verifier: Verifier | None = None) -> None:
         self._verifier = verifier or Verifier()
 
     def verdict(self, record: Record, policy: Policy) -> Verdict:
-        """Check the record's MAC; "" where the policy asks for none."""
+        """Verify the record's MAC; "": valid, or not required."""
         if policy.node_proof == "off":
             return ""
         return self._verifier.check(record.topic, record.key, record.value, record.headers, record.timestamp_ms)
 
 
 class Believes:
-    """Refuses nothing: what did not prove its node was left out before."""
+    """Accepts all records: they were verified before."""
 
     def verdict(self, _: Record, __: Policy) -> Verdict:
-        """Nothing is checked."""
+        """Accept the record."""
         return ""
 
 
 class Unproven:
-    """Makes a few dead letters of the records that were refused: whoever forges must not fill the topic."""
+    """Makes a limited number of dead letters, so that forged records cannot flood the topic."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._minute, self._letters = -1, 0
 
     def dead(self, record: Record, verdict: Verdict, now_ms: int) -> list[Out]:
-        """The record as a dead letter, or nothing where there were enough in this minute of append time."""
+        """A dead letter for the record; nothing above the limit per minute of append time."""
         minute = record.timestamp_ms // _MINUTE_MS
         if minute != self._minute:
             self._minute, self._letters = minute, 0
@@ -58,5 +58,5 @@ class Unproven:
 
 
 def reason(verdict: Verdict) -> str:
-    """Why an unproven record is not used, for its sender and for dead letters."""
+    """Why a record was rejected, for its sender and for dead letters."""
     return f"proof: {verdict}"

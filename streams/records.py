@@ -1,4 +1,4 @@
-"""Records as they are read and as they are written: bodies into envelopes, bad ones into dead letters."""
+"""Input and output records, and dead letters for invalid ones."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ from slacktide.schemas.window import NodeWindowSegment
 _OfNode: TypeAlias = NodeCommand | NodeMetric | NodeAllocatable | NodeScore | NodeWindowSegment
 TEXT_BYTES_MAX = 1_024
 FIGURES = (METRIC.name, ALLOCATABLE.name, SCORE.name)
-"""Topics of a node's latest figures. Heartbeats show which of them still hold."""
+"""Topics with a node's latest figures. Heartbeats keep them fresh."""
 HEADERS_MAX = 32
-"""What a dead letter repeats of a bad record beside its value: so that the letter itself is never too large."""
+"""Limit for headers in a dead letter, so that it is never too large itself."""
 
 
 class Place(NamedTuple):
-    """One partition of one topic. Equal to what the client calls TopicPartition."""
+    """A topic partition. Equal to the client's TopicPartition."""
 
     topic: str
     partition: int
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record as it stands in the log."""
+    """A consumed record."""
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    """When it was appended, or when its producer made it: the topic's choice."""
+    """Append time or create time, as the topic is configured."""
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]] = ()
 
     @property
     def place(self) -> Place:
-        """Where it is read from."""
+        """Its topic partition."""
         return Place(self.topic, self.partition)
 
 
 class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record to be written; what follows ``headers`` is for whoever counts."""
+    """A record to produce; fields after ``headers`` are for metrics."""
 
     topic: str
     partition: int | None = None
@@ -80,27 +80,27 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: bytes | None
     headers: Sequence[tuple[str, bytes]] = ()
     answer: str = ""
-    """Of a command: set, keep or skipped."""
+    """For commands: set, keep or skipped."""
     age_ms: int | None = None
-    """Of a command: from the sample being taken to its being decided, by two clocks."""
+    """For commands: time from sample to decision, by two clocks."""
     unproven: str = ""
-    """Of a command: why its sample does not prove its node; "": it does, or need not."""
+    """For commands: why the sample fails the node proof; "": it is valid, or not required."""
 
     def written_headers(self) -> Sequence[tuple[str, bytes]]:
-        """Give the headers that are written with it."""
+        """The headers to write."""
         return self.headers
 
 
 def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms: int, event: str = "") -> Out:
-    """A record of one of the job queue's topics, each of which has one partition.
+    """A record for a topic of the job queue, each of which has one partition.
 
     Args:
         topic: its name.
         key: the record's key, and the event's subject.
-        value: None: a deletion.
-        source: who writes it.
+        value: None: a tombstone.
+        source: the writer.
         event_ms: UTC epoch.
-        event: its identity among others of the key; "": its time.
+        event: distinguishes events of the same key; "": by time.
 
     """
     event_id = f"{key}/{event or event_ms}"
@@ -109,26 +109,26 @@ def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms
 
 
 def place_of(record: Record) -> str:
-    """Where a record stands, for messages."""
+    """Topic, partition and offset, for messages."""
     return f"{record.topic} {record.partition}:{record.offset}"
 
 
 def text_of(raw: bytes) -> str:
-    """Any bytes as text; what is no UTF-8 is written as escapes."""
+    """Bytes as text; invalid UTF-8 is escaped."""
     return raw.decode(errors="backslashreplace")
 
 
 def clipped(raw: bytes | None) -> str | None:
-    """A key or a header as a dead letter repeats it: as text, the beginning of a long one."""
+    """A key or header for a dead letter: as text, clipped."""
     return None if raw is None else text_of(raw[:TEXT_BYTES_MAX])
 
 
 def dead_letter(record: Record, *, reader: str, reason: str, now_ms: int) -> Out:
-    """Where a record lies that its reader cannot use, and why; never itself too large to be written.
+    """A dead letter for a consumed record: its position and the reason. It is never too large to write.
 
     Args:
-        record: the bad one, or the one that stands for an unreadable batch.
-        reader: the part that refuses it.
+        record: the invalid record, or the one that stands for an unreadable batch.
+        reader: the part that rejects it.
         reason: why.
         now_ms: the time, UTC epoch milliseconds.
 
@@ -153,7 +153,7 @@ def dead_letter(record: Record, *, reader: str, reason: str, now_ms: int) -> Out
 
 
 def dead_letter_of_refused(out: Out, *, writer: str, reason: str, now_ms: int) -> Out:
-    """A record that Kafka refuses for its size or content: it has no offset, and its value would be refused again.
+    """A dead letter for a record that Kafka rejects, without offset and value: the value would be rejected again.
 
     Args:
         out: the record.
@@ -192,31 +192,31 @@ def _letter(letter: DeadLetter, key: bytes | None) -> Out:
 
 
 class Writer:
-    """Puts what one part publishes into records."""
+    """Wraps messages of one part in records."""
 
     def __init__(self, source: str) -> None:
         self._source = source
 
     def answer(self, command: NodeCommand, partition: int) -> Out:
-        """Give the answer to a sample of that partition."""
+        """A command for a sample of that partition."""
         age_ms = max(0, command.decided_ms - command.observed_ms)
         out = self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
         return out if command.proof in PROVEN else msgspec.structs.replace(out, unproven=command.proof)
 
     def metric(self, metric: NodeMetric, partition: int) -> Out:
-        """Publish a node's averages."""
+        """A node's averages."""
         return self._out(METRIC.name, metric, partition, f"metric/{_summary(metric)}")
 
     def allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
-        """Publish what batch pods may ask for."""
+        """A node's allocatable batch resources."""
         return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
 
     def score(self, score: NodeScore, partition: int) -> Out:
-        """Publish what a scheduler scores a node by."""
+        """A node's figures for schedulers."""
         return self._out(SCORE.name, score, partition, f"score/{_summary(score)}")
 
     def heartbeats(self, beat: Heartbeat, partition: int, now_ms: int) -> list[Out]:
-        """Cover nodes of a partition, in each topic of figures; ``now_ms``: UTC epoch, for the headers."""
+        """Heartbeats that cover nodes of a partition, for each topic of figures; ``now_ms``: UTC epoch, for headers."""
         outs = []
         for key, nodes in heartbeat.parts(beat.nodes):
             body = encode(msgspec.structs.replace(beat, nodes=list(nodes)))
@@ -232,11 +232,11 @@ class Writer:
         return outs
 
     def window(self, segment: NodeWindowSegment, partition: int) -> Out:
-        """Give the record of a minute of a node's window."""
+        """One minute of a node's window."""
         return self._out(WINDOW.name, segment, partition, f"window/{_which(segment)}/{segment.begin_ms}")
 
     def tick(self, tick: WorkerTick) -> Out:
-        """Give the record of how far a worker has read."""
+        """A worker's read positions."""
         return Out(
             topic=TICK.name,
             partition=0,
@@ -252,24 +252,24 @@ class Writer:
         )
 
     def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
-        """Give the record of how another policy would have answered; nobody acts on it."""
+        """A command of the shadow policy, which nobody applies."""
         out = self._out(SHADOW_COMMAND.name, command, partition, command.id)
         return msgspec.structs.replace(out, answer=command.answer)
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
-        """Give the record of what another policy would sell."""
+        """Allocatable under the shadow policy."""
         return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
 
     def credit(self, lease: EvictionCredit) -> Out:
-        """Grant a node evictions."""
+        """A lease of eviction credit."""
         return self._credit(lease.node, encode(lease), f"{lease.epoch}/{lease.number}", lease.granted_ms)
 
     def credit_gone(self, node: str, event_id: str, event_ms: int) -> Out:
-        """Withdraw what a removed node was granted."""
+        """A tombstone for a removed node's lease."""
         return self._credit(node, None, event_id, event_ms)
 
     def tombstones(self, record: Record, node: str, topics: Sequence[str] = FIGURES) -> list[Out]:
-        """Withdraw the figures of a node whose inventory is gone with that record."""
+        """Tombstones for the figures of a removed node."""
         return [
             Out(
                 topic=topic,
@@ -288,15 +288,15 @@ class Writer:
         ]
 
     def dead(self, record: Record, reason: str, now_ms: int) -> Out:
-        """Report a record that cannot be used."""
+        """A dead letter for an invalid record."""
         return dead_letter(record, reader=self._source, reason=reason, now_ms=now_ms)
 
     def failed(self, stage: str, record: Record, error: Exception) -> Out:
-        """Write a dead letter for a record with which a stage failed."""
+        """A dead letter for a record on which a stage failed."""
         return self.dead(record, failure(stage, error), record.timestamp_ms)
 
     def refused(self, out: Out, why: str, now_ms: int) -> Out:
-        """Report a record that Kafka refuses."""
+        """A dead letter for a record that Kafka rejected."""
         return dead_letter_of_refused(out, writer=self._source, reason=why, now_ms=now_ms)
 
     def _credit(self, node: str, value: bytes | None, event_id: str, event_ms: int) -> Out:
@@ -347,5 +347,5 @@ def _which(message: _OfNode) -> str:
 
 
 def _summary(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
-    """Of a silent node the same is published again and again."""
+    """Excludes changing fields of silent nodes, whose figures are republished."""
     return f"{_which(message)}/stale-{message.stale_ms}" if message.stale_ms else _which(message)

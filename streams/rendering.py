@@ -1,6 +1,6 @@
-"""PURE: a record as Kafka's batches hold it, from the length of its key to its last header.
+"""Encode records as in Kafka's record batches, from the key's length to the last header. Pure.
 
-What many records share is put together once. What goes before depends on a record's place in its batch.
+Parts that many records share are encoded once. The fields before depend on the position in the batch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from slacktide.streams.records import Out
 
 
 def rendered(key: bytes, value: bytes | None, headers: bytes) -> bytes:
-    """Give a record.
+    """Encode a record.
 
     Args:
-        key: made by ``rendered_key``.
+        key: from ``rendered_key``.
         value: None: a tombstone.
-        headers: made by ``rendered_headers``.
+        headers: from ``rendered_headers``.
 
     """
     pieces = (key, varint(-1), headers) if value is None else (key, varint(len(value)), value, headers)
@@ -28,12 +28,12 @@ def rendered(key: bytes, value: bytes | None, headers: bytes) -> bytes:
 
 
 def rendered_key(key: bytes | None) -> bytes:
-    """Give a record's key."""
+    """Encode a key."""
     return varint(-1) if key is None else varint(len(key)) + key
 
 
 def rendered_headers(headers: Sequence[Header]) -> bytes:
-    """Give a record's headers."""
+    """Encode headers."""
     parts = [varint(len(headers))]
     for name, value in headers:
         text = name.encode()
@@ -43,7 +43,7 @@ def rendered_headers(headers: Sequence[Header]) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def varint(number: int) -> bytes:
-    """Give a number as records have it: zigzag, seven bits a byte."""
+    """Encode a number as a zigzag varint."""
     number = number << 1 ^ number >> 63
     written = bytearray()
     while number > 0x7F:
@@ -54,13 +54,13 @@ def varint(number: int) -> bytes:
 
 
 def headers_in(raw: bytes) -> Headers:
-    """Read a record's headers from bytes that were checked to be as long as they state.
+    """Decode headers from bytes whose length was checked.
 
     Args:
-        raw: from the count of headers on.
+        raw: from the header count on.
 
     Returns:
-        The headers; none where a name is no UTF-8.
+        The headers; none if a name is not UTF-8.
 
     """
     found: list[Header] = []
@@ -80,7 +80,7 @@ def headers_in(raw: bytes) -> Headers:
 
 
 def varint_at(raw: bytes, at: int) -> tuple[int, int]:
-    """Read a varint; where it ends."""
+    """Decode a varint; returns it and where it ends."""
     value = shift = 0
     while True:
         byte = raw[at]
@@ -92,7 +92,7 @@ def varint_at(raw: bytes, at: int) -> tuple[int, int]:
 
 
 class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
-    """A record whose headers are rendered already: ``headers`` is empty, ``written_headers`` reads them."""
+    """A record with encoded headers: ``headers`` is empty, ``written_headers`` decodes them."""
 
     key: bytes
     value: bytes
@@ -100,20 +100,20 @@ class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
     """Its headers."""
 
     def written_headers(self) -> Headers:
-        """Read them back."""
+        """Decode the headers."""
         return headers_in(self.tail)
 
 
 class RenderedAnswers(Sequence[Out]):
-    """Answers to samples, in order. Those that are rendered become objects when somebody looks at them.
+    """Answers to samples, in order. Encoded ones become objects on access.
 
     Args:
-        topic: of the rendered ones.
+        topic: of the encoded answers.
         partitions: of each sample.
         keys: of each sample.
-        results: of each sample its rendered answer, or all that it came to.
-        counts: of the rendered answers, by kind.
-        ages_ms: of the rendered answers, see ``Out.age_ms``.
+        results: for each sample its encoded answer, or a list of records.
+        counts: encoded answers by kind.
+        ages_ms: of the encoded answers, see ``Out.age_ms``.
 
     """
 
@@ -128,11 +128,11 @@ class RenderedAnswers(Sequence[Out]):
     ) -> None:
         self.counts, self.ages_ms = Counter(counts), list(ages_ms)
         self.by_place: dict[tuple[str, int], list[bytes]] = {}
-        """Rendered records by topic and partition, each partition's in order."""
+        """Encoded records by topic and partition, in order."""
         self.placeless: list[Out] = []
-        """Those whose partition is not known."""
+        """Records whose partition is unknown."""
         self.nodes: set[bytes | None] = set()
-        """Keys of the nodes that were answered, but for those that do not prove themselves."""
+        """Keys of answered nodes with a valid node proof."""
         self._topic, self._partitions, self._results = topic, partitions, results
         self._outs: list[Out] | None = None
         self._group(keys)
@@ -181,7 +181,7 @@ class RenderedAnswers(Sequence[Out]):
 
 
 def _read_back(topic: str, partition: int, record: bytes) -> RenderedOut:
-    """Give a rendered answer."""
+    """Decode an encoded answer."""
     size, at = varint_at(record, 0)
     key = record[at : at + size]
     size, at = varint_at(record, at + size)
@@ -204,7 +204,7 @@ def _number_behind(value: bytes, name: bytes) -> int:
 
 
 def record_of(out: Out) -> bytes:
-    """Give a record that is to be written."""
+    """Encode a record."""
     if isinstance(out, RenderedOut):
         key, value = out.key, out.value
         return b"".join((varint(len(key)), key, varint(len(value)), value, out.tail))

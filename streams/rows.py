@@ -1,4 +1,4 @@
-"""Samples in rows, whichever form they came in: for all who read them but workers. Pure."""
+"""Decodes samples in either encoding (columns or rows) to rows, for readers other than workers. Pure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from slacktide.streams.records import Record
 
 SAMPLE_NAMES = frozenset(topic.name for topic in SAMPLES)
 LISTS_KEPT = 4
-"""Pod lists per node: what a sample that comes again may still name."""
+"""Pod lists kept per node, for duplicates of older samples."""
 
 
 class Rows:
-    """Remembers the pod lists that samples in columns carry, for those that name them later."""
+    """Keeps pod lists from samples in columns, for later samples that refer to them."""
 
     def __init__(self) -> None:
         self._lists: defaultdict[bytes | None, OrderedDict[str, Sequence[str]]] = defaultdict(OrderedDict)
         self._names: dict[bytes | None, dict[str, str]] = {}
 
     def of(self, record: Record) -> Record:
-        """The record with its sample in rows; as it is where it is none in columns, or names an unknown list."""
+        """The record with its sample in rows; unchanged if it is in rows, or its list is unknown."""
         value = record.value
         if value is None or (in_rows := self.value(record.key, value)) is value:
             return record
         return msgspec.structs.replace(record, value=in_rows)
 
     def value(self, key: bytes | None, value: bytes) -> bytes:
-        """The same of a record's key and body alone."""
+        """The same for a record's key and value."""
         if not value.startswith(BEGIN):
             return value
         try:
@@ -43,11 +43,11 @@ class Rows:
             return value
 
     def sample(self, record: Record) -> NodeSample:
-        """Decode a record's sample, in either form.
+        """Decode a record's sample, in either encoding.
 
         Raises:
-            UnknownPodsError: the pod list that a sample in columns names is not known.
-            BadMessageError: a field is absent or refused: its path, value and range are in the text.
+            UnknownPodsError: the sample's pod list is unknown.
+            BadMessageError: a field is missing or invalid; the text has its path, value and range.
 
         """
         value = record.value
@@ -57,11 +57,11 @@ class Rows:
         return sample
 
     def all(self, records: Iterable[Record]) -> list[Record]:
-        """All of them, in their order."""
+        """Convert all records, in order."""
         return [self.of(record) for record in records]
 
     def names(self, record: Record) -> Mapping[str, str]:
-        """Of the newest list of the record's node: namespace and name by uid."""
+        """Namespace and name by pod uid, from the newest list of the record's node."""
         return self._names.get(record.key, {})
 
     def _sample(self, key: bytes | None, value: bytes) -> NodeSample:

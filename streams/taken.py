@@ -1,4 +1,4 @@
-"""Records as columns: a list for each field. They become objects when somebody looks at them, which most never are."""
+"""Records as columns, a list per field. They become objects only on access."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from slacktide.streams.unread import Headers, UnreadHeaders
 
 @dataclass(slots=True)
 class Taken:
-    """Records of one partition, in order; a list for each field."""
+    """Ordered records of one partition, a list per field."""
 
     offsets: list[int] = field(default_factory=list)
     times_ms: list[int] = field(default_factory=list)
-    """When each was appended, or when its producer made it: the topic's choice."""
+    """Append time or create time, as the topic is configured."""
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
-    """An ``UnreadableBatch`` among them stands for a batch, and has its last offset."""
+    """An ``UnreadableBatch`` stands for a whole batch, with its last offset."""
     headers: list[bytes | Headers] = field(default_factory=list)
-    """As they lie on the wire; of a batch that was read with care, parsed."""
+    """Encoded; decoded for batches that were parsed record by record."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def part(self, begin: int, end: int) -> Taken:
-        """The records from ``begin`` up to ``end``, by place."""
+        """The records from index ``begin`` up to ``end``."""
         return Taken(
             self.offsets[begin:end],
             self.times_ms[begin:end],
@@ -37,12 +37,12 @@ class Taken:
         )
 
     def headers_of(self, place: int) -> Headers:
-        """One record's headers, parsed when somebody looks at them; none where a name is no UTF-8."""
+        """One record's headers, decoded on access; none if a name is not UTF-8."""
         headers = self.headers[place]
         return UnreadHeaders(headers) if isinstance(headers, bytes) else headers
 
     def records(self, topic: str, partition: int) -> Records:
-        """The same as records of this place."""
+        """The same as records of a partition."""
         return Records([topic] * len(self), [partition] * len(self), self)
 
     def extend(self, other: Taken) -> None:
@@ -55,12 +55,12 @@ class Taken:
 
 
 class Records(Sequence[Record]):
-    """Records of any places.
+    """Records of any partitions.
 
     Args:
-        topics: of each.
-        partitions: of each.
-        taken: all else.
+        topics: of each record.
+        partitions: of each record.
+        taken: all other fields.
 
     """
 
@@ -72,7 +72,7 @@ class Records(Sequence[Record]):
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Records:
-        """The same in columns, if they are not."""
+        """Convert records to columns, if needed."""
         if isinstance(records, Records):
             return records
         taken = Taken(
@@ -86,7 +86,7 @@ class Records(Sequence[Record]):
 
     @classmethod
     def joined(cls, parts: Iterable[Sequence[Record]]) -> Records:
-        """One after the other."""
+        """Concatenate."""
         whole = cls([], [], Taken())
         for part in map(cls.of, parts):
             whole.topics += part.topics

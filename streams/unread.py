@@ -1,4 +1,4 @@
-"""A record's headers as they lie on the wire, parsed when somebody looks at them: most records' never are."""
+"""A record's encoded headers, decoded on access, which is rare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes]]
 
 
 class UnreadHeaders(Sequence[tuple[str, bytes]]):
-    """A sequence of headers; equal to a tuple of the same."""
+    """A sequence of headers, equal to a tuple of the same."""
 
     __slots__ = ("_parsed", "_raw")
 

@@ -1,1 +1,1 @@
-"""Who is silent: nodes of which nothing has come into the log for a while, and when so many are that it is the log."""
+"""Find silent nodes, and distinguish an outage of nodes from one of the pipeline."""

@@ -1,4 +1,4 @@
-"""Whether so many nodes fell silent together that something between them and the worker broke, and not they."""
+"""Whether so many nodes fell silent together that the pipeline is broken, rather than the nodes."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TOGETHER_MS = 30_000
-"""Nodes whose silence began within this fell silent together."""
+"""Nodes whose silence began within this time fell silent together."""
 FALLEN_MIN = 5
-"""Fewer are so many nodes that stopped."""
+"""Fewer silent nodes are never an outage."""
 SHARE = 10
-"""More than one in so many is no accident."""
+"""More than one node in this many is an outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiet:
-    """One node that can be judged."""
+    """The silence of one node."""
 
     partition: int
     fallen: bool
-    """Nothing came from it lately, and it is not long since that began; or it has been held frozen since then."""
+    """The node fell silent recently, or has been frozen since."""
 
 
 def frozen(nodes: Mapping[str, Quiet]) -> frozenset[str]:
-    """Those of the nodes of which nothing may be published, for it is the pipeline that broke.
+    """Nodes that must not be reported stale, since the pipeline is broken.
 
-    A mass is more than a tenth of all nodes, or all of a partition; either only from five nodes on.
+    It is broken if more than a tenth of all nodes, or all nodes of a partition, fell silent; at least five.
 
     Args:
-        nodes: by name; without those that have been silent for long.
+        nodes: by name, without those that have been silent for long.
 
     """
     fallen = [name for name, node in nodes.items() if node.fallen]

@@ -1,15 +1,13 @@
-"""Which of a worker's nodes are silent, and of which that may be published.
+"""Which of a worker's nodes are silent, and which of them may be reported stale.
 
-Time is the worker's ticks, one a second, and nothing else: so that a replay of the same ticks and records comes
-to the same. Of a node it may be published when
+Time is the worker's tick, once per second, so that a replay gives the same result. A node is reported stale when
 
-* no record of it came to Kafka for ``SILENT_MS``, by ticks (``partition``: the clocks of nodes do not count);
-* the worker has read all that stood in its partition after that time: its position has reached an end offset that
-  was asked for after the tick by which the node is judged;
-* the worker has not paused within one session timeout: after a pause it learns late of what others may do by now;
-* not so many fell silent with it that the pipeline is to blame (``masses``).
+* no record of it reached Kafka for ``SILENT_MS``, by ticks (see ``partition``; node clocks do not matter);
+* the worker has read its partition up to an end offset that was fetched after the tick in question;
+* the worker has not paused within one session timeout: it may have lost the partition meanwhile;
+* not so many nodes fell silent together that the pipeline is broken (see ``masses``).
 
-A node that just came with its partition is waited for as long as any other.
+After a takeover a node gets the full time.
 """
 
 from __future__ import annotations
@@ -25,36 +23,36 @@ from slacktide.streams.freshness.partition import Partition
 
 TICK_MS = 1_000
 SILENT_MS = 7_000
-"""With the tick that a record waits for and the one by which all is read, a node is stale within 10 s."""
+"""Plus the tick that a record waits for and the tick until all is read: a node is stale within 10 s."""
 QUIET_MS = 4_000
-"""Nodes this long silent count when it is asked how many fell silent: they do not all stop in one second."""
+"""Nodes that are silent this long count as fallen, since an outage does not stop all nodes in the same second."""
 PAUSED_MS = 1_000
-"""Beyond a second: a worker that did not tick for 2 s has paused."""
+"""Beyond a second: a worker without a tick for 2 s has paused."""
 LOST_MS = 3_600_000
-"""A node that is silent for an hour may have been invented: where nobody lists the nodes, it is forgotten."""
+"""Without an inventory, a node that is silent for an hour is forgotten. Its name may be forged."""
 FROZEN_MIN_MS = 120_000
-"""So is a frozen node that is silent for so long, and for longer than it was there: invented names freeze others no
-longer than that."""
+"""The same for a frozen node that is silent for longer than it was alive, so that forged names do not freeze others for
+long."""
 REPUBLISH_MS = 5_000
-"""By default a silent node's figures are published again after this, as all latest state is."""
+"""Default interval at which a silent node's figures are republished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a tick comes to."""
+    """The result of a tick."""
 
     publish: Mapping[str, int]
-    """Nodes to publish as stale, now or again now: for how many milliseconds each has been silent."""
+    """Nodes to publish as stale, with the milliseconds of their silence."""
     silent: int
-    """How many nodes are published as stale."""
+    """Number of nodes published as stale."""
     frozen: frozenset[str]
-    """Silent nodes of which nothing is published."""
+    """Silent nodes that are not published as stale."""
     nodes: int
-    """How many there are."""
+    """Number of nodes."""
     lost: Collection[tuple[int, str]] = ()
-    """Partition and name of nodes that are forgotten where nobody lists the nodes."""
+    """Partition and name of forgotten nodes."""
     stale: frozenset[str] = frozenset()
-    """Nodes that are published as stale, and were found silent by this very tick."""
+    """Nodes found silent in this tick and published as stale."""
 
     @property
     def alarm(self) -> str:
@@ -65,7 +63,7 @@ class Verdict:
 
 
 class Silence:
-    """Takes what a worker holds, reads and ticks."""
+    """Finds silent nodes among those of a worker."""
 
     def __init__(
         self, *, session_timeout_ms: int, silent_ms: int = SILENT_MS, republish_ms: int = REPUBLISH_MS
@@ -81,31 +79,31 @@ class Silence:
         self._frozen: frozenset[str] = frozenset()
 
     def hold(self, partitions: Iterable[int]) -> None:
-        """These are the worker's partitions now; nodes of others are forgotten, those of new ones not known yet."""
+        """Set the assigned partitions; nodes of revoked ones are forgotten."""
         self._partitions = {number: self._partitions.get(number) or Partition() for number in partitions}
 
     def sampled(self, partition: int, offsets: Mapping[str, int], topic: str = SAMPLE.name) -> None:
-        """Records of nodes were read in a topic: the offset of each one's newest."""
+        """Note the offset of each node's newest record in a topic."""
         if partition in self._partitions:
             self._partitions[partition].sampled(offsets, topic)
 
     def known(self, partition: int, silent_ms: Mapping[str, int]) -> None:
-        """Nodes are there of which nothing was read; how long each was published as silent already, else 0."""
+        """Add nodes without a record, with the silence that was already published, else 0."""
         if partition in self._partitions:
             self._partitions[partition].known(silent_ms)
 
     def gone(self, partition: int, node: str) -> None:
-        """The node is removed: not silent, but gone."""
+        """The node was removed."""
         if partition in self._partitions:
             self._partitions[partition].gone(node)
 
     def nodes(self, partition: int) -> frozenset[str]:
-        """Those of a partition that are waited for."""
+        """All nodes of a partition."""
         held = self._partitions.get(partition)
         return frozenset() if held is None else held.nodes()
 
     def tick(self, tick: WorkerTick) -> Verdict:
-        """Judge by the tick before this one, after which the ends in this one were asked for."""
+        """Judge by the previous tick, after which the end offsets of this one were fetched."""
         judged_ms, self._at_ms = self._at_ms, self._at_ms + TICK_MS + tick.paused_ms
         if tick.paused_ms > PAUSED_MS:
             self._mute_until_ms = self._at_ms + self._session_timeout_ms
@@ -123,7 +121,7 @@ class Silence:
         return self._verdict({})
 
     def _judged(self, read: Collection[int], judged_ms: int) -> Verdict:
-        """Of nodes in partitions that are not read to the end nothing new is known: with them all stays as it was."""
+        """Nodes in partitions that are not read to the end keep their state."""
         quiet = {
             node: (number, age_ms)
             for number in read
@@ -152,7 +150,7 @@ class Silence:
         return quiet is not None and quiet[1] >= self._silent_ms
 
     def _freeze(self, read: Collection[int], quiet: Mapping[str, tuple[int, int]]) -> None:
-        """Look at all nodes only where enough of them are quiet: mostly none is."""
+        """Check all nodes, only if enough of them are quiet."""
         lately_ms = self._silent_ms + TOGETHER_MS
         fallen = {node for node, (_, age_ms) in quiet.items() if age_ms < lately_ms or node in self._frozen}
         unread = self._partitions.keys() - read
@@ -179,7 +177,7 @@ class Silence:
             node: at_ms for node, at_ms in self._published_ms.items() if self._held(node, self._partitions)
         }
         self._frozen = frozenset(node for node in self._frozen if self._held(node, self._partitions))
-        # Nodes that were stale before the others fell silent count with them, and stay stale.
+        # Nodes that were stale before the outage count with it, and stay stale.
         return Verdict(
             publish=publish,
             silent=len(self._published_ms),

@@ -1,10 +1,9 @@
-"""The eviction governor, pure: records and the time go in, leases come out.
+"""The eviction governor, pure: records and time in, eviction credit out.
 
-The law: in no window of the policy's interval are there more evictions than its budget, in the cluster, on a node or
-in a namespace. It is kept by counting what may have happened, not what was reported: ``ledger`` for one boot of a
-node, ``use`` for all. ``allocation`` decides who gets what there is room for, ``governor`` reads and writes records.
+In any interval of the policy there are at most as many evictions as its budget, in the cluster, per node and per
+namespace. The governor counts evictions that may have happened, reported or not: ``ledger`` for one boot of a node,
+``use`` for all. ``allocation`` distributes the remaining budget. ``governor`` reads and writes records.
 
-What it rests on: a lease reaches its node, if at all, within a third of its time after it was granted; and clocks of
-governors and agents are less than a minute apart when one governor takes over from another. Beyond it goes only a
-node whose log is away: it may spend one credit of a lease that is over.
+Assumptions: a lease reaches its node within a third of its duration. Clocks of governors and agents differ by less than
+    a minute at a takeover. A node without Kafka may still spend one credit of an expired lease.
 """

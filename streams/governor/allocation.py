@@ -1,4 +1,4 @@
-"""Who gets what there is room for. First who asked, then a standing credit for each node, while that leaves half."""
+"""Distributes the remaining budget: to nodes that asked, then one standing credit per node while half of it is left."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from slacktide.streams.governor.use import Use
 
 
 def certain_ms(ttl_ms: int) -> int:
-    """How long after it was granted a lease of this time is certainly over."""
+    """Time after which a lease of this duration has certainly expired."""
     return ttl_ms * 4 // 3
 
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """One allocation."""
+    """One round of allocation."""
 
     nodes: Collection[Node]
     budget: EvictionBudget
     now_ms: int
     sure: bool
-    """Whether all is known that earlier governors granted; until then what they granted is renewed, no more."""
+    """Whether all leases of earlier governors are known. Until then leases are only renewed."""
     granted: int = 0
-    """Credits that were not outstanding before."""
+    """Newly granted credits."""
 
     def run(self) -> Iterator[Node]:
-        """Enter leases; yields each node that got one."""
+        """Grant leases; yields each node that got one."""
         use = Use((one for node in self.nodes for one in node.ledgers()), self.budget)
         for node in sorted((node for node in self.nodes if node.wants()), key=self._first_served):
             if self._offered(node, use):
@@ -41,7 +41,7 @@ class Round:
         return made, node.waits_since_ms or 0, node.name
 
     def _standing(self, use: Use) -> Iterator[Node]:
-        """One credit for each who asks for nothing, as long as half of the budget stays for those who will."""
+        """Give nodes that did not ask one credit each, while half of the budget stays free."""
         silent = [node for node in self.nodes if not node.asked]
         idle = sum(node.ledger.outstanding() for node in silent if node.ledger.leases and not node.lives(self.now_ms))
         for node in self._in_turn([node for node in silent if node.lives(self.now_ms)]):
@@ -54,12 +54,12 @@ class Round:
                 return
 
     def _in_turn(self, nodes: Collection[Node]) -> Iterator[Node]:
-        """Who holds a lease keeps it; the others, who are many, are put in order only where there is room for one."""
+        """Holders of a lease first. The others are sorted only if there is budget."""
         yield from sorted((node for node in nodes if node.in_time(self.now_ms)), key=self._first_served)
         yield from sorted((node for node in nodes if not node.in_time(self.now_ms)), key=self._first_served)
 
     def _offered(self, node: Node, use: Use) -> bool:
-        """Enter a lease for the node if there is room for what it asks."""
+        """Grant what the node asks for, if the budget allows."""
         granted = node.next_total
         more = use.added(node.ledger, granted)
         spared = use.room(node.name, node.ledger, granted)

@@ -1,4 +1,4 @@
-"""The governor without Kafka: records and the time in, leases out. Its shell feeds it and keeps it single."""
+"""The eviction governor, without Kafka. ``streams/engine/governing`` feeds it and elects the leader."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import Out, Record, Writer, place_of, text_of
 
 SPENDS = frozenset({"applied", "failed"})
-"""An eviction that was begun has spent its credit, whatever came of it."""
+"""An eviction that was begun spends its credit, even if it failed."""
 CLOCKS_MS = 60_000
-"""Clocks of those who write records are closer than this: a record's time is doubted by so much."""
+"""Upper bound for the difference between the clocks of writers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """How things stand."""
+    """Figures for metrics."""
 
     granted: int
-    """Credits, renewals not counted, by the last tick."""
+    """Credits granted by the last tick, without renewals."""
     outstanding: int
     spent: int
-    """Evictions reported that count."""
+    """Reported evictions in the interval."""
     budget: int
-    """How many may count, of all nodes."""
+    """Evictions allowed in the interval."""
     waiting: int
     """Nodes that ask for credit."""
 
 
 class Governor:
-    """Grants evictions. What it knows outlives its terms: it may govern again.
+    """Grants eviction credit. Its state survives between terms.
 
     Args:
-        name: of this candidate in its records.
-        judge: finds whether an outcome proves its node; None: nobody has a key, and none does where it must.
+        name: the name of this candidate in records.
+        judge: checks the node proof of outcomes; None: there are no keys.
 
     """
 
     def __init__(self, name: str, judge: Judge | None = None) -> None:
         self.epoch = 0
-        """Of the present term."""
+        """The epoch of the current term."""
         self._policies = policies.InForce()
         self._writer = Writer(f"governor/{name}")
         self._judge = judge or ByKeys()
         self._unproven = Unproven(self._writer)
         self._highest = (0, 0)
-        """The highest epoch that the credit topic holds, and its highest number."""
+        """The highest epoch in the credit topic, and its highest number."""
         self._number = 0
         self._namesake = False
         """Another governor has the same epoch."""
@@ -77,32 +77,32 @@ class Governor:
 
     @property
     def in_force(self) -> policies.Policy:
-        """The policy: the last good one of the highest writer epoch."""
+        """The policy in force: the last valid one of the highest writer epoch."""
         return self._policies.policy
 
     @property
     def superseded(self) -> bool:
-        """Another one governs: begin a new term."""
+        """Another governor leads: begin a new term."""
         return self._namesake or self._highest[0] > self.epoch
 
     @property
     def send_ms(self) -> int:
-        """In what time a lease must be in Kafka: half of what is counted on for its way to the node."""
+        """A lease must be in Kafka within half of the time assumed for its way to the node."""
         return self.in_force.eviction_budget.lease_s * 1_000 // 6
 
     def read_back_ms(self) -> int:
-        """How far the topics are read back before a term: beyond it nothing counts any more."""
+        """How far to read topics back at a term's start; older records no longer count."""
         budget = self.in_force.eviction_budget
         return budget.interval_s * 1_000 + certain_ms(budget.lease_s * 1_000) + CLOCKS_MS
 
     def begin(self, leases: Sequence[Record], outcomes: Iterable[Record], since_ms: int, now_ms: int) -> list[Out]:
-        """Begin a term: learn what was granted and spent before it.
+        """Begin a term from the leases and evictions before it.
 
         Args:
-            leases: all that the credit topic holds, in order.
-            outcomes: of each node in order, at least since then.
-            since_ms: ``read_back_ms`` ago, by the records' clocks: older ones only show what was spent by then.
-            now_ms: of this process, monotonic.
+            leases: the whole credit topic, in order.
+            outcomes: in order per node, at least since ``since_ms``.
+            since_ms: ``read_back_ms`` ago, by record timestamps; older outcomes only show totals.
+            now_ms: this process's monotonic clock.
 
         """
         outs: list[Out] = []
@@ -128,7 +128,7 @@ class Governor:
         return outs
 
     def receive(self, records: Iterable[Record], now_ms: int) -> list[Out]:
-        """Take records of any of its topics in; returns a dead letter for each that nobody can use."""
+        """Process records; returns dead letters for unreadable ones."""
         outs: list[Out] = []
         for record in records:
             try:
@@ -138,10 +138,10 @@ class Governor:
         return outs
 
     def _begin_epoch(self, wall_ms: int) -> None:
-        """Take an epoch above all that the credit topic holds.
+        """Choose an epoch above all in the credit topic.
 
-        By the wall clock it is above those of a topic that was lost, too: agents may have outlived it. Where the
-        highest epoch there can be was written, the term continues its numbers.
+        It includes the wall clock, so that it is higher even after the topic was lost. If the topic holds the highest
+        possible epoch, the term continues its numbers.
         """
         self.epoch = min(max(self._highest[0] + 1, wall_ms // 1_000), COUNT_MAX)
         if self.epoch == self._highest[0]:
@@ -149,10 +149,10 @@ class Governor:
         self._highest, self._namesake = (self.epoch, self._number), False
 
     def tick(self, now_ms: int, wall_ms: int) -> list[Out]:
-        """Grant and renew what is due.
+        """Grant and renew leases.
 
         Args:
-            now_ms: of this process, monotonic.
+            now_ms: this process's monotonic clock.
             wall_ms: UTC epoch, for the records.
 
         """
@@ -166,7 +166,7 @@ class Governor:
         return outs
 
     def figures(self) -> Figures:
-        """How things stand after the last tick."""
+        """The figures after the last tick."""
         ledgers = [ledger for node in self._nodes.values() for _, ledger in node.ledgers() if not ledger.empty]
         return Figures(
             granted=self._granted,
@@ -177,19 +177,19 @@ class Governor:
         )
 
     def _policy(self, record: Record, _: list[Out], __: int) -> None:
-        """The worker lays a bad one aside, and reports one that is refused; the last good one stays."""
+        """Apply a policy. Workers report invalid ones; the last valid one stays in force."""
         with suppress(BadMessageError):
             self._policies.take(record.key, record.value, place_of(record))
 
     def _metric(self, record: Record, outs: list[Out], now_ms: int) -> None:
-        """A node lives; or it was removed, or a heartbeat came."""
+        """Note a living node, a removed one, or a heartbeat."""
         if record.value is None:
             self._unvalued(record, outs, now_ms)
             return
         try:
             seen = decode(record.value, NodeLiveness)
         except BadMessageError:
-            return  # it is the workers' own, and no agent's harm
+            return  # written by workers, so no agent is at fault
         if seen.stale_ms:  # the node is silent
             if (silent := self._nodes.get(seen.node)) is not None:
                 silent.stale = True
@@ -199,7 +199,7 @@ class Governor:
             node.received_ms, node.stale = now_ms, False
 
     def _unvalued(self, record: Record, outs: list[Out], now_ms: int) -> None:
-        """A heartbeat covers nodes. Any other null removes one: its lease goes from the topic, too."""
+        """A heartbeat covers nodes. Any other null removes a node, with its lease."""
         if is_heartbeat(record.key):
             for name in self._coverage.receive(record, now_ms / 1_000):
                 if (covered := self._nodes.get(name)) is not None:
@@ -211,7 +211,7 @@ class Governor:
             outs.append(self._writer.credit_gone(node.name, f"{self.epoch}/{self._next()}", record.timestamp_ms))
 
     def _outcome(self, record: Record, outs: list[Out], now_ms: int) -> None:
-        """An eviction was made, or wanted without credit; all others are of no concern."""
+        """Count an eviction, or note a node that lacks credit. Other outcomes are ignored."""
         if record.value is None:
             return
         verdict = self._judge.verdict(record, self.in_force)
@@ -227,24 +227,24 @@ class Governor:
         if spent is None:
             return
         if outcome.node in ACCOUNTS:
-            self._known(outcome.node, outcome.boot_id, now_ms)  # it has no metric
+            self._known(outcome.node, outcome.boot_id, now_ms)  # the node has no metric
         node = self._nodes.get(outcome.node)
         ledger = None if node is None else node.ledger_at(outcome.boot_id)
         if node is None or ledger is None:
-            return  # only metrics and leases show nodes and boots: an outcome is what an agent claims
+            return  # only metrics and leases prove a node and boot; an outcome is a claim
         namespace = outcome.pod.namespace if outcome.pod is not None else ""
         ledger.saw(spent.evictions, now_ms, done=namespace if outcome.pod and outcome.result in SPENDS else None)
         if (outcome.result, outcome.reason) == ("refused", NO_CREDIT) and ledger is node.ledger:
             node.ask(namespace, now_ms)
 
     def _credit(self, record: Record, outs: list[Out], now_ms: int) -> None:
-        """A lease: its own, which is entered already, or one of a governor that does not know its term is over."""
+        """Read a lease: this governor's own, or one of a superseded governor."""
         found = self._lease_of(record, outs, now_ms)
         if found is None:
             return
         node, ledger, lease = found
         if lease.epoch == self.epoch and lease.number > self._number:
-            # Neither had written anything when the other began. In the last epoch there is no higher one to take.
+            # Neither had written when the other began. In the last epoch there is no higher one.
             self._namesake = lease.epoch < COUNT_MAX
         self._enter(node, ledger, lease, now_ms)
 
@@ -265,13 +265,13 @@ class Governor:
         current = ledger is node.ledger
         ledger.lease(lease.granted, spared, now_ms + certain_ms(lease.ttl_ms) if current else now_ms)
         if current and lease.epoch != self.epoch:
-            # To be published anew at once, in this term.
+            # Publish it again immediately, in this term.
             node.held = Held(
                 granted=lease.granted, spared=spared, sent_ms=now_ms - lease.ttl_ms // 2, ttl_ms=lease.ttl_ms
             )
 
     def _known(self, name: str, boot_id: str, now_ms: int) -> tuple[Node, Ledger | None]:
-        """The node, and the ledger of its boot; none of a boot so old that nothing of it counts."""
+        """The node and the ledger of its boot; None for a boot too old to count."""
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = Node(name=name, ledger=Ledger(boot_id))

@@ -1,4 +1,4 @@
-"""What one boot of a node was granted and was seen to spend, as far as it still counts."""
+"""Eviction credit that one boot of a node was granted and spent, as far as it still counts."""
 
 from __future__ import annotations
 
@@ -7,62 +7,62 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 UNKNOWN = ""
-"""The namespace of an eviction that only a later total shows: it may have been any."""
+"""The namespace of an eviction that only a later total shows."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """A total that the agent may have gone by, or may still."""
+    """A granted total that the agent may still use."""
 
     granted: int
     spared: frozenset[str]
     over_ms: int
-    """From here on no agent goes by it, by the governor's clock."""
+    """When the lease has expired for every agent, by the governor's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Evictions that were reported."""
+    """Reported evictions."""
 
     at_ms: int
-    """When: they were made before that, so that they count for no shorter than they must."""
+    """When they were reported, which is after they happened."""
     namespace: str
     count: int
 
 
 class Ledger:
-    """Of one boot. Evictions in a window are at most what was granted in it, less what was seen before it."""
+    """Credit of one boot. Evictions in a window are at most the grants in it minus those reported before it."""
 
     def __init__(self, boot_id: str) -> None:
         self.boot_id = boot_id
         self.spent: int | None = None
-        """The highest total that was reported; None: none yet."""
+        """The highest reported total; None: none yet."""
         self.leases: list[Lease] = []
         self.seen: deque[Seen] = deque()
         self.granted_max = 0
-        """The highest total that was granted to this boot: no more can have been spent."""
+        """The highest granted total, which bounds what was spent."""
 
     @property
     def total(self) -> int:
-        """What was certainly spent."""
+        """Evictions that are certain."""
         return self.spent or 0
 
     @property
     def seen_count(self) -> int:
-        """Evictions reported that count."""
+        """Reported evictions that count."""
         return sum(one.count for one in self.seen)
 
     @property
     def empty(self) -> bool:
-        """Nothing of it counts any more."""
+        """Whether nothing counts any more."""
         return not self.leases and not self.seen
 
     def outstanding(self, namespace: str | None = None) -> int:
-        """Evictions, in the namespace if one is named, that were not reported: made, or still to be made."""
+        """Evictions granted and not reported, optionally in one namespace."""
         return max(0, max((one.granted for one in self._open_to(namespace)), default=0) - self.total)
 
     def lease(self, granted: int, spared: frozenset[str], over_ms: int) -> None:
-        """A total was granted; the agent goes by it until ``over_ms`` at the latest."""
+        """Record a granted total, valid until ``over_ms``."""
         self.granted_max = max(self.granted_max, granted)
         for one in self.leases:
             if (one.granted, one.spared) == (granted, spared):
@@ -71,13 +71,12 @@ class Ledger:
         self.leases.append(Lease(granted, spared, over_ms))
 
     def saw(self, total: int, now_ms: int, *, done: str | None = None) -> None:
-        """The agent reports how much it has spent.
+        """Record the total that the agent reports.
 
         Args:
-            total: since the boot's start; one that is no higher than before adds nothing, and what is over all that
-                was granted does not count.
-            now_ms: when that was reported.
-            done: the namespace, where this very outcome is of an eviction that was made.
+            total: since boot. A lower total changes nothing, and more than was granted does not count.
+            now_ms: when it was reported.
+            done: the namespace, if the outcome itself is an eviction.
 
         """
         base = self.total
@@ -91,12 +90,12 @@ class Ledger:
             self.seen.append(Seen(now_ms, UNKNOWN, more))
 
     def end(self, now_ms: int) -> None:
-        """The node has a newer boot: this one evicts no more."""
+        """A newer boot exists: this one evicts no more."""
         for one in self.leases:
             one.over_ms = min(one.over_ms, now_ms)
 
     def forget(self, before_ms: int) -> None:
-        """What was over by then does not count any more."""
+        """Drop what ended before that time."""
         self.leases = [one for one in self.leases if one.over_ms > before_ms]
         while self.seen and self.seen[0].at_ms <= before_ms:
             self.seen.popleft()

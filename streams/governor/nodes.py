@@ -1,4 +1,4 @@
-"""What the governor knows of one node: its boots, whether it lives, what it holds and what it asks for."""
+"""What the governor knows of one node: boots, liveness, lease and requests."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from slacktide.streams.governor.ledger import Ledger
 
 GONE_MS = 30_000
-"""A node whose metric was published or covered within this time lives: workers do either every few seconds."""
+"""A node lives if its metric was published or covered within this time. Workers do so every few seconds."""
 ASKED_MS = 5_000
-"""So long a refusal for want of credit asks for one: agents repeat it each second."""
+"""A refusal for lack of credit counts as a request for this time. Agents repeat it each second."""
 AGAIN_MS = 2_000
-"""A node that asks so long after it was granted has not read it: it is published again."""
+"""A node that still asks this long after a grant has not read it: publish it again."""
 
 NAMESPACES_MAX = 100
-"""For so many a node may ask at a time: more are no node's victims of one moment."""
+"""Limit for concurrent requests of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The lease that a node goes by, if it has read it."""
+    """The lease of a node."""
 
     granted: int
     spared: frozenset[str]
@@ -30,31 +30,31 @@ class Held:
 
 @dataclass(slots=True)
 class Node:
-    """One node."""
+    """A node's boots, liveness, lease and requests."""
 
     name: str
     ledger: Ledger
-    """Of its newest boot."""
+    """Ledger of its newest boot."""
     past: list[Ledger] = field(default_factory=list)
-    """Of earlier boots, as long as they count."""
+    """Ledgers of earlier boots that still count."""
     received_ms: int | None = None
     """When its metric was last published, or covered by a heartbeat."""
     stale: bool = False
-    """By its metric the node is silent."""
+    """Whether its metric is stale."""
     held: Held | None = None
     waits_since_ms: int | None = None
-    """Since when it asks in vain."""
+    """When its unfulfilled request began."""
     asked: dict[str, int] = field(default_factory=dict)
-    """For which namespaces, and when last."""
+    """By namespace, when credit was last requested."""
 
     def ledgers(self) -> Iterator[tuple[str, Ledger]]:
-        """All that may count."""
+        """All ledgers that may count."""
         yield self.name, self.ledger
         for one in self.past:
             yield self.name, one
 
     def ledger_of(self, boot_id: str, now_ms: int) -> Ledger | None:
-        """The ledger of a boot; a newer one ends those before it. None: of one so old that nothing of it counts."""
+        """The ledger of a boot; a newer boot ends earlier ones. None: the boot is too old to count."""
         if boot_id > self.ledger.boot_id:
             self.ledger.end(now_ms)
             self.past.append(self.ledger)
@@ -63,11 +63,11 @@ class Node:
         return self.ledger_at(boot_id)
 
     def ledger_at(self, boot_id: str) -> Ledger | None:
-        """The ledger of a boot that is known; None: of any other."""
+        """The ledger of a known boot; None: the boot is unknown."""
         return next((one for _, one in self.ledgers() if one.boot_id == boot_id), None)
 
     def forget(self, before_ms: int, now_ms: int) -> None:
-        """What was over by then does not count any more; what was asked long ago is not asked now."""
+        """Drop what no longer counts, and old requests."""
         if not self.ledger.empty:
             self.ledger.forget(before_ms)
         if self.past:
@@ -79,20 +79,20 @@ class Node:
             self.waits_since_ms = self.waits_since_ms if self.asked else None
 
     def lives(self, now_ms: int) -> bool:
-        """Whether its figures were read lately."""
+        """Whether its metric is fresh."""
         return bool(self.asked) or (self.received_ms is not None and now_ms - self.received_ms < GONE_MS)
 
     def counts(self, now_ms: int) -> bool:
-        """Whether anything is to be remembered of it."""
+        """Whether to keep the node."""
         return self.lives(now_ms) or self.in_time(now_ms) or not all(one.empty for _, one in self.ledgers())
 
     def cover(self, now_ms: int) -> None:
-        """By a heartbeat its metric still holds."""
+        """A heartbeat covers its metric."""
         if self.received_ms is not None and not self.stale:
             self.received_ms = now_ms
 
     def ask(self, namespace: str, now_ms: int) -> None:
-        """It would evict, and has no credit."""
+        """It requests credit for a namespace."""
         if namespace not in self.asked and len(self.asked) >= NAMESPACES_MAX:
             return
         self.asked[namespace] = now_ms
@@ -101,16 +101,16 @@ class Node:
 
     @property
     def holds(self) -> bool:
-        """Whether something is left of what it was granted."""
+        """Whether its lease has unspent credit."""
         return self.held is not None and self.held.granted > self.ledger.total
 
     @property
     def next_total(self) -> int:
-        """What a lease would grant: one eviction more, or what is left."""
+        """The total of its next lease: one more eviction, or the unspent rest."""
         return max(self.ledger.total + 1, 0 if self.held is None else self.held.granted)
 
     def wants(self) -> bool:
-        """Whether it asks for what it was not granted, or has not read."""
+        """Whether its request was not granted, or the grant not read."""
         held = self.held
         if not self.asked or held is None or not self.holds:
             return bool(self.asked)
@@ -118,9 +118,9 @@ class Node:
         return unread or self.asked.keys() <= held.spared
 
     def in_time(self, now_ms: int) -> bool:
-        """Whether the lease it holds is good."""
+        """Whether its lease is valid."""
         return self.holds and self.held is not None and now_ms < self.held.sent_ms + self.held.ttl_ms
 
     def due(self, now_ms: int) -> bool:
-        """Whether that lease is to be renewed."""
+        """Whether its lease must be renewed."""
         return self.held is not None and now_ms >= self.held.sent_ms + self.held.ttl_ms // 2

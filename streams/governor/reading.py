@@ -1,4 +1,4 @@
-"""Of each record what a governor goes by."""
+"""Decodes the records that the governor reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slacktide.streams.records import Record
 
 
 class NodeLiveness(Message, frozen=True, kw_only=True):
-    """A NodeMetric without its figures: a boot of a node lives, unless the metric is stale."""
+    """A NodeMetric without figures: shows that a boot of a node lives, unless it is stale."""
 
     node: Name
     boot_id: Revision
@@ -20,10 +20,10 @@ class NodeLiveness(Message, frozen=True, kw_only=True):
 
 
 def outcome_of(record: Record) -> NodeOutcome:
-    """What came of an eviction, or of anything else.
+    """Decode an outcome.
 
     Raises:
-        BadMessageError: it is no outcome, or not of the node that its key names.
+        BadMessageError: it is not an outcome, or its key names another node.
 
     """
     outcome = decode(record.value, NodeOutcome)
@@ -32,10 +32,10 @@ def outcome_of(record: Record) -> NodeOutcome:
 
 
 def lease_of(record: Record) -> EvictionCredit:
-    """A lease.
+    """Decode a lease.
 
     Raises:
-        BadMessageError: it is none, or not of the node that its key names.
+        BadMessageError: it is not a lease, or its key names another node.
 
     """
     lease = decode(record.value, EvictionCredit)

@@ -1,4 +1,4 @@
-"""What of the budget is used, or may be: in the cluster, on each node, in each namespace."""
+"""Budget that is used or may be: in the cluster, per node and per namespace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slacktide.streams.governor.ledger import UNKNOWN, Ledger
 
 
 class Use:
-    """A count of all ledgers, kept up while grants are made. What is outstanding counts as spent."""
+    """Sums of all ledgers, updated with each grant. Outstanding credit counts as spent."""
 
     def __init__(self, ledgers: Iterable[tuple[str, Ledger]], budget: EvictionBudget) -> None:
         self._budget = budget
@@ -26,13 +26,13 @@ class Use:
         self.cluster = self._by_node.total()
 
     def room(self, node: str, ledger: Ledger, granted: int) -> frozenset[str] | None:
-        """Which namespaces a lease of this total would have to spare; None: there is no room for it."""
+        """Namespaces that a lease of this total must exclude; None: the budget is exhausted."""
         budget, ahead = self._budget, granted - ledger.total
         more = self.added(ledger, granted)
         if self.cluster + more > budget.cluster_max or self._by_node[node] + more > budget.node_max:
             return None
         if self._anywhere + more > budget.namespace_max:
-            return None  # in whichever namespace: of those nobody has named, too
+            return None  # in any namespace, including those nobody has named
         return frozenset(
             name
             for name, count in self._by_namespace.items()
@@ -40,11 +40,11 @@ class Use:
         )
 
     def added(self, ledger: Ledger, granted: int) -> int:
-        """By how much a lease of this total raises what is outstanding."""
+        """How much outstanding credit grows with a lease of this total."""
         return max(0, granted - ledger.total - ledger.outstanding())
 
     def grant(self, node: str, ledger: Ledger, granted: int, spared: frozenset[str], over_ms: int) -> None:
-        """Enter a lease."""
+        """Add a lease."""
         more, ahead = self.added(ledger, granted), granted - ledger.total
         self.cluster += more
         self._by_node[node] += more

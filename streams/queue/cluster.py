@@ -1,4 +1,4 @@
-"""What the queue decides on: its objects and workloads, and with the ledger the rules' own state of it."""
+"""The queue's objects and workloads, and the scheduling state derived from them and the ledger."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from slacktide.streams.records import Record
 Change = tuple[Record, QueueObject | None]
 Place = tuple[str | None, bool, str]
 UNKNOWN = Queued("", None, 0)
-"""A workload that holds quota and whose record cannot be read."""
+"""A workload that holds quota and cannot be decoded."""
 
 
 class Specs:
-    """The objects by key. One that cannot be used leaves the former one in force."""
+    """Queue objects by key. If one is invalid, its last valid version stays in force."""
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, QueueObject] = {}
@@ -37,17 +37,17 @@ class Specs:
         self._objects = QueueObjects([])
         self.built: QueueCluster = self._objects.built()
         self.version = 0
-        """Grows where an object has changed."""
+        """Grows with each change of an object."""
         self.shares: frozenset[str] = frozenset()
-        """ClusterQueues whose quotas are a share of what is sold."""
+        """ClusterQueues with quotas that are a share of batch resources."""
 
     @property
     def objects(self) -> list[QueueObject]:
-        """All of them."""
+        """All objects."""
         return list(self._by_key.values())
 
     def take(self, records: Iterable[Record]) -> list[tuple[Record, str]]:
-        """Take records in; returns those that cannot be used, with the reason."""
+        """Read records; returns invalid ones with the reason."""
         bad: list[tuple[Record, str]] = []
         changes = [change for record in records if (change := self._change(record, bad)) is not None]
         try:
@@ -61,7 +61,7 @@ class Specs:
         return bad
 
     def place(self, namespace: str, local: str) -> Place:
-        """As ``QueueObjects.place``: thousands of workloads share a LocalQueue."""
+        """Like ``QueueObjects.place``, cached: thousands of workloads share a LocalQueue."""
         found = self._places.get((namespace, local))
         if found is None:
             found = self._places[namespace, local] = self._objects.place(namespace, local)
@@ -91,7 +91,7 @@ class Specs:
 
 
 class View:
-    """The rules' state, kept in step with workloads and the ledger; made anew where the objects change."""
+    """The scheduling state, kept in sync with workloads and ledger; rebuilt when objects change."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class View:
         self.scheduling = Scheduling(())
 
     def rebuild(self, now_ms: int) -> None:
-        """Begin anew with all that is known."""
+        """Rebuild from all objects and workloads."""
         built = self._specs.built
         settings = Settings(
             built.flavors,
@@ -125,7 +125,7 @@ class View:
                 self.scheduling.waiting[one.queue].requeue(one.pending, state.reason, now_ms // 1_000)
 
     def sync(self, uid: str, now_ms: int) -> None:
-        """Bring one workload in step with where it stands."""
+        """Update one workload from the ledger."""
         scheduling, now_s = self.scheduling, now_ms // 1_000
         state, workload = self._states.get(uid), self._workload(uid, now_ms)
         if state is not None and state.booking is not None:
@@ -145,7 +145,7 @@ class View:
             scheduling.push(workload, now_s)
 
     def _workload(self, uid: str, now_ms: int) -> Workload | None:
-        """As it waits, or would; None: it is not to be queued."""
+        """The workload as pending; None: it is not queued."""
         one, state = self._wanted.get(uid), self._states.get(uid)
         if one is None or not one.active or one.finished or (state is not None and state.phase == "finished"):
             return None
@@ -166,7 +166,7 @@ class View:
         return found._replace(pending=pending)
 
     def _holder(self, state: QueueState) -> Holder | None:
-        """None: its ClusterQueue is not there; its quota counts again where that comes back."""
+        """None: its ClusterQueue does not exist; the quota counts again once it does."""
         booking, one = state.booking, self._wanted.get(state.uid)
         queue = self.scheduling.queues.get(booking.cluster_queue) if booking is not None else None
         if queue is None or booking is None:

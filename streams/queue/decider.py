@@ -1,4 +1,4 @@
-"""One term of the decider: each turn takes records in at one time, runs cycles, and makes one decision of it."""
+"""One term of the decider: each turn reads records, runs scheduling cycles and makes one decision."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from slacktide.streams.queue.reading import Inputs, last_of_each, outcome_of, re
 from slacktide.streams.records import Out, Record, dead_letter, of_queue, text_of
 
 CHANGES_MAX = 500
-"""Of one turn, about: a decision of some 300 KiB. What is left is the next turn's."""
+"""Approximate limit per turn: a decision of some 300 KiB. The rest follows in the next turn."""
 CYCLES_MAX = 1_000
-"""Of one turn."""
+"""Per turn."""
 RETRY_MS = 5_000
-"""A workload that could not be started is tried again after so long."""
+"""A workload that could not be started is retried after this time."""
 NOT_STARTED = "FailedAfterNomination"
 DEACTIVATED = "Deactivated"
 SHRANK = "QuotaShrank"
 ADOPTED = "Adopted"
-"""It held quota by its status before it was decided on."""
+"""Reason: the workload held quota before Slacktide decided on it."""
 
 
 class Exceeding(NamedTuple):
-    """A workload that would have to stop, because a quota shrank that is a share of what is sold."""
+    """A workload that must stop since a quota shrank."""
 
     uid: str
     namespace: str
@@ -61,23 +61,23 @@ class Exceeding(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a turn came to."""
+    """The result of a turn."""
 
     decision: QueueDecision
     letters: list[Out]
-    """Of records that cannot be used."""
+    """Dead letters for invalid records."""
     stopped: list[Exceeding]
-    """Those that are to stop because a quota shrank."""
+    """Workloads that must stop since a quota shrank."""
 
 
 class Decider:
-    """One term. After a failed write begin another: what it knows is then ahead of the log.
+    """One term. After a failed write its state is ahead of Kafka: begin another term.
 
     Args:
-        process: of this candidate.
-        ledger: what earlier terms decided. It is this term's own from here on.
-        fair_sharing: whether shares decide.
-        pods_ready: how long workloads wait for their pods; None: without a limit.
+        process: the name of this candidate.
+        ledger: earlier decisions. The term owns it from here on.
+        fair_sharing: whether fair sharing is enabled.
+        pods_ready: how long workloads wait for ready pods; None: no limit.
 
     """
 
@@ -91,21 +91,21 @@ class Decider:
     ) -> None:
         self.ledger = ledger
         self.goes_on = False
-        """The last turn ended at its limits: another is due at once."""
+        """Whether the last turn reached a limit and another is due immediately."""
         self.changed: set[str] = set()
-        """Uids whose states are not published yet, by this term."""
+        """Uids whose states this term has not published yet."""
         self._process, self._fair_sharing, self._pods_ready = process, fair_sharing, pods_ready
         self._specs = Specs()
         self._wanted: dict[str, Wanted] = {}
         self._unreadable: set[str] = set()
         self._vanished: list[str] | None = None
-        """Uids that hold or wait by the ledger and have no record any more; None: not known yet."""
+        """Uids in the ledger without a workload record; None: not known yet."""
         self._retries: dict[str, int] = {}
         self.exceeding: list[Exceeding] = []
-        """The next ones to stop, in their order, once there is eviction credit."""
+        """Workloads that stop next, in order, once there is eviction credit."""
         self._shrank = True
         self._timeouts: dict[str, int] = {}
-        """By uid when to look whether pods are ready."""
+        """By uid, when to check whether pods are ready."""
         self._view = View(
             self._specs,
             self._wanted,
@@ -118,7 +118,7 @@ class Decider:
         self._letters: list[Out] = []
 
     def begin(self, epoch: int, now_ms: int) -> QueueDecision:
-        """The decision that begins the term; it counts if no other of its epoch lies before it."""
+        """The decision that begins the term. It counts if it is the first of its epoch."""
         ledger = self.ledger
         now_ms = max(now_ms, ledger.decided_ms)
         return self._decided(
@@ -135,21 +135,21 @@ class Decider:
 
     @property
     def objects(self) -> list[QueueObject]:
-        """All that it goes by, but for workloads."""
+        """All queue objects without workloads."""
         return self._specs.objects
 
     @property
     def due_ms(self) -> int | None:
-        """When a turn is due although nothing has come; None: never."""
+        """When a turn is due without new records; None: never."""
         return 0 if self.goes_on else min((*self._retries.values(), *self._timeouts.values()), default=None)
 
     def turn(self, inputs: Inputs, now_ms: int, allowed: Sequence[str] = ()) -> Turn:
-        """Take in what has come, and decide.
+        """Read records and decide.
 
         Args:
-            inputs: behind those of the turn before; at a term's first turn all specs and workloads that are kept.
+            inputs: new records; in the first turn all specs and workloads.
             now_ms: UTC epoch.
-            allowed: uids of those that exceed a quota and for which there is eviction credit.
+            allowed: uids above quota that have eviction credit.
 
         """
         ledger = self.ledger
@@ -192,12 +192,12 @@ class Decider:
         return Turn(self._decided(decision), self._letters, stopped)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """By ClusterQueue how many workloads wait, and how many hold quota."""
+        """By ClusterQueue, the numbers of pending workloads and of those that hold quota."""
         holders = Counter(one.queue.name for one in self._view.scheduling.holders.values())
         return {name: (len(queue), holders[name]) for name, queue in self._view.scheduling.waiting.items()}
 
     def written(self, uid: str) -> Out:
-        """The record of a workload's state as it is now."""
+        """The record of a workload's current state."""
         state = self.ledger.states.get(uid)
         stamp = f"{self.ledger.epoch}/{self.ledger.turn}"
         return self._out(QUEUE_STATE.name, uid, None if state is None else encode(state), stamp, self._now_ms)
@@ -215,7 +215,7 @@ class Decider:
         return one
 
     def _each(self, record: Record, take: Callable[[Record], str]) -> str:
-        """Take one record in; one that cannot be used costs itself only."""
+        """Process one record; an error affects only that record."""
         try:
             return take(record)
         except Exception as exc:  # noqa: BLE001 - one record's: the next one is read
@@ -234,7 +234,7 @@ class Decider:
                 self._change(uid, "gone")
             return uid
         if uid not in self._wanted:
-            self._unreadable.add(uid)  # unless it can be read
+            self._unreadable.add(uid)  # until it can be decoded
         one = workload_of(record)
         found = wanted(one.workload)
         self._wanted[uid] = found
@@ -253,7 +253,7 @@ class Decider:
         return uid
 
     def _adopt(self, one: QueueWorkload, found: Wanted) -> None:
-        """Another queue admitted it before: it counts from now on."""
+        """Adopt a workload that another queue admitted: its quota counts from now on."""
         admission = found.admission
         assert admission is not None, "the caller has looked"
         pods = {each.name: each.pods for each in found.pod_sets}
@@ -269,7 +269,7 @@ class Decider:
         state = self.ledger.states.get(one.uid)
         booking = state.booking if state is not None else None
         if state is None or booking is None or (booking.epoch, booking.turn) != (one.epoch, one.turn):
-            return one.uid  # it answers an earlier admission, or comes again
+            return one.uid  # it is for an earlier admission, or a duplicate
         self._answered(one, state)
         self._view.sync(one.uid, self._now_ms)
         return one.uid
@@ -292,7 +292,7 @@ class Decider:
                 self._change(one.uid, "pending", NOT_STARTED, retry_ms=self._now_ms + RETRY_MS)
 
     def _forget_vanished(self) -> None:
-        """At a term's beginning: workloads that were deleted while nobody decided, some in each turn."""
+        """At a term's start: forget workloads that were deleted meanwhile, a few per turn."""
         if self._vanished is None:
             known = {*self._wanted, *self._unreadable}
             self._vanished = sorted(uid for uid in self.ledger.states if uid not in known)
@@ -310,7 +310,7 @@ class Decider:
             self._view.sync(uid, self._now_ms)
 
     def _evict_unready(self) -> None:
-        """Those whose pods were not ready in time."""
+        """Evict workloads whose pods were not ready in time."""
         for uid in sorted(uid for uid, at_ms in self._timeouts.items() if at_ms <= self._now_ms):
             state = self.ledger.states[uid]
             done = action(state, self._pods_ready, self._now_ms)
@@ -320,7 +320,7 @@ class Decider:
                 self._view.sync(uid, self._now_ms)
 
     def _evict_exceeding(self, allowed: Sequence[str]) -> list[Exceeding]:
-        """Those that still exceed a quota that is a share of what is sold."""
+        """Evict workloads that still exceed a quota."""
         stopped = [one for one in self._exceeding() if one.uid in allowed] if allowed else []
         for one in stopped:
             fields = {"evicted_ms": self._now_ms, "evicted_reason": SHRANK}
@@ -342,7 +342,7 @@ class Decider:
         return [Exceeding(uid, self._wanted[uid].namespace, self._wanted[uid].name) for uid in uids]
 
     def _note_due(self, uid: str, state: QueueState) -> None:
-        """When the workload is to be looked at, although nothing comes."""
+        """Note when the workload must be checked next."""
         self._retries.pop(uid, None)
         self._timeouts.pop(uid, None)
         if state.retry_ms:
@@ -352,7 +352,7 @@ class Decider:
             self._timeouts[uid] = self._now_ms // 1_000 * 1_000 + max(done.after_s, 0) * 1_000
 
     def _cycles(self) -> tuple[int, list[QueueEviction]]:
-        """Cycles until the next one would be the same, or the turn is full."""
+        """Run cycles until nothing changes, or the turn is full."""
         tried, evictions = 0, []
         self.goes_on = True
         for _ in range(CYCLES_MAX):
@@ -369,7 +369,7 @@ class Decider:
         return tried, evictions
 
     def _tried(self, one: Entry) -> bool:
-        """What became of a workload; whether the next cycle is another for it."""
+        """Record a workload's result; whether its next cycle may differ."""
         uid, done = one.head.queued.uid, one.assignment
         state = self.ledger.states.get(uid)
         if one.status == "assumed" and done is not None:
@@ -384,7 +384,7 @@ class Decider:
         return not self._view.scheduling.waiting[one.head.cluster.queue.name].is_active(uid)
 
     def _evicted(self, done: Cycle) -> list[QueueEviction]:
-        """Victims that are to stop from now on. Those that were to stop already are in an earlier decision."""
+        """Workloads that begin to stop. Others already are in an earlier decision."""
         found = []
         for one in done.evictions:
             state = self.ledger.states.get(one.victim.uid)
@@ -419,7 +419,7 @@ class Decider:
         before: QueueState | None = None,
         **fields: object,
     ) -> None:
-        """A workload stands elsewhere from this turn on; ``before``: what is not named stays as it was."""
+        """Move a workload to another phase; fields that are not given keep their values from ``before``."""
         state = before or self._kept(uid, phase)
         stamp = {"phase": phase, "reason": reason, "epoch": self.ledger.epoch, "turn": self.ledger.turn + 1}
         state = msgspec.structs.replace(state, **stamp, **fields)
@@ -428,7 +428,7 @@ class Decider:
         self._note_due(uid, state)
 
     def _kept(self, uid: str, phase: Phase) -> QueueState:
-        """Of a workload that waits, or gets quota: what is remembered of its evictions."""
+        """A pending or admitted state that keeps the history of evictions."""
         state, new = self.ledger.states.get(uid), QueueState(uid=uid, phase=phase, epoch=0, turn=0)
         if state is None or phase not in {"pending", "reserved"}:
             return new
@@ -441,7 +441,7 @@ class Decider:
 
 
 def _pod_sets(done: Assignment) -> list[QueuePodSet]:
-    """In an order that no hash decides."""
+    """Sorted, independent of hashes."""
     return [
         QueuePodSet(
             name=one.name,

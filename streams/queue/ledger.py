@@ -1,4 +1,4 @@
-"""Where each workload stands, as decisions have it: who holds quota, or may."""
+"""The state of each workload by decisions: which hold quota, or may."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NOTHING_READ = QueueRead(spec=0, workload=0, outcome=0)
 
 
 class Fence:
-    """Which decisions count, in the order of their topic.
+    """Decides which decisions count, in topic order.
 
-    A term begins where its epoch is the highest so far; of two that begin with one epoch the first has it. A reader
-    that comes later takes the first record it sees of a higher epoch.
+    A term begins with a higher epoch. If two have the same epoch, the first one counts. A late reader accepts the first
+    record of a higher epoch.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Fence:
         return one.process == self.process and one.turn > self.turn
 
     def passed(self, one: QueueDecision) -> bool:
-        """Take the next decision; whether it counts."""
+        """Process the next decision; returns whether it counts."""
         counts = self.counts(one)
         if counts:
             self.epoch, self.turn, self.process = one.epoch, one.turn, one.process
@@ -41,33 +41,33 @@ class Fence:
 
 
 class Ledger(Fence):
-    """A fold of decisions in the order of their topic, upon the states that were published before."""
+    """A fold of decisions in topic order, on top of published states."""
 
     def __init__(self) -> None:
         super().__init__()
         self.states: dict[str, QueueState] = {}
-        """By uid. A workload without one waits, and was not tried."""
+        """By uid. A workload without a state is pending and was never tried."""
         self.fair_sharing = False
         self.read = NOTHING_READ
         self.decided_ms = 0
         self.epoch_max = 0
-        """The highest that was read."""
+        """The highest epoch read."""
 
     def published(self, state: QueueState) -> None:
-        """A state as its topic has it. The highest epoch and turn holds: a late decider may write after a new one."""
+        """Add a published state. The highest epoch and turn wins, since a former leader may write late."""
         known = self.states.get(state.uid)
         self.epoch_max = max(self.epoch_max, state.epoch)
         if known is None or (state.epoch, state.turn) >= (known.epoch, known.turn):
             self.states[state.uid] = state
 
     def copy(self) -> Ledger:
-        """The same, to go on from."""
+        """A copy for further changes."""
         same = Ledger()
         same.__dict__.update(self.__dict__, states=dict(self.states))
         return same
 
     def decided(self, one: QueueDecision) -> bool:
-        """A decision; whether it counts."""
+        """Add a decision; returns whether it counts."""
         self.epoch_max = max(self.epoch_max, one.epoch)
         if not self.passed(one):
             return False
@@ -79,10 +79,10 @@ class Ledger(Fence):
         return True
 
     def change(self, state: QueueState) -> None:
-        """A workload stands elsewhere by the decision that is next."""
+        """Change a workload by the next decision."""
         known = self.states.get(state.uid)
         if known is not None and (known.epoch, known.turn) > (state.epoch, state.turn):
-            return  # published by a later one
+            return  # a later one was published
         if state.phase == "gone":
             self.states.pop(state.uid, None)
         else:
@@ -90,11 +90,11 @@ class Ledger(Fence):
 
 
 def ledger_of(states: Iterable[Record], decisions: Iterable[Record]) -> Ledger:
-    """What is known of workloads by the two topics; records that cannot be read are passed by.
+    """Build the ledger from both topics; unreadable records are skipped.
 
     Args:
-        states: of the topic of states.
-        decisions: of the topic of decisions, at least from the first one on whose states were not all published.
+        states: records of the state topic.
+        decisions: records of the decision topic, at least from the first with unpublished states.
 
     """
     ledger = Ledger()
@@ -110,7 +110,7 @@ def ledger_of(states: Iterable[Record], decisions: Iterable[Record]) -> Ledger:
 
 
 def decision_of(record: Record) -> QueueDecision | None:
-    """The decision in a record; None: it is none, and counts for nobody."""
+    """Decode a decision; None: it is invalid, and never counts."""
     return _read(record, QueueDecision) if record.topic == QUEUE_DECISION.name else None
 
 

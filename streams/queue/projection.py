@@ -1,4 +1,4 @@
-"""The queue's topics as Kubernetes objects: each Workload with the status that decisions give it."""
+"""The queue's topics as Kubernetes objects: each Workload with its status."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from slacktide.streams.records import Record
 
 
 def objects_of(records: Iterable[Record]) -> list[QueueObject]:
-    """All that the queue goes by, as it stands. What cannot be read is left out: the decider laid it aside.
+    """The current objects. Invalid records are skipped: the decider wrote dead letters for them.
 
     Args:
-        records: of the topics of specs, workloads and states, each in order.
+        records: of the spec, workload and state topics, each in order.
 
     """
     records = list(records)
@@ -51,7 +51,7 @@ def objects_of(records: Iterable[Record]) -> list[QueueObject]:
 
 
 def with_status(one: WorkloadObject, state: QueueState | None) -> WorkloadObject:
-    """A Workload as it stands."""
+    """A Workload with its status."""
     if state is None:
         return one
     booking, conditions = state.booking, []

@@ -1,4 +1,4 @@
-"""Records of the queue's topics: what a turn takes in, and each record checked against its key."""
+"""Decodes and checks the queue's records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slacktide.streams.records import Record, text_of
 
 
 class Inputs(NamedTuple):
-    """What has come of each topic, in order, since the turn before."""
+    """New records by topic, in order."""
 
     specs: list[Record]
     workloads: list[Record]
@@ -22,7 +22,7 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(records: Iterable[Record]) -> Inputs:
-    """Records by topic; those of other topics are left out."""
+    """Records by topic; other topics are skipped."""
     found = Inputs([], [], [])
     into = {QUEUE_SPEC.name: found.specs, QUEUE_WORKLOAD.name: found.workloads, QUEUE_OUTCOME.name: found.outcomes}
     for record in records:
@@ -32,7 +32,7 @@ def inputs_of(records: Iterable[Record]) -> Inputs:
 
 
 def read_up_to(inputs: Inputs, before: QueueRead) -> QueueRead:
-    """Where reading stands behind them."""
+    """The read positions behind these records."""
     spec, workload, outcome = (records[-1].offset + 1 if records else 0 for records in inputs)
     return QueueRead(
         spec=max(before.spec, spec), workload=max(before.workload, workload), outcome=max(before.outcome, outcome)
@@ -40,7 +40,7 @@ def read_up_to(inputs: Inputs, before: QueueRead) -> QueueRead:
 
 
 def last_of_each(records: Iterable[Record]) -> list[Record]:
-    """The last of each key, by its offset: the same once the topic is compacted."""
+    """The last record of each key by offset, as after compaction."""
     found: dict[tuple[str, bytes | None], Record] = {}
     for record in records:
         found.pop((record.topic, record.key), None)
@@ -49,10 +49,10 @@ def last_of_each(records: Iterable[Record]) -> list[Record]:
 
 
 def object_of(record: Record) -> QueueObject:
-    """What the queue goes by.
+    """Decode a queue object.
 
     Raises:
-        BadMessageError: it is none, several, or not the one that its key names.
+        BadMessageError: it is not exactly one object, or its key names another.
 
     """
     objects = decode(record.value, QueueSpec).objects
@@ -63,10 +63,10 @@ def object_of(record: Record) -> QueueObject:
 
 
 def workload_of(record: Record) -> QueueWorkload:
-    """A workload.
+    """Decode a workload.
 
     Raises:
-        BadMessageError: it is none, or not the one that its key names.
+        BadMessageError: it is not a workload, or its key names another.
 
     """
     found = decode(record.value, QueueWorkload)
@@ -77,10 +77,10 @@ def workload_of(record: Record) -> QueueWorkload:
 
 
 def outcome_of(record: Record) -> QueueOutcome:
-    """What came of an admission.
+    """Decode an outcome of an admission.
 
     Raises:
-        BadMessageError: it is no outcome, or not of the workload that its key names.
+        BadMessageError: it is not an outcome, or its key names another workload.
 
     """
     found = decode(record.value, QueueOutcome)

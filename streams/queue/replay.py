@@ -1,4 +1,4 @@
-"""Recorded topics decided again: each decision has to be the same, byte for byte."""
+"""Decide recorded topics again: each decision must be equal, byte for byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slacktide.streams.records import Record
 
 
 class Replayed(NamedTuple):
-    """A decision as it stands in its topic, and as it was made again."""
+    """A recorded decision and the one made again."""
 
     recorded: QueueDecision
     again: QueueDecision
@@ -25,8 +25,8 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
     """Decide again.
 
     Args:
-        records: of the topics of specs, workloads, outcomes and decisions, each from its beginning and in order. What a
-            topic has lost by retention or compaction is missing here, and shows.
+        records: of the spec, workload, outcome and decision topics, each from its start and in order. Records lost by
+            retention or compaction cause differences.
 
     """
     records = list(records)
@@ -49,7 +49,7 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
 
 
 def _between(inputs: Inputs, ledger: Ledger, one: QueueDecision) -> Inputs:
-    """What a turn took in."""
+    """The inputs of a turn."""
     begin, end = ledger.read, one.read
     return Inputs(
         _span(inputs.specs, begin.spec, end.spec),

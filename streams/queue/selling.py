@@ -1,4 +1,4 @@
-"""What the nodes of each flavor sell to batch pods, folded from their records. Pure."""
+"""Batch resources of each flavor's nodes, folded from node records. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from slacktide.streams.decisions.queue.sold_quota import Damped, damped
 from slacktide.streams.records import Record, text_of
 
 WRITE_MS = 60_000
-"""A flavor's figure is written at most so often."""
+"""Minimum interval between two updates of a flavor."""
 SIZES_MS = 300_000
-"""Where only single nodes changed: at most so often."""
+"""Minimum interval if only single nodes changed."""
 
 
 class _Figures(NamedTuple):
@@ -28,7 +28,7 @@ class _Figures(NamedTuple):
 
 
 class Selling:
-    """Nodes by the log, and a damped figure for each flavor."""
+    """Nodes, and a damped figure for each flavor."""
 
     def __init__(self) -> None:
         self._labels: dict[str, Mapping[str, str] | None] = {}
@@ -38,7 +38,7 @@ class Selling:
         self._written_ms: dict[str, int] = {}
 
     def receive(self, records: Iterable[Record]) -> None:
-        """Take records of nodes in; what cannot be read leaves the former one in force."""
+        """Read node records; an invalid one leaves the last valid one in force."""
         for record in records:
             try:
                 if record.topic == INVENTORY.name:
@@ -49,10 +49,10 @@ class Selling:
                 continue
 
     def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[SoldObject]:
-        """Figures that are to be written now.
+        """Figures to write now.
 
         Args:
-            objects: all that the queue goes by; of them flavors of which a quota is a share, and the last figures.
+            objects: all queue objects, among them flavors with shared quotas and their last figures.
             now_ms: UTC epoch.
 
         """
@@ -96,7 +96,7 @@ class Selling:
         self._labels[node] = None if facts.unschedulable else facts.labels
 
     def _allocatable(self, record: Record) -> None:
-        """None of its figures is below what batch pods have there. One that is withdrawn is not sold any more."""
+        """Set a node's batch resources to at least 0. A withdrawn record removes them."""
         node = text_of(record.key or b"")
         one = None if record.value is None else decode(record.value, NodeAllocatable)
         if one is None or one.batch_cpu_milli is None or one.batch_mem_bytes is None:
