@@ -1,1 +1,1 @@
-"""What touches the API server: the bridge between it and the log, and the webhook that it asks."""
+"""Clients of the API server: the bridge between it and Kafka, the scheduler extender, and the admission webhook."""

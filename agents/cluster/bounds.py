@@ -1,4 +1,4 @@
-"""Bounds on who connects to a part's HTTP server: how many, how long without a request, how long for one."""
+"""Limits for an HTTP server's connections: their number, the time to the first request, the time per request."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from aiohttp import web
 
 CONNECTIONS_MAX = 512
-"""API servers and a kube-scheduler keep a few dozen; more than this is no good client."""
+"""API servers and a kube-scheduler keep a few dozen connections."""
 FIRST_S = 5.0
-"""From a connection to its first whole request head."""
+"""From the connection to its first complete request head."""
 REQUEST_S = 10.0
-"""From a request's head to its answer: longer than any caller waits."""
+"""From the request head to the response; longer than any caller's timeout."""
 LOOK_S = 0.5
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Bounds:
-    """Who is connected to one server. Use ``middleware`` in its application and ``kept`` around its life.
+    """Limits of one server. Use ``middleware`` in its application and ``kept`` around its lifetime.
 
     Args:
-        lasting: paths whose answers have no end, such as a stream of events.
+        lasting: paths with endless responses, such as an event stream.
 
     """
 
@@ -37,7 +37,7 @@ class Bounds:
 
     @property
     def middleware(self) -> Any:
-        """Answers 408 to a request that takes too long, such as one whose body never ends."""
+        """Responds 408 to a request that takes too long."""
 
         @web.middleware
         async def bounded(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -57,7 +57,7 @@ class Bounds:
 
     @asynccontextmanager
     async def kept(self, runner: web.AppRunner) -> AsyncIterator[None]:
-        """Close connections out of bounds until left."""
+        """Close connections that exceed the limits."""
         looking = asyncio.create_task(self._look(runner))
         try:
             yield
@@ -79,7 +79,7 @@ class Bounds:
                     one.transport.abort()
 
     def _out_of_bounds(self, now_s: float) -> list[Any]:
-        """Those that wait too long with their first request; and too many, the newest that never asked first."""
+        """Connections that are too slow, and above the limit the newest without a request."""
         slow = [one for one, born_s in self._born.items() if one not in self._asked and now_s - born_s > FIRST_S]
         idle = [one for one in self._born if one not in self._busy and one not in slow]
         idle.sort(key=lambda one: (one in self._asked, -self._born[one]))

@@ -1,4 +1,4 @@
-"""Events on pods and other objects: created twice, or by two replicas, they are one."""
+"""Creates Kubernetes Events. Duplicates, also from other replicas, share a name and become one Event."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ FORBIDDEN, GONE, THERE = 403, 404, 409
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSource:
-    """Who creates them."""
+    """The reporter of Events."""
 
     part: str
-    """Such as ``scheduler``."""
+    """The component, such as ``scheduler``."""
     replica: str
     action: str
-    """What it was about to do."""
+    """The action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """A pod, or another object."""
+    """The involved object."""
 
     namespace: str
     name: str
@@ -36,7 +36,7 @@ class About:
 
     @classmethod
     def of(cls, pod: Pod) -> Self:
-        """The one that rules read."""
+        """A pod."""
         return cls(namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
 
@@ -51,12 +51,12 @@ async def create_event(
     once: str = "",
     warning: bool = True,
 ) -> None:
-    """Create one; no error where another replica did, or where the namespace takes none any more.
+    """Create an Event. It is no error if it exists, or if the namespace is terminating.
 
-    Of one reason and ``once`` there is one Event.
+    There is one Event per reason and ``once``.
 
     Raises:
-        ApiError: it was not created.
+        ApiError: the Event was not created.
 
     """
     end = f".{pod.uid}.{reason.lower()}" + (f".{once}" if once else "")

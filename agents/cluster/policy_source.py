@@ -1,4 +1,4 @@
-"""The operator's ConfigMap as it is and as it changes, passed to a listener."""
+"""Follows the operator's ConfigMap and passes policies to a listener."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from slacktide.schemas.policy import DEFAULT, Policy, parse
 log = logging.getLogger(__name__)
 
 ABSENT_S = 10.0
-"""A ConfigMap that is deleted and made anew was never away."""
+"""A ConfigMap that is recreated within this time counts as unchanged."""
 
 
 class PolicyListener(Protocol):
-    """Who has to know. Called on the loop's thread."""
+    """Receives policies, on the event loop's thread."""
 
     def policy(self, policy: Policy) -> None:
-        """This policy is in force."""
+        """Apply a policy."""
 
     def trouble(self, of: str, why: str) -> None:
-        """Why no new ``policy`` is read, or what is wrong with it; "" where all is well."""
+        """Note why ``policy`` cannot be read or is invalid; "": all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigMapName:
-    """Where the operator's policy lies."""
+    """Namespace and name of the operator's ConfigMap."""
 
     namespace: str
     name: str
@@ -40,7 +40,7 @@ class ConfigMapName:
 
 
 class PolicySource:
-    """Follows one ConfigMap. One that is refused changes nothing: the last good one stays, even an earlier leader's."""
+    """Follows one ConfigMap. If it is invalid, the last valid policy stays in force, even an earlier leader's."""
 
     def __init__(self, listener: PolicyListener, last: Policy | None, config_map: ConfigMapName) -> None:
         self._listener = listener
@@ -51,7 +51,7 @@ class PolicySource:
         """What is wrong with the ConfigMap."""
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         name = self._config_map
         following = follow(api, CONFIGMAPS, dict, namespace=name.namespace, fields=f"metadata.name={name.name}")
         try:
@@ -72,7 +72,7 @@ class PolicySource:
     def _there(self, document: dict[str, object]) -> None:
         self._back()
         try:
-            parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # items of a list name no kind
+            parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # list items have no kind
         except ConfigError as exc:
             log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
             self._is(f"refused, the last good one stays: {exc}", self._last)

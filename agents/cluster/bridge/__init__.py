@@ -1,5 +1,5 @@
-"""The bridge: publishes Kubernetes' nodes and policy to Kafka, and figures of nodes from Kafka to Kubernetes.
+"""The bridge: publishes Nodes and policy to Kafka, and figures from Kafka to Node status.
 
-``lease``, ``silence``, ``pace``, ``node_status``, ``node_metric`` and ``writing`` decide, and do nothing else; around
-them ``election``, ``sources`` and ``mirror`` use the API server and Kafka, and ``bridge`` puts them together.
+``lease``, ``silence``, ``pace``, ``node_status``, ``node_metric`` and ``writing`` are pure. ``election``, ``sources``
+and ``mirror`` access the API server and Kafka. ``bridge`` combines them.
 """

@@ -1,4 +1,4 @@
-"""One replica of the bridge, put together: whoever holds the lease works, the others wait for it."""
+"""One replica of the bridge. The holder of the lease works; the others stand by."""
 
 from __future__ import annotations
 
@@ -53,30 +53,30 @@ SOURCE = "bridge"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeSettings:
-    """How one replica runs."""
+    """Settings of one replica."""
 
     bootstrap: Cluster
     access: Access
     replica: str
-    """Its name, as no other has it."""
+    """Unique name of the replica."""
     namespace: str
-    """Of the lease."""
+    """Namespace of the lease."""
     config_map: ConfigMapName
     timing: Timing = TIMING
     node_proof: Mode = "off"
-    """What the published policy asks for, whatever the ConfigMap asks for."""
+    """The node proof mode to publish, regardless of the ConfigMap."""
     enrolment: EnrolmentSettings | None = None
-    """Where agents get their keys; None: nowhere."""
+    """Serves keys to agents; None: does not."""
     deployment: str | None = None
-    """The bridge's own, as NAMESPACE/NAME: once it or the bridge's rights are deleted, Nodes lose their resources.
+    """The bridge's own Deployment, as NAMESPACE/NAME. When it or its RBAC is deleted, Nodes lose their batch resources.
 
     None: they keep them."""
     queue: bool = False
-    """Whether the queue's objects and Jobs go to Kafka, and its decisions to the cluster."""
+    """Whether the job queue is enabled."""
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
-    """Run one replica until ``stop`` is set; then the lease is given back."""
+    """Run one replica until ``stop`` is set, then release the lease."""
     clock = SystemClock()
     async with ApiServer(settings.access, name=NAME) as api:
         election = Election(
@@ -103,7 +103,7 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
         try:
             await election.run(over, lambda: _lead(settings, api, election, health, clock, ring, removal))
             if removal is not None:
-                # Whoever led or not: the replica that ends last does it last.
+                # Leader or not: the last replica to end must do it.
                 await removal.finish(leads=election.leader == settings.replica)
         finally:
             for task in beside:
@@ -117,17 +117,17 @@ async def _end(over: asyncio.Event, reason: Awaitable[object]) -> None:
 
 
 async def _lasting(work: Callable[[], Awaitable[None]]) -> None:
-    """Begin again after any error: what the bridge is for goes on without it."""
+    """Restart the work after any error: the bridge goes on without it."""
     while True:
         try:
             await work()
         except Exception:
-            log.exception("the enrolment has failed")
+            log.exception("enrolment failed; restarting it")
         await asyncio.sleep(RETRY_S)
 
 
 async def _report_waiting(election: Election, health: Health) -> None:
-    """A replica that waits for the lease is ready, as soon as it has seen it."""
+    """A standby replica is ready once it has read the lease."""
     while True:
         if not election.leading:
             health.not_ready, health.not_fresh = election.trouble, ""
@@ -143,7 +143,7 @@ async def _lead(
     ring: Ring,
     removal: Removal | None,
 ) -> None:
-    """A leader's work, until it is cancelled."""
+    """Run the leader's tasks until cancelled."""
     if removal is not None:
         await removal.hold()
     health.not_ready = "leading: reading the records of an earlier leader"
@@ -158,7 +158,7 @@ async def _lead(
             await asyncio.sleep(backoff.next_s())
     try:
         metrics.leads(epoch)
-        log.info("writing", extra={"writer_epoch": epoch})
+        log.info("this replica leads and writes", extra={"writer_epoch": epoch})
         await _Leader(settings, earlier, epoch, clock, ring).run(api, health)
     finally:
         metrics.leads_no_more()
@@ -178,7 +178,7 @@ async def _read_earlier_term(bootstrap: Cluster, health: Health) -> EarlierTerm:
 
 
 class _Leader:
-    """One term."""
+    """One term of a leader."""
 
     def __init__(self, settings: BridgeSettings, earlier: EarlierTerm, epoch: int, clock: Clock, ring: Ring) -> None:
         self._clock = clock
@@ -211,7 +211,7 @@ class _Leader:
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:
-        """For ever."""
+        """Run until cancelled."""
         never = asyncio.Event()
         await until_one_ends(
             self._publisher.run(never),
@@ -227,21 +227,21 @@ class _Leader:
         )
 
     def node(self, uid: str, place: Place, shown: Shown) -> None:
-        """A node is so."""
+        """Add or update a node."""
         self._publisher.inventory(place.facts)
         self._writing.node(uid, place.facts, shown, self._clock.mono_ns() / 1e9)
         self._descheduler.node(place)
         metrics.sells(place.facts.name, shown.allocatable)
 
     def removed(self, name: str) -> None:
-        """There is no such node any more."""
+        """Remove a node."""
         self._publisher.removed(name)
         self._writing.gone(name)
         self._descheduler.removed(name)
         metrics.gone(name)
 
     def policy(self, policy: Policy) -> None:
-        """This policy is in force."""
+        """Apply a policy."""
         policy = msgspec.structs.replace(policy, node_proof=self._node_proof)
         log.info("policy in force", extra={"version": policy.version})
         self._publisher.policy(policy)
@@ -249,17 +249,17 @@ class _Leader:
         self._descheduler.policy(policy)
 
     def trouble(self, of: str, why: str) -> None:
-        """Why nothing new is read, or what is wrong with it."""
+        """Note why a source cannot be read, or has invalid data; "": all is well."""
         if why and self._troubles[of] != why:
-            log.warning("trouble with %s", of, extra={"why": why})
+            log.warning("%s cannot be read or used", of, extra={"why": why})
         self._troubles[of] = why
 
     def listed(self, of: str) -> None:
-        """All of them were read at once."""
+        """A complete list was read."""
         metrics.LISTED.labels(of).inc()
 
     def _lay_aside(self, record: Record, reason: str) -> None:
-        """A record cannot be used: count it, and send a dead letter."""
+        """Count an invalid record, and publish a dead letter."""
         metrics.REFUSED.labels(record.topic).inc()
         self._publisher.lay_aside(record, reason)
 

@@ -1,4 +1,4 @@
-"""What an earlier leader left in Kafka: its epoch, the nodes that it published, the last good policy."""
+"""State of earlier leaders, from Kafka: epoch, published nodes, last valid policy."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from slacktide.schemas.writer import supersedes
 from slacktide.streams.kafka import read_topic
 
 ROUNDS = 3
-"""Of republishing: that far before the last policy each living node was published at least once."""
+"""Republishing intervals: each living node was published within this many before the last policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTerm:
-    """What there is."""
+    """What earlier leaders published."""
 
     epoch: int
-    """The highest of any writer."""
+    """The highest epoch of any writer."""
     nodes: frozenset[str]
-    """Those that were published and not removed."""
+    """Nodes published and not removed."""
     policy: Policy | None
-    """The last good one of the highest epoch."""
+    """The last valid policy of the highest epoch."""
 
 
 async def read_back(bootstrap: Cluster) -> EarlierTerm:
-    """Read the policy's topic, and the last minutes of the inventory by its last writer.
+    """Read the policy topic, and the last minutes of the inventory by its last writer.
 
     Raises:
-        LogError: the broker cannot be reached, or lacks a topic.
+        LogError: Kafka is unavailable, or a topic is missing.
 
     """
     policy: Policy | None = None

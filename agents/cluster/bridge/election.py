@@ -1,4 +1,4 @@
-"""Takes the lease, keeps it, and does a leader's work as long as it is held."""
+"""Acquires and renews the lease, and runs the leader's work while it is held."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class Election:
-    """One replica's part in it.
+    """One replica's part in leader election.
 
     Args:
         api: the API server.
         namespace: of the lease.
         name: of the lease.
-        me: this replica, as no other is called.
-        clock: orders what is seen.
-        timing: how long the lease holds.
+        me: unique name of this replica.
+        clock: monotonic and wall time.
+        timing: durations of the lease.
 
     """
 
     def __init__(
         self, api: ApiServer, *, namespace: str, name: str, me: str, clock: Clock, timing: Timing = TIMING
     ) -> None:
-        self.trouble = "the lease was not seen yet"
-        """Why nothing is known of the lease; "" where it is."""
+        self.trouble = "the lease was not read yet"
+        """Why the lease is unknown; "": it is known."""
         self.leader = ""
-        """Who leads, as far as it is known."""
+        """The current leader, if known."""
         self._api = api
         self._metadata = LeaseMetadata(namespace=namespace, name=name)
         self.leading = False
-        """Whether this replica works."""
+        """Whether this replica leads."""
         self._me = me
         self._clock = clock
         self._timing = timing
@@ -62,24 +62,24 @@ class Election:
 
     @property
     def transitions(self) -> int:
-        """Of the lease, while it is held."""
+        """Transitions of the lease while it is held."""
         return self._transitions
 
     async def count_from(self, transitions: int) -> None:
-        """Give this term a higher number, while leading.
+        """Raise the number of transitions while leading.
 
         Raises:
-            ApiError: it was not written.
+            ApiError: the write failed.
 
         """
         self._transitions = max(self._transitions, transitions)
         await self._renew()
 
     async def run(self, stop: asyncio.Event, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Wait for the lease, and run ``lead`` while it is held, again and again until ``stop`` is set.
+        """Wait for the lease and run ``lead`` while it is held, repeatedly until ``stop`` is set.
 
         Raises:
-            Exception: whatever ``lead`` raised; the lease is given back then, too.
+            Exception: whatever ``lead`` raised; the lease is released first.
 
         """
         try:
@@ -92,7 +92,7 @@ class Election:
             await self._release()
 
     async def _gain(self) -> bool:
-        """Try once to take it."""
+        """Try once to acquire the lease."""
         try:
             lease = await self._read()
             now_s = self._clock.mono_ns() / 1e9
@@ -113,7 +113,7 @@ class Election:
         return True
 
     async def _lead(self, stop: asyncio.Event, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Work until ``stop`` is set, until the work ends, or until the lease could not be renewed in time."""
+        """Work until ``stop`` is set, the work ends, or the lease could not be renewed in time."""
         leading = asyncio.create_task(lead())
         self.leading = True
         renewed_s = self._clock.mono_ns() / 1e9
@@ -124,7 +124,7 @@ class Election:
                 stopping.cancel()
                 left_s = renewed_s + self._timing.renew_deadline_s - self._clock.mono_ns() / 1e9
                 if left_s <= 0 or self._held is None:
-                    log.warning("the lease is lost", extra={"lease": self._metadata.name, "why": self.trouble})
+                    log.warning("lost the lease", extra={"lease": self._metadata.name, "why": self.trouble})
                     self.leader = ""
                     return
                 if await self._renewed_within(left_s):
@@ -143,7 +143,7 @@ class Election:
         except ApiError as exc:
             self._failed(exc)
             if isinstance(exc, ApiRefusedError) and exc.status in {NOT_FOUND, CONFLICT}:
-                self._held = None  # another wrote it, or it was deleted: nobody can be sure any more
+                self._held = None  # another replica wrote it, or it was deleted
             return False
         except TimeoutError:
             self.trouble = "the lease could not be renewed in time"
@@ -152,20 +152,20 @@ class Election:
         return True
 
     async def _renew(self) -> None:
-        async with self._writing:  # one at a time: each names the version that the one before made
+        async with self._writing:  # one at a time: each needs the resource version of the previous write
             assert self._held is not None, "leading"
             spec = renewed(self._held.spec, self._clock.wall_ms(), self._transitions)
             self._held = await self._write(self._held.metadata, spec)
 
     async def _release(self) -> None:
-        """Give it back, if it is held: another need not wait until it is over."""
+        """Release the lease, if held, so that another replica need not wait for its expiry."""
         held, self._held = self._held, None
         if held is None or held.spec.holder_identity != self._me:
             return
         try:
             await self._write(held.metadata, released(held.spec, self._clock.wall_ms()))
         except ApiError as exc:
-            log.info("the lease could not be given back: it runs out by itself", extra={"why": str(exc)})
+            log.info("cannot release the lease; it will expire", extra={"why": str(exc)})
 
     async def _read(self) -> Lease | None:
         try:
@@ -183,9 +183,9 @@ class Election:
 
     def _failed(self, exc: ApiError) -> None:
         if isinstance(exc, ApiRefusedError) and exc.status == CONFLICT:
-            return  # another was quicker
+            return  # another replica was faster
         if not self.trouble:
-            log.warning("the lease is out of reach", extra={"why": str(exc)})
+            log.warning("cannot reach the lease", extra={"why": str(exc)})
         self.trouble = str(exc)
 
 

@@ -1,4 +1,4 @@
-"""Reads the figures that stream workers publish of nodes."""
+"""Reads the figures of nodes that stream workers publish."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 
 TOPICS = (ALLOCATABLE.name, METRIC.name)
 PUBLISHED_AGAIN_MS = 36_000
-"""Whatever still holds was published again within this: workers do so every 30 s at least."""
+"""Valid figures were republished within this time: workers do so every 30 s at least."""
 
 
 class FigureReader:
-    """One reader of both topics, connected anew after any trouble.
+    """Reads both topics; reconnects after errors.
 
     Args:
         bootstrap: the Kafka cluster.
-        writing: takes the figures.
-        lay_aside: takes records that cannot be used, each with the reason.
+        writing: receives the figures.
+        lay_aside: receives invalid records, each with the reason.
         clock: the time.
 
     """
@@ -44,7 +44,7 @@ class FigureReader:
         )
         self._following = Following(self._reader, away="nothing is written", clock=clock)
         self._live = False
-        """Whether all was read that the topics held at connecting."""
+        """Whether the backlog at connecting was read."""
         self._coverage = Coverage()
         self._writing = writing
         self._lay_aside = lay_aside
@@ -52,17 +52,17 @@ class FigureReader:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is read; "" where it is."""
+        """Why nothing is read; "": all is well."""
         return self._following.trouble
 
     async def run(self) -> None:
-        """For ever."""
+        """Run until cancelled."""
         await self._following.run(self._forget, self._receive_all)
 
     async def _receive_all(self, records: list[Record], now_s: float) -> None:
         now_ms = self._clock.wall_ms()
         for record in records:
-            # Only the clocks give the age of a record that was there before; a new one counts as fresh.
+            # The age of backlog records needs both clocks; a new record counts as fresh.
             age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
             self._receive(record, now_s - age_s)
         self._live = self._live or await self._reader.caught_up()
@@ -72,7 +72,7 @@ class FigureReader:
             self._cover(record, now_s)
             return
         node = (record.key or b"").decode(errors="replace")
-        if record.value is None:  # the worker removed the figures with the node
+        if record.value is None:  # the worker removed the node's figures
             (self._writing.metrics if record.topic == METRIC.name else self._writing.allocatables).forget(node)
             return
         try:

@@ -1,6 +1,6 @@
-"""What of Kubernetes' Jobs and their pods goes into the log. Pure.
+"""What is published of Jobs and their pods. Pure.
 
-Pods are read by the fields that a Job's status depends on, and no others.
+Only fields that a Job's status depends on are decoded.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 DISRUPTION = "DisruptionTarget"
 CPU = "cpu_milli"
-"""Batch CPU, if the pod requests some."""
+"""Batch CPU, if the pod requests it."""
 BATCH_CPU = ("kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu")
 INT32_MAX = 2**31 - 1
 Json = dict[str, Any]
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of an object, as the API server has it."""
+    """Part of an API object."""
 
 
 class _Owner(_Shape, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class _PodSpec(_Shape, frozen=True, kw_only=True):
 
 
 class Pod(_Shape, frozen=True, kw_only=True):
-    """What of a pod is read."""
+    """The decoded fields of a pod."""
 
     metadata: _Metadata
     spec: _PodSpec = _PodSpec()
@@ -115,23 +115,23 @@ class Pod(_Shape, frozen=True, kw_only=True):
 
     @property
     def job_uid(self) -> str:
-        """Of the Job that controls it; "": none does."""
+        """UID of the controlling Job; "": none."""
         owners = self.metadata.owner_references or ()
         return next((one.uid for one in owners if one.controller and one.kind == "Job"), "")
 
     @property
     def tracked(self) -> bool:
-        """Whether the Job controller has not counted it yet."""
+        """Whether the Job controller has not counted the pod yet."""
         return TRACKING in (self.metadata.finalizers or ())
 
     @property
     def ended(self) -> bool:
-        """Whether it has reached its last phase."""
+        """Whether the pod has terminated."""
         return self.status.phase in {"Succeeded", "Failed"}
 
 
 class Job(_Shape, frozen=True, kw_only=True):
-    """What of a Job is read."""
+    """The decoded fields of a Job."""
 
     metadata: _Metadata
     spec: Json = {}
@@ -139,7 +139,7 @@ class Job(_Shape, frozen=True, kw_only=True):
 
 
 def spec_of(job: Job) -> JobSpec:
-    """Its spec; rules that this version does not know are left out."""
+    """The Job's spec, without unknown rules."""
     spec, policy, success = job.spec, job.spec.get("podFailurePolicy"), job.spec.get("successPolicy")
     template = spec.get("template", {}).get("spec", {})
     return JobSpec(
@@ -165,7 +165,7 @@ def spec_of(job: Job) -> JobSpec:
 
 
 def counted_by(job: Job) -> ControllerStatus:
-    """What its controller shows."""
+    """The Job's status by its controller."""
     status = job.status
     return ControllerStatus(
         succeeded=status.get("succeeded", 0),
@@ -185,18 +185,18 @@ def counted_by(job: Job) -> ControllerStatus:
 
 
 def named_conditions(spec: JobSpec) -> frozenset[str]:
-    """Types of pods' conditions that the Job's rules name, and the one that every eviction sets."""
+    """Pod condition types in the Job's rules, and the one that evictions set."""
     return frozenset({DISRUPTION}).union(*(rule.pod_conditions for rule in spec.failure_rules or ()))
 
 
 def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) -> JobPodFacts:
-    """A pod as it is.
+    """The pod's facts.
 
     Args:
-        pod: it.
-        conditions: whose status is wanted, by type.
-        before: as it was last seen. A pod that was seen to end with its finalizer stays ``tracked``, so that events
-            may be left out between.
+        pod: the pod.
+        conditions: condition types to include.
+        before: its previous facts. A pod that ended with its finalizer stays ``tracked``, so that events may be
+            skipped.
 
     """
     status, annotations = pod.status, pod.metadata.annotations or {}
@@ -240,7 +240,7 @@ def _rule(rule: Json) -> FailureRule:
 
 
 def _requested_milli(spec: _PodSpec) -> int:
-    """As of any pod: with sidecars, the resources of the pod as a whole, and overhead."""
+    """As the scheduler sums it: with sidecars, pod-level resources and overhead."""
     needs = Needs(
         containers=[_container(one.resources) for one in spec.containers],
         inits=[_container(one.resources, sidecar=one.restart_policy == "Always") for one in spec.init_containers or ()],

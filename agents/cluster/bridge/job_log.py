@@ -1,7 +1,7 @@
-"""Which events of Jobs are to be written: what changed, in order, the newest of each object. Pure.
+"""Which Job events to publish: changes in order, the newest per object. Pure.
 
-A Job's event goes before those of its pods. What lives is named again every ten minutes, so that whoever begins to
-fold need not read further back.
+A Job's event precedes those of its pods. Living objects are republished every ten minutes, so that readers need not
+read further back.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from slacktide.schemas.job_pod import JobEvent, JobEviction
 
 AGAIN_MS = 600_000
 PODS_MAX = 200_000
-"""That are followed at once: with some 1 KB each."""
+"""Limit for followed pods, at some 1 KB each."""
 GONE_MAX = 10_000
-"""Pods that are gone, whose evictions may be reported late."""
+"""Deleted pods that are kept for late reports of their eviction."""
 Name = tuple[str, str]
 
 
 class Key(NamedTuple):
-    """Of which object an event is."""
+    """The object of an event."""
 
     kind: str
     uid: str
@@ -35,15 +35,15 @@ class _Job:
     event: JobEvent
     conditions: frozenset[str]
     pods: dict[str, JobEvent] = field(default_factory=dict)
-    """By uid, those that live or are not counted yet."""
+    """By uid, pods that live or are not counted yet."""
 
 
 class JobLog:
-    """One term's.
+    """Events of one term.
 
     Args:
         writer_epoch: of the term.
-        known: events of Jobs that an earlier term wrote about, by uid: what is not listed of them is gone.
+        known: by uid, Jobs of earlier terms; those that are not listed were deleted.
         now_ms: UTC epoch milliseconds.
 
     """
@@ -51,15 +51,15 @@ class JobLog:
     def __init__(self, writer_epoch: int, known: Iterable[JobEvent], now_ms: Callable[[], int]) -> None:
         self.pending: dict[Key, JobEvent] = {}
         self.refused_pods = 0
-        """Pods that are not followed, since there are too many."""
+        """Pods that are not followed because of the limit."""
         self._epoch = writer_epoch
         self._now_ms = now_ms
         self._jobs: dict[str, _Job] = {}
         self._job_names: dict[Name, str] = {}
         self._pod_names: dict[Name, tuple[str, str]] = {}
-        """Uid of the Job and of the pod."""
+        """UIDs of the Job and the pod."""
         self._waiting: dict[Name, Pod] = {}
-        """Pods whose Job was not seen yet."""
+        """Pods whose Job is unknown yet."""
         self._earlier = {one.uid: one for one in known}
         self._listed: set[str] = set()
         self._evictions: dict[str, JobEviction] = {}
@@ -67,7 +67,7 @@ class JobLog:
         self._named_ms = now_ms()
 
     def jobs_listed(self, jobs: Sequence[Job]) -> None:
-        """All Jobs that there are."""
+        """The complete list of Jobs."""
         there = {(one.metadata.namespace, one.metadata.name) for one in jobs}
         for name in [name for name in self._job_names if name not in there]:
             self.job_gone(*name)
@@ -80,7 +80,7 @@ class JobLog:
         self._named("jobs")
 
     def pods_listed(self, pods: Sequence[Pod]) -> None:
-        """All pods of Jobs that there are."""
+        """The complete list of Job pods."""
         there = {(one.metadata.namespace, one.metadata.name) for one in pods}
         for name in [name for name in (*self._pod_names, *self._waiting) if name not in there]:
             self.pod_gone(*name)
@@ -89,7 +89,7 @@ class JobLog:
         self._named("pods")
 
     def job(self, job: Job) -> None:
-        """A Job is so."""
+        """A Job was added or changed."""
         meta = job.metadata
         name = meta.namespace, meta.name
         if self._job_names.get(name, meta.uid) != meta.uid:
@@ -120,7 +120,7 @@ class JobLog:
         for pod in job.pods.values():
             assert pod.pod is not None
             self._pod_names.pop((namespace, pod.pod.name), None)
-        self.pending.pop(Key("job", uid), None)  # its end comes last
+        self.pending.pop(Key("job", uid), None)  # its final event goes last
         self._put(
             Key("job", uid),
             self._stamped(
@@ -129,7 +129,7 @@ class JobLog:
         )
 
     def pod(self, pod: Pod) -> None:
-        """A pod is so."""
+        """A pod was added or changed."""
         uid, name = pod.job_uid, (pod.metadata.namespace, pod.metadata.name)
         known_as = self._pod_names.get(name)
         if known_as is not None and known_as[1] != pod.metadata.uid:
@@ -156,7 +156,7 @@ class JobLog:
             self._pod_names[name] = uid, facts.uid
 
     def _is_new(self, pod: Pod) -> bool:
-        """Whether a pod that was not seen before is to be followed: not one that was counted unseen."""
+        """Whether to follow a new pod: not if the controller already counted it."""
         if pod.ended and not pod.tracked:
             return False
         full = len(self._pod_names) >= PODS_MAX
@@ -164,7 +164,7 @@ class JobLog:
         return not full
 
     def pod_gone(self, namespace: str, name: str) -> None:
-        """A pod is gone from the API server."""
+        """A pod was deleted."""
         self._waiting.pop((namespace, name), None)
         job_uid, uid = self._pod_names.get((namespace, name), ("", ""))
         job = self._jobs.get(job_uid)
@@ -177,7 +177,7 @@ class JobLog:
         self._forget(job, (namespace, name), event)
 
     def evicted(self, uid: str, eviction: JobEviction) -> None:
-        """Slacktide has evicted that pod, of a Job or not."""
+        """Slacktide evicted a pod, which may belong to a Job."""
         event = self._gone.get(uid)
         for job in self._jobs.values() if event is None else ():
             if uid in job.pods:
@@ -195,7 +195,7 @@ class JobLog:
         self._put(Key("pod", uid), event)
 
     def name_again(self) -> None:
-        """What lives and was not written for ten minutes is to be written again."""
+        """Republish living objects that were not written for ten minutes."""
         now_ms = self._now_ms()
         if now_ms < self._named_ms + AGAIN_MS // 10:
             return
@@ -210,13 +210,13 @@ class JobLog:
                     self._put(Key("pod", pod_uid), job.pods[pod_uid])
 
     def wrote(self, events: dict[Key, JobEvent]) -> None:
-        """These are in the log; what became newer meanwhile is still to be written."""
+        """These events are in Kafka; newer ones stay pending."""
         for key, event in events.items():
             if self.pending.get(key) is event:
                 del self.pending[key]
 
     def _named(self, what: str) -> None:
-        """Once both were listed, no pod of an earlier term can be there unnamed."""
+        """After both lists no pod of an earlier term is unknown."""
         if self._listed == {"jobs", "pods"}:
             return
         self._listed.add(what)

@@ -1,4 +1,4 @@
-"""Kubernetes' Jobs and their pods, as they change, and Slacktide's evictions of these, written to the log."""
+"""Publishes changes of Jobs and their pods, and Slacktide's evictions of them, to Kafka."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ log = logging.getLogger(__name__)
 
 SOURCE = "bridge"
 JOB_PODS = "batch.kubernetes.io/job-name"
-"""A label that the Job controller sets on each of its pods."""
+"""Label that the Job controller sets on its pods."""
 AT_ONCE = 500
 GATHER_S = 0.1
-"""For which changes gather: a Job of many pods changes all the time."""
+"""Changes gather for this time: a Job with many pods changes constantly."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 AUDIT_BACK_MS = 600_000
 
 
 class JobSource:
-    """One term's writer of slacktide.job.pod.v1.
+    """Publishes slacktide.job.pod.v1 in one term.
 
     Args:
         cluster: Kafka.
         writer_epoch: of the term.
-        lay_aside: takes records that cannot be used, each with the reason.
+        lay_aside: receives invalid records, each with the reason.
         clock: the time.
 
     """
@@ -70,12 +70,12 @@ class JobSource:
 
     @property
     def trouble(self) -> str:
-        """Why events of Jobs are not written; "" where they are."""
+        """Why Job events are not published; "": they are."""
         many = f"{self._log.refused_pods} pods are not followed: too many" if self._log.refused_pods else ""
         return next((why for why in self._troubles.values() if why), many)
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         self._log = JobLog(self._epoch, await self._known(), self._clock.wall_ms)
         try:
             await until_one_ends(
@@ -88,7 +88,7 @@ class JobSource:
             await self._sender.close()
 
     async def _known(self) -> list[JobEvent]:
-        """Jobs that have a status, whoever wrote about them."""
+        """Jobs with a status in Kafka."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             known: dict[bytes | None, JobEvent | None] = {}
@@ -141,7 +141,7 @@ class JobSource:
                 self._log.evicted(*found)
 
     async def _write(self) -> None:
-        """Send what is pending, until cancelled."""
+        """Send pending events until cancelled."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             self._log.name_again()
@@ -162,7 +162,7 @@ class JobSource:
             results = await self._sender.send_each([_out(key, event) for key, event in events.items()])
             for refused in results:
                 if isinstance(refused, Refused):
-                    log.warning("an event of a Job could not be published", extra={"why": refused.why})
+                    log.warning("cannot publish a Job event", extra={"why": refused.why})
             self._log.wrote(events)
 
 
@@ -182,7 +182,7 @@ def _out(key: Key, event: JobEvent) -> Out:
 
 
 def _last_event(record: Record) -> JobEvent | None:
-    """The Job that a status is of; None: it is gone."""
+    """The Job of a status record; None: it was deleted."""
     try:
         status = None if record.value is None else decode(record.value, JobStatus)
     except BadMessageError:
@@ -193,7 +193,7 @@ def _last_event(record: Record) -> JobEvent | None:
 
 
 def _eviction(body: NodeOutcome) -> tuple[str, JobEviction] | None:
-    """The pod's uid and why it was evicted, where the outcome is of an eviction that was done."""
+    """The pod's uid and the reason, if the outcome is a completed eviction."""
     kind, _, uid = body.target.partition("/")
     if body.result != "applied" or body.pod is None or kind != "pod" or body.bound in HOLDS | ENDS:
         return None

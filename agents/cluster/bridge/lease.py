@@ -1,8 +1,8 @@
-"""Who of several replicas leads: what one does about the Lease that it sees. As client-go's leader election does it.
+"""Leader election with a Lease, as in client-go. Pure.
 
-Reading: k8s.io/client-go, tools/leaderelection. A lease is over when nobody has renewed it for its duration, by the
-clock of whoever looks: the times in it are for people. Ours differs in one thing: each gain counts as a transition,
-also by whoever held it before, so that no two terms share a number.
+Source: k8s.io/client-go, tools/leaderelection. A lease expires when it was not renewed for its duration, by the
+    observer's clock; the times in it are informative. One difference: each acquisition counts as a transition, also by
+    the former holder, so that no two terms share a number.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from slacktide.schemas.bounds import INT32_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long a lease holds, in seconds."""
+    """Durations of the lease, in seconds."""
 
     duration_s: int = 15
     renew_deadline_s: float = 10.0
-    """Whoever could not renew for so long leads no more: well before another may."""
+    """A leader that cannot renew within this time stops, before another may lead."""
     retry_s: float = 2.0
 
 
@@ -29,7 +29,7 @@ TIMING = Timing()
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What of a Lease's spec is read and written."""
+    """The used fields of a Lease's spec."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -39,7 +39,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LeaseMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What of its metadata is: a version, so that two who write at once do not both succeed."""
+    """The used metadata, with the resource version against concurrent writes."""
 
     name: str
     namespace: str
@@ -47,7 +47,7 @@ class LeaseMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object."""
+    """A Lease."""
 
     metadata: LeaseMetadata
     spec: LeaseSpec = LeaseSpec()
@@ -57,7 +57,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The lease as it was when it last looked different."""
+    """The lease when it last changed."""
 
     spec: LeaseSpec
     at_s: float
@@ -65,19 +65,19 @@ class Seen:
 
 
 def seen(before: Seen | None, spec: LeaseSpec, now_s: float) -> Seen:
-    """Look at it once more."""
+    """Update the observation."""
     return before if before is not None and before.spec == spec else Seen(spec=spec, at_s=now_s)
 
 
 def is_held(seen: Seen, me: str, now_s: float) -> bool:
-    """Whether another one leads."""
+    """Whether another replica leads."""
     holder = seen.spec.holder_identity
     duration_s = seen.spec.lease_duration_seconds or TIMING.duration_s
     return bool(holder) and holder != me and now_s < seen.at_s + duration_s
 
 
 def gained(spec: LeaseSpec | None, me: str, wall_ms: int, duration_s: int) -> LeaseSpec:
-    """What to write to lead from now on; None: there is no lease yet."""
+    """The spec to write to acquire the lease; ``spec`` None: there is no lease yet."""
     transitions = 0 if spec is None else (spec.lease_transitions or 0) + 1
     now = micro_time(wall_ms)
     return LeaseSpec(
@@ -90,27 +90,27 @@ def gained(spec: LeaseSpec | None, me: str, wall_ms: int, duration_s: int) -> Le
 
 
 def renewed(spec: LeaseSpec, wall_ms: int, transitions: int) -> LeaseSpec:
-    """What to write to go on leading, in the term of this number."""
+    """The spec to write to renew the lease."""
     return msgspec.structs.replace(spec, renew_time=micro_time(wall_ms), lease_transitions=transitions)
 
 
 def released(spec: LeaseSpec, wall_ms: int) -> LeaseSpec:
-    """What to write so that another may lead at once."""
+    """The spec to write to release the lease."""
     return msgspec.structs.replace(spec, holder_identity="", lease_duration_seconds=1, renew_time=micro_time(wall_ms))
 
 
 def epoch_of(transitions: int, epoch_in_log: int) -> int:
-    """The writer epoch of a term: above all that the log has seen, also where the lease itself was deleted.
+    """The writer epoch of a term: above all epochs in Kafka, even if the lease was deleted.
 
     Args:
-        transitions: of the lease, as gained.
-        epoch_in_log: the highest that any record of policy or inventory carries; 0 is a writer without Kubernetes.
+        transitions: of the acquired lease.
+        epoch_in_log: the highest epoch in policy and inventory records; 0 is a writer without Kubernetes.
 
     """
     return min(max(transitions, epoch_in_log) + 1, INT32_MAX)
 
 
 def micro_time(wall_ms: int) -> str:
-    """UTC as Kubernetes' MicroTime writes it."""
+    """UTC as Kubernetes' MicroTime."""
     when = datetime.fromtimestamp(wall_ms / 1_000, UTC)
     return when.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Every metric of the bridge."""
+"""Prometheus metrics of the bridge."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ _SOLD = {
     "free_cpu_milli": (SOLD_CPU, "free"),
     "free_mem_bytes": (SOLD_MEMORY, "free"),
 }
-"""Gauge and tier by the field of the Node's allocatable figures."""
+"""Gauge and tier by field of the Node's allocatable."""
 
 
 def sells(node: str, figures: Mapping[str, int | None]) -> None:
-    """The Node's status offers these figures; None, and what cannot be read, count as nothing."""
+    """Set the allocatable in a Node's status; None and unreadable values count as 0."""
     for field, (gauge, tier) in _SOLD.items():
         gauge.labels(node, tier).set(max(0, figures[field] or 0))
 
 
 def gone(node: str) -> None:
-    """There is no such Node any more."""
+    """Remove a deleted Node."""
     for gauge, tier in _SOLD.values():
         if (node, tier) in gauge._metrics:  # noqa: SLF001 - removing what is not there warns
             gauge.remove(node, tier)
 
 
 def leads(epoch: int) -> None:
-    """This replica holds the lease, and writes with this epoch."""
+    """This replica leads, with this epoch."""
     LEADING.set(1)
     EPOCH.set(epoch)
 
 
 def leads_no_more() -> None:
-    """Another replica may lead now: what this one knew of the cluster grows old, and is no longer served."""
+    """This replica stopped leading; its view of the cluster is no longer served."""
     for gauge in (LEADING, EPOCH, NODES, FROZEN, CAPPED, OVER):
         gauge.set(0)
     for labelled in (TROUBLE, SOLD_CPU, SOLD_MEMORY):

@@ -1,4 +1,4 @@
-"""Writes to the API server what is due, once a second at most, a few at a time."""
+"""Writes due changes to the API server, in rounds of at most one per second."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ NOT_FOUND, CONFLICT, TOO_MANY = 404, 409, 429
 
 
 class Mirror:
-    """The one writer to Nodes and NodeMetrics."""
+    """The only writer of Nodes and NodeMetrics."""
 
     def __init__(self, writing: Writing, clock: Clock) -> None:
         self.trouble = ""
-        """Why the last write failed; "" where it did not."""
+        """Why the last write failed; "": it succeeded."""
         self._writing = writing
         self._clock = clock
         self._few = asyncio.Semaphore(AT_ONCE)
         self._backoff = Backoff(ROUND_S, PAUSE_MAX_S)
 
     async def run(self, api: ApiServer) -> None:
-        """For ever. An API server that is away, or asks to wait, is left alone for a second and more, up to 30 s."""
+        """Run until cancelled. After errors or a Retry-After it waits from one second up to 30 s."""
         pause_s = 0.0
         while True:
             begun_s = self._clock.mono_ns() / 1e9
@@ -44,14 +44,14 @@ class Mirror:
             await asyncio.sleep(max(0.0, rest_s, pause_s))
 
     def _pause_s(self, asked_s: float) -> float:
-        """How long to leave the API server alone, where it is away or asks for it."""
+        """How long to wait before the next request."""
         if not asked_s:
             self._backoff.reset()
             return 0.0
         return min(PAUSE_MAX_S, asked_s + self._backoff.next_s())
 
     async def _write(self, api: ApiServer, write: Write) -> float:
-        """One write; returns for how long the API server is better left alone."""
+        """Write once; returns how long to wait before the next request."""
         async with self._few:
             try:
                 await self._status(api, write) if write.kind == "status" else await self._metric(api, write)
@@ -89,7 +89,7 @@ class Mirror:
         away = isinstance(exc, ApiAwayError)
         metrics.WRITES.labels(write.kind, "away" if away else "refused").inc()
         if isinstance(exc, ApiRefusedError) and exc.status == NOT_FOUND and write.kind == "status":
-            return 0.0  # the node was deleted: its watch will report it
+            return 0.0  # the node was deleted; the watch will report it
         if not self.trouble:
             log.warning("a write failed", extra={"node": write.node, "what": write.kind, "why": str(exc)})
         self.trouble = str(exc)

@@ -1,4 +1,4 @@
-"""The kind NodeMetric, as the record of a node in Kafka has it.
+"""NodeMetric objects from a node's record in Kafka.
 
 Field names: koordinator a7a1b76b, apis/slo/v1alpha1/nodemetric_types.go.
 """
@@ -15,20 +15,20 @@ from slacktide.schemas.units import cpu_text, mem_text
 
 Json = dict[str, object]
 INTERVAL_S = 60
-"""The least: one write per node and minute."""
+"""Minimum: one write per node and minute."""
 SPREADS = ("avg", "p50", "p90", "p95", "p99")
 
 
 def is_due(published: NodeMetric, *, reported_ms: int | None, since_s: float, colocation: Colocation) -> bool:
-    """Whether the node's metric is reported now.
+    """Whether to write the node's NodeMetric now.
 
-    A silent node's is not: its ``updateTime`` shall grow old.
+    Not for a silent node: its ``updateTime`` must grow old.
 
     Args:
         published: the latest figures; not frozen.
         reported_ms: ``observed_ms`` of the last report; None: there was none.
-        since_s: how long ago that was.
-        colocation: in force on the node.
+        since_s: time since that report.
+        colocation: strategy in force on the node.
 
     """
     if published.stale_ms > 0 or published.observed_ms == reported_ms:
@@ -37,7 +37,7 @@ def is_due(published: NodeMetric, *, reported_ms: int | None, since_s: float, co
 
 
 def created(node: str, uid: str) -> Json:
-    """The object as it is made; it goes with its node."""
+    """A new object, owned by its Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
     return {
         "apiVersion": NODE_METRICS.api_version,
@@ -98,7 +98,7 @@ def _resources(cpu_milli: int, mem_bytes: int) -> Json:
 
 
 def duration_text(ms: int) -> str:
-    """A span as Go writes it, such as ``5m0s``."""
+    """A duration in Go's format, such as ``5m0s``."""
     minutes, seconds = divmod(ms // 1_000, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

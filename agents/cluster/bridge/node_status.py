@@ -1,7 +1,7 @@
-"""Whether a node's batch, mid and free resources are written, and what: one status patch for all of them.
+"""Whether and what to write to a Node's batch, mid and free resources: one status patch for all.
 
-Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource: written where a resource came, went or moved by more
-than a tenth, or where the last write is older than 300 s. What does not change anything is not written.
+Source: koordinator a7a1b76b, pkg/slo-controller/noderesource: write if a resource was added, removed or changed by more
+    than a tenth, or if the last write is older than 300 s. Unchanged values are not written.
 """
 
 from __future__ import annotations
@@ -23,76 +23,76 @@ TIERS = (
     {"mid_cpu_milli": "kubernetes.io/mid-cpu", "mid_mem_bytes": "kubernetes.io/mid-memory"},
     {"free_cpu_milli": "kubernetes.io/free-cpu", "free_mem_bytes": "kubernetes.io/free-memory"},
 )
-"""Name on the node by field; CPU in millicores, memory in bytes."""
+"""Resource name by field; CPU in millicores, memory in bytes."""
 NAMES = {field: name for tier in TIERS for field, name in tier.items()}
 _UNREADABLE = -1
 Figures = Mapping[str, int | None]
-"""By field; None: the node has no such resource."""
+"""By field; None: the node lacks the resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a node shows of these resources."""
+    """These resources in a Node's status."""
 
     capacity: Figures
     allocatable: Figures
 
     @property
     def any(self) -> bool:
-        """Whether there is any of them."""
+        """Whether there are any."""
         return any(one is not None for one in (*self.capacity.values(), *self.allocatable.values()))
 
     @property
     def batch(self) -> tuple[int | None, int | None]:
-        """Allocatable batch CPU and memory; None: none, or none that can be read."""
+        """Allocatable batch CPU and memory; None: missing or unreadable."""
         cpu_milli, mem_bytes = (self.allocatable[field] for field in TIERS[0])
         return _readable(cpu_milli), _readable(mem_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusWrite:
-    """A write that is wanted, and why."""
+    """A wanted write and its reason."""
 
     figures: Figures
     reason: str
     urgent: bool
-    """It takes back what may be placed on a node of which nobody knows any more, or mends what contradicts itself."""
+    """Withdraws resources of a node without fresh figures, or repairs a contradiction."""
 
     @property
     def body(self) -> dict[str, object]:
-        """The merge patch for ``nodes/status``; null removes."""
+        """The merge patch for ``nodes/status``; null removes a resource."""
         amounts = {NAMES[field]: None if value is None else str(value) for field, value in self.figures.items()}
         return {"status": {"capacity": amounts, "allocatable": amounts}}
 
 
 WITHDRAWN = StatusWrite(figures=dict.fromkeys(NAMES), reason="removed", urgent=True)
-"""None of these resources any more: the bridge is removed from the cluster."""
+"""Removes all resources, when the bridge is removed from the cluster."""
 
 
 def shown(capacity: Mapping[str, str] | None, allocatable: Mapping[str, str] | None) -> Shown:
-    """Read these resources from a node's status; an amount that cannot be read counts as another."""
+    """Read these resources from a Node's status; an unreadable amount counts as changed."""
     return Shown(capacity=_figures(capacity or {}), allocatable=_figures(allocatable or {}))
 
 
 def figures_of(published: NodeAllocatable) -> Figures:
-    """What is to be on the node."""
+    """The figures to write."""
     return {field: getattr(published, field) for field in NAMES}
 
 
 def unsold(published: NodeAllocatable) -> NodeAllocatable:
-    """The same without any figure: a dry run publishes them, and a Node shows none."""
+    """The same without figures, for a dry run."""
     return msgspec.structs.replace(published, **dict.fromkeys(NAMES))
 
 
 def capped(published: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
-    """The same, with no figure above the node's own capacity; what the node does not declare it does not have."""
+    """The same, capped at the node's capacity; resources that the node does not declare count as 0."""
     limits = {field: _capacity(field, capacity) for field in NAMES}
     above = {field: limit for field, limit in limits.items() if (getattr(published, field) or 0) > limit}
     return msgspec.structs.replace(published, **above) if above else published
 
 
 def overstated(published: NodeAllocatable, capacity: Resources) -> str:
-    """List the figures above the node's own capacity; "": none."""
+    """List figures above the node's capacity; "": none."""
     limits = {field: _capacity(field, capacity) for field in NAMES}
     above = [
         f"{field} is {getattr(published, field)}, above the Node's capacity of {limit}"
@@ -109,13 +109,13 @@ def _capacity(field: str, capacity: Resources) -> int:
 def status_write(
     shown: Shown, published: NodeAllocatable, colocation: Colocation, since_s: float
 ) -> StatusWrite | None:
-    """What to write to the node, if anything.
+    """The write to make, if any.
 
     Args:
-        shown: what stands on it now.
+        shown: the current status.
         published: the latest figures, ``capped``; not frozen.
-        colocation: in force on the node.
-        since_s: how long ago it was written to.
+        colocation: strategy in force on the node.
+        since_s: time since the last write.
 
     """
     figures = figures_of(published)

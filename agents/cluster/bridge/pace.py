@@ -1,4 +1,4 @@
-"""How often the API server is written to: a budget per node, a share of all nodes each second."""
+"""Rate limits for the API server: a budget per node, and a share of all nodes each second."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass
 
 NODE_WRITE_S = 120.0
-"""One write in so long, on average: 0.5 per node and minute."""
+"""Average interval between writes to a node."""
 SAVED_MAX = 3.0
-"""Writes that a quiet node has saved at most."""
+"""Burst of writes per node."""
 GAP_S = 10.0
-"""Between two writes to a node, however urgent: what the first one did has certainly come back by then."""
+"""Minimum interval between two writes to a node, even if urgent: longer than the watch takes."""
 ROUND_S = 60.0
 AT_LEAST = 10
 
 
 @dataclass(slots=True)
 class Budget:
-    """What may still be written to one node. Times are monotonic seconds."""
+    """Write budget of one node. Times are monotonic seconds."""
 
     begun_s: float
     """When the node was first seen, or last written to."""
@@ -25,17 +25,17 @@ class Budget:
     written: bool = False
 
     def since_s(self, now_s: float) -> float:
-        """How long ago it was written to, as far as is known."""
+        """Time since the last write."""
         return now_s - self.begun_s
 
     def allows(self, now_s: float, *, urgent: bool) -> bool:
-        """Whether a write may go out now; an urgent one waits for the gap alone."""
+        """Whether a write is allowed now; an urgent one only waits for the gap."""
         if self.written and self.since_s(now_s) < GAP_S:
             return False
         return urgent or self._saved(now_s) >= 1
 
     def wrote(self, now_s: float) -> None:
-        """A write went out, whatever came of it."""
+        """A write was tried."""
         self.saved = max(0.0, self._saved(now_s) - 1)
         self.begun_s, self.written = now_s, True
 
@@ -44,5 +44,5 @@ class Budget:
 
 
 def share(nodes: int, elapsed_s: float = 1.0) -> int:
-    """How many of a fleet's nodes may be written to in this time: all of them in a minute, and 10 a second at least."""
+    """How many nodes may be written to in this time: all nodes in a minute, at least 10 a second."""
     return math.ceil(max(AT_LEAST, nodes / ROUND_S) * elapsed_s)

@@ -1,8 +1,7 @@
-"""Where the bridge is removed from the cluster, it removes batch and mid resources from the Nodes that it wrote.
+"""Removes batch and mid resources from Nodes when the bridge is removed from the cluster.
 
-Either its Deployment is deleted, or its rights or its namespace are, as by `kubectl delete -k` or `kubectl delete
-namespace`. A finalizer keeps these rights until the Nodes are done. The leader adds it before it writes to Nodes: a
-bridge that never wrote holds nothing.
+That is when its Deployment, RBAC or namespace is deleted, as by `kubectl delete -k` or `kubectl delete namespace`. A
+finalizer keeps the RBAC objects until the Nodes are done. The leader adds it before its first write to a Node.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ log = logging.getLogger(__name__)
 FINALIZER = "slacktide.io/batch-resources"
 LOOK_S = 2.0
 HEAD_START_S = 3.0
-"""The leader looks within ``LOOK_S``, and stops writing then: a replica that does not lead waits for it."""
+"""The leader notices within ``LOOK_S`` and stops writing. A standby replica waits for that."""
 LAST_S = 8.0
-"""For all that is done at the end: below the 9 s after which a process that ends is cut short."""
+"""Limit for the cleanup: below the 9 s after which the process is ended."""
 LOOKS, AGAIN_S = 8, 0.5
-"""Helm deletes the Role, then the rights that are held here: they follow within the time of these looks."""
+"""Helm deletes the Role first, then the objects with a finalizer, within these checks."""
 AT_ONCE = 16
 NOT_FOUND = 404
 REMEDY = "docs/kubernetes.md#remove-it"
@@ -71,9 +70,9 @@ class _Node(msgspec.Struct):
     status: Status = Status()
 
     def sold_by(self, manager: str) -> bool:
-        """Whether it has batch or mid resources, and none that another writer wrote last, as Koordinator on its nodes.
+        """Whether it has batch or mid resources that no other manager wrote last, such as Koordinator.
 
-        Where the API server does not know who wrote, they are this writer's.
+        Without managed fields they count as the bridge's.
         """
         if not self.metadata.managed_fields:
             return shown(self.status.capacity, self.status.allocatable).any
@@ -83,12 +82,12 @@ class _Node(msgspec.Struct):
 
 
 class Removal:
-    """Watches over the rights of one bridge, and cleans up as it ends.
+    """Watches the RBAC objects of the bridge, and cleans up on exit.
 
     Args:
         api: the API server.
-        deployment: the bridge's, as NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
-        manager: the bridge's name as a writer of Nodes.
+        deployment: as NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
+        manager: the bridge's field manager name.
 
     """
 
@@ -104,7 +103,7 @@ class Removal:
         )
 
     async def hold(self) -> None:
-        """Add the finalizer to each right, unless one is being deleted. Never raises."""
+        """Add the finalizer to each RBAC object, unless one is being deleted. Never raises."""
         try:
             if await self._being_deleted() == "deleted":
                 return
@@ -117,17 +116,17 @@ class Removal:
             log.warning(why, extra={"why": str(exc), "remedy": "kubectl apply -k deploy/kubernetes"})
 
     async def begun(self) -> None:
-        """Return once a right or the namespace is being deleted."""
+        """Return once an RBAC object or the namespace is being deleted."""
         while await self._being_deleted() != "deleted":  # noqa: ASYNC110 - no right to watch
             await asyncio.sleep(LOOK_S)
 
     async def finish(self, *, leads: bool) -> None:
-        """As the bridge ends: remove the resources from Nodes if the bridge is removed, and the finalizer then.
+        """On exit: if the bridge is removed, remove resources from Nodes, then the finalizer.
 
         Never raises.
 
         Args:
-            leads: this replica wrote to Nodes until now. Another waits until the leader has stopped.
+            leads: this replica wrote to Nodes until now. Others wait until the leader has stopped.
 
         """
         try:
@@ -135,7 +134,7 @@ class Removal:
                 if await self._removed(leads=leads):
                     nodes = await self._withdraw()
                     await self._release()
-                    log.info("the bridge is removed: Nodes have no batch resources any more", extra={"nodes": nodes})
+                    log.info("the bridge is removed: deleted batch resources from Nodes", extra={"nodes": nodes})
         except (ApiError, TimeoutError) as exc:
             why = str(exc) or f"not done within {LAST_S:g} s"
             log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - complete
@@ -158,11 +157,11 @@ class Removal:
             now = await self._standing()
             if now != "refused":
                 return now == "deleted"
-            await asyncio.sleep(AGAIN_S)  # its Role is gone, and the rights may be deleted next
+            await asyncio.sleep(AGAIN_S)  # its Role is gone; other RBAC objects may be deleted next
         return False
 
     async def _being_deleted(self) -> Standing:
-        """How the rights stand; ``deleted``: one is being deleted, and held, or the namespace is."""
+        """The state of the RBAC objects; ``deleted``: one with our finalizer is being deleted, or the namespace is."""
         try:
             if any(one.metadata.deletion_timestamp for one in await self._read()):
                 return "deleted"
@@ -187,7 +186,7 @@ class Removal:
             return "unknown"
 
     async def _withdraw(self) -> int:
-        """Remove the resources from all Nodes that this bridge wrote last; returns from how many."""
+        """Remove the resources from all Nodes that this bridge wrote last; returns the number of Nodes."""
         listed = await self._api.list(NODES, _Node)
         names = [node.metadata.name for node in listed.items if node.sold_by(self._manager)]
         few = asyncio.Semaphore(AT_ONCE)
@@ -204,7 +203,7 @@ class Removal:
         return len(names)
 
     async def _release(self) -> None:
-        """Remove the finalizer from all rights at the same time: with the first of them that goes, all are lost."""
+        """Remove the finalizer from all objects concurrently: after the first deletion the permissions are gone."""
         held = zip(self._rights, await self._read(), strict=True)
         patches = [self._patch(*where, right, _others(right)) for where, right in held if FINALIZER in right.finalizers]
         await self._api.patch_together(patches)

@@ -1,4 +1,4 @@
-"""The latest figures of nodes; what is no longer published is frozen."""
+"""The latest figures per node; they freeze when they are no longer published."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ FROZEN_S = UNCOVERED_MS / 1000
 class _Last(Generic[M]):
     message: M
     at_s: float
-    """When it was published, or covered by a heartbeat last."""
+    """When it was last published, or covered by a heartbeat."""
 
 
 class Latest(Generic[M]):
-    """The latest message of each node, by the order of its samples. Times are monotonic seconds."""
+    """The latest message per node, by sample order. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Last[M]] = {}
 
     def receive(self, message: M, now_s: float) -> None:
-        """Take one record. An older sample's is ignored, unless the newer one is frozen."""
+        """Add a record. An older sample is ignored, unless the newer one is frozen."""
         last = self._last.get(message.node)
         if last is not None and now_s < last.at_s + FROZEN_S and _order(message) < _order(last.message):
             return
         self._last[message.node] = _Last(message=message, at_s=now_s)
 
     def cover(self, nodes: Iterable[str], now_s: float) -> None:
-        """A heartbeat confirms the latest figures of these nodes."""
+        """Cover the latest figures of these nodes by a heartbeat."""
         for node in nodes:
             last = self._last.get(node)
             if last is not None and now_s > last.at_s:
                 self._last[node] = replace(last, at_s=now_s)
 
     def forget(self, node: str) -> None:
-        """The node is gone."""
+        """Forget a removed node."""
         self._last.pop(node, None)
 
     def clear(self) -> None:
@@ -49,11 +49,11 @@ class Latest(Generic[M]):
         self._last.clear()
 
     def is_silent(self, node: str, now_s: float) -> bool:
-        """Whether it had figures that are frozen now."""
+        """Whether the node's figures are frozen."""
         return node in self._last and self.of(node, now_s) is None
 
     def of(self, node: str, now_s: float) -> M | None:
-        """What holds for the node; None: frozen."""
+        """The node's figures; None: frozen or unknown."""
         last = self._last.get(node)
         return None if last is None or now_s >= last.at_s + FROZEN_S else last.message
 

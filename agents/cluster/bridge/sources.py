@@ -1,4 +1,4 @@
-"""Kubernetes' Nodes, as they are and as they change, passed to a listener."""
+"""Follows Nodes and passes changes to a listener."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a Node's metadata is read."""
+    """The used metadata of a Node."""
 
     name: str
     uid: str = ""
@@ -30,27 +30,27 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Taint(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a taint is."""
+    """A taint."""
 
     effect: str = ""
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What of its spec is."""
+    """The used fields of a Node's spec."""
 
     unschedulable: bool | None = None
     taints: list[Taint] | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What of its status is."""
+    """The used fields of a Node's status."""
 
     capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a Node is."""
+    """The used fields of a Node."""
 
     metadata: Metadata
     spec: Spec = Spec()
@@ -61,7 +61,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return shown(self.status.capacity, self.status.allocatable)
 
     def place(self, facts: NodeFacts) -> Place:
-        """It, as a place for pods."""
+        """The Node as a target for pods."""
         hard = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in self.spec.taints or ())
         pods = (self.status.allocatable or {}).get("pods")
         return Place(
@@ -72,23 +72,23 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """Who has to know. Called on the loop's thread."""
+    """Receives changes, on the event loop's thread."""
 
     def node(self, uid: str, place: Place, shown: Shown) -> None:
-        """A node is so."""
+        """Add or update a node."""
 
     def removed(self, name: str) -> None:
-        """There is no such node any more."""
+        """Remove a node."""
 
     def trouble(self, of: str, why: str) -> None:
-        """Why nothing new is read of ``nodes``; "" where all is well."""
+        """Note why ``nodes`` cannot be read; "": all is well."""
 
     def listed(self, of: str) -> None:
-        """All nodes were read at once, not only what became of them."""
+        """A complete list was read."""
 
 
 class NodeSource:
-    """Follows the Nodes."""
+    """Follows Nodes."""
 
     def __init__(self, listener: Listener, earlier: EarlierTerm) -> None:
         self._listener = listener
@@ -96,7 +96,7 @@ class NodeSource:
         self._refused: dict[str, str] = {}
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         async with aclosing(follow(api, NODES, Node)) as events:
             async for one in events:
                 self._listener.trouble("nodes", one.why if isinstance(one, Trouble) else "")

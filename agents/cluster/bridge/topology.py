@@ -1,6 +1,6 @@
-"""The kind NodeResourceTopology, as an agent's record of its node's zones has it, and when it is written. Pure.
+"""NodeResourceTopology objects from an agent's record of its node's zones, and when to write them. Pure.
 
-Field names: NodeResourceTopology API v0.1.2, v1alpha2. Its readers know zones as ``node-<id>`` of type ``Node``.
+Field names: NodeResourceTopology API v0.1.2, v1alpha2. Readers expect zones ``node-<id>`` of type ``Node``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ MANAGER = "slacktide"
 
 
 class ShownNode(NamedTuple):
-    """What of a Node its topology needs."""
+    """The fields of a Node that its topology needs."""
 
     uid: str
     batch_cpu_milli: int | None = None
-    """Allocatable, as the Node shows it; None: it shows none."""
+    """Allocatable in the Node's status; None: none."""
     batch_mem_bytes: int | None = None
 
 
 def body_of(record: NodeZones, node: ShownNode) -> Json:
-    """What of the object follows from the record, and from the batch resources that the Node shows."""
+    """The object's fields from the record and the Node's batch resources."""
     settings = {
         "topologyManagerPolicy": record.policy,
         "topologyManagerScope": record.scope,
@@ -45,7 +45,7 @@ def body_of(record: NodeZones, node: ShownNode) -> Json:
 
 
 def created(node: str, uid: str, body: Json) -> Json:
-    """The object as it is made; it goes with its node."""
+    """A new object, owned by its Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
     return {
         "apiVersion": NODE_RESOURCE_TOPOLOGIES.api_version,
@@ -56,9 +56,9 @@ def created(node: str, uid: str, body: Json) -> Json:
 
 
 def _zone(zone: Zone, batch: ZoneBatch) -> Json:
-    """The record has no capacity beside what pods may get: the kind asks for both.
+    """Capacity equals allocatable, since the record has no capacity.
 
-    Of batch resources all is available, as Koordinator writes them: batch pods are bound to no zone.
+    All batch resources count as available, as in Koordinator: batch pods are not bound to a zone.
     """
     parts = _batch_texts(batch)
     allocatable, available = _texts(zone.allocatable) | parts, _texts(zone.available) | parts
@@ -91,12 +91,12 @@ class _Node:
     read_s: float
     budget: Budget
     written: Json | None = None
-    """The body as it was written last."""
+    """The last written body."""
     alike: tuple[NodeZones, ShownNode] | None = None
-    """What leads to that body, as it was found last: a fleet is looked at each second."""
+    """The inputs of that body: comparing them is cheaper than building it each second."""
 
     def changed(self, shown: ShownNode) -> Json | None:
-        """The body, where it is another than was written."""
+        """The body, if it changed."""
         if self.alike is not None and self.alike[0] is self.record and self.alike[1] == shown:
             return None
         body = body_of(self.record, shown)
@@ -108,23 +108,23 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyWrite:
-    """One write that is due."""
+    """A write that is due."""
 
     node: str
     uid: str
     body: Json
     first: bool
-    """The bridge has not written this object before, and does not know whose it is."""
+    """The bridge has not written this object yet, and does not know its owner."""
 
 
 @dataclass(slots=True)
 class Topologies:
-    """What the bridge knows of zones; a record that is stale is not written. Times are monotonic seconds."""
+    """Zones of all nodes; stale records are not written. Times are monotonic seconds."""
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
 
     def take(self, record: NodeZones, now_s: float) -> None:
-        """An agent's record; one that is older than what is known, and fresh, is passed over."""
+        """Add an agent's record, unless a newer one is fresh."""
         known = self._nodes.get(record.node)
         if known is None:
             self._nodes[record.node] = _Node(record, now_s, Budget(begun_s=now_s))
@@ -134,14 +134,14 @@ class Topologies:
             known.record, known.read_s = record, max(now_s, known.read_s)
 
     def forget(self, node: str) -> None:
-        """The node is gone."""
+        """Forget a removed node."""
         self._nodes.pop(node, None)
 
     def due(self, nodes: Mapping[str, ShownNode], now_s: float) -> list[TopologyWrite]:
-        """What changed and may be written now, at most a second's share of the nodes.
+        """Writes that are due, limited to a second's share of the nodes.
 
         Args:
-            nodes: those that Kubernetes has, by name: no object is made for another.
+            nodes: existing Nodes by name; no object is created for others.
             now_s: the time.
 
         """
@@ -159,7 +159,7 @@ class Topologies:
         ]
 
     def wrote(self, write: TopologyWrite, now_s: float, *, done: bool) -> None:
-        """It went out, and succeeded or not: a failed one counts, so that nobody is asked at each round."""
+        """Note a write, successful or not, for the rate limit."""
         node = self._nodes.get(write.node)
         if node is not None:
             node.budget.wrote(now_s)

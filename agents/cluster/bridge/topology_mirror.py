@@ -1,4 +1,4 @@
-"""Writes NodeResourceTopology objects for those who read them, where the cluster has that kind."""
+"""Writes NodeResourceTopology objects, if the cluster has that kind."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ log = logging.getLogger(__name__)
 
 ROUND_S = 1.0
 LOOK_S = 60.0
-"""Between two looks whether the cluster has the kind."""
+"""Interval for checking whether the cluster has the kind."""
 BACK_MS = 6_000
-"""Agents publish each 5 s."""
+"""How far to read back: agents publish every 5 s."""
 NOT_FOUND = 404
 
 
 class TopologyMirror:
-    """The one writer to these objects, of those that it made.
+    """The only writer of the objects that it created.
 
     Args:
         cluster: Kafka.
-        nodes: those that Kubernetes has, by name.
-        lay_aside: takes records that cannot be used, each with the reason.
+        nodes: existing Nodes by name.
+        lay_aside: receives invalid records, each with the reason.
         clock: the time.
 
     """
@@ -67,15 +67,15 @@ class TopologyMirror:
 
     @property
     def trouble(self) -> str:
-        """Why a node's last write failed, of the first such node; "" where all went well."""
+        """Why a node's last write failed, for the first such node; "": all succeeded."""
         nodes = self._nodes()
         return next((why for node, why in self._failed.items() if node in nodes), "")
 
     async def run(self, api: ApiServer) -> None:
-        """For ever. Zones are read only while the cluster has the kind."""
+        """Run until cancelled. Zones are read only while the cluster has the kind."""
         while True:
             if await self._is_installed(api):
-                log.info("the cluster has NodeResourceTopology: zones are written")
+                log.info("the cluster has NodeResourceTopology: writing zones")
                 reading = asyncio.create_task(self._following.run(lambda: None, self._read))
                 try:
                     await self._write_all(api)
@@ -91,7 +91,7 @@ class TopologyMirror:
             return False
 
     async def _write_all(self, api: ApiServer) -> None:
-        """Each second what is due, until the kind is gone."""
+        """Write due objects each second until the kind is deleted."""
         looked_s = self._now_s
         while True:
             for write in self._topologies.due(self._nodes(), self._now_s):
@@ -112,7 +112,7 @@ class TopologyMirror:
             self._topologies.wrote(write, self._now_s, done=False)
             metrics.WRITES.labels("topology", "away" if isinstance(exc, ApiAwayError) else "refused").inc()
             if write.node not in self._failed:
-                log.warning("zones are not written", extra={"node": write.node, "why": str(exc)})
+                log.warning("cannot write zones", extra={"node": write.node, "why": str(exc)})
             self._failed[write.node] = str(exc)
             return
         self._topologies.wrote(write, self._now_s, done=True)
@@ -120,7 +120,7 @@ class TopologyMirror:
         self._failed.pop(write.node, None)
 
     async def _take(self, api: ApiServer, write: TopologyWrite) -> None:
-        """Make the object, or go on with the one that an earlier leader made; another exporter's is left alone."""
+        """Create the object, or continue one of an earlier leader; another exporter's object is left alone."""
         kind = NODE_RESOURCE_TOPOLOGIES
         try:
             there = await api.get(kind, write.node, dict[str, Any])
@@ -156,4 +156,4 @@ class TopologyMirror:
 
 
 class ForeignTopologyError(ApiError):
-    """The object is not the bridge's to write."""
+    """The object belongs to another exporter."""

@@ -1,4 +1,4 @@
-"""Which nodes are written to at this moment: all that is known of them, compared with the figures in Kafka."""
+"""Which Nodes to write to now: Kubernetes' state compared with the figures in Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slacktide.schemas.policy.effective import colocation_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One write that is due."""
+    """A write that is due."""
 
     kind: Literal["status", "metric"]
     node: str
@@ -27,13 +27,13 @@ class Write:
     of: StatusWrite | NodeMetric
     reason: str
     observed_ms: int
-    """Of the sample behind it."""
+    """Timestamp of its sample."""
     waits_s: float
-    """For how long it could have gone out, or would have been the next; more goes first."""
+    """How long it has been allowed and not written; the longest wait goes first."""
 
     @property
     def body(self) -> dict[str, object]:
-        """The merge patch: made when it goes out, for a fleet waits for its turn."""
+        """The merge patch, built when it is sent."""
         return self.of.body if isinstance(self.of, StatusWrite) else node_metric.status_of(self.of)
 
 
@@ -50,39 +50,39 @@ class _Node:
 
     @property
     def bare(self) -> bool:
-        """Whether it shows none of these resources, and was not written to here."""
+        """Whether it shows none of these resources and was never written to."""
         return not self.budget.written and not self.shown.any
 
 
 @dataclass(slots=True)
 class Writing:
-    """What the bridge knows. Times are monotonic seconds."""
+    """The bridge's state. Times are monotonic seconds."""
 
     metrics: Latest[NodeMetric] = field(default_factory=Latest)
     allocatables: Latest[NodeAllocatable] = field(default_factory=Latest)
     capped: set[str] = field(default_factory=set)
-    """Nodes whose newest figures are above their own capacity: so much is written of them, and no more."""
+    """Nodes whose newest figures exceed their capacity; the capacity is written instead."""
     _policy: Policy = DEFAULT
     _nodes: dict[str, _Node] = field(default_factory=dict)
 
     @property
     def nodes(self) -> frozenset[str]:
-        """All that Kubernetes has, as far as it is known."""
+        """All known Nodes."""
         return frozenset(self._nodes)
 
     @property
     def shown(self) -> dict[str, ShownNode]:
-        """The same by name, with the batch resources that they show."""
+        """Nodes by name with the batch resources in their status."""
         return {name: ShownNode(node.uid, *node.shown.batch) for name, node in self._nodes.items()}
 
     def policy(self, policy: Policy) -> None:
-        """This one is in force."""
+        """Apply a policy."""
         self._policy = policy
         for node in self._nodes.values():
             node.colocation = colocation_on(policy, node.facts)
 
     def node(self, uid: str, facts: NodeFacts, shown: Shown, now_s: float) -> None:
-        """The node is so."""
+        """Add or update a node."""
         colocation = colocation_on(self._policy, facts)
         node = self._nodes.get(facts.name)
         if node is None or node.uid != uid:
@@ -91,19 +91,19 @@ class Writing:
             node.facts, node.shown, node.colocation = facts, shown, colocation
 
     def shows(self, name: str, shown: Shown) -> None:
-        """The node shows this of the resources, as the answer to a write has it: its watch may be behind."""
+        """Update a node's status from the response to a write: its watch may be behind."""
         if (node := self._nodes.get(name)) is not None:
             node.shown = shown
 
     def gone(self, name: str) -> None:
-        """There is no such node any more."""
+        """Remove a node."""
         self._nodes.pop(name, None)
         self.capped.discard(name)
         self.metrics.forget(name)
         self.allocatables.forget(name)
 
     def overstated(self, published: NodeAllocatable) -> str:
-        """Whether figures are above the Node's own capacity, in words; "": no, or that was returned before."""
+        """Which figures exceed the Node's capacity; "": none, or already reported."""
         node = self._nodes.get(published.node)
         why = "" if node is None else node_status.overstated(published, node.facts.capacity)
         if not why:
@@ -114,13 +114,13 @@ class Writing:
         return ""
 
     def frozen(self, now_s: float) -> int:
-        """How many nodes have no fresh figures; nodes that never had figures have no agent."""
+        """The number of nodes whose figures are not fresh any more."""
         return sum(self.allocatables.is_silent(name, now_s) for name in self._nodes)
 
     def due(self, now_s: float) -> list[Write]:
-        """What to write now: of each kind at most a second's share of the nodes, what is urgent or late first.
+        """Writes that are due: per kind a second's share of the nodes, urgent and overdue ones first.
 
-        Nodes that show nothing yet come besides: once each, and until then no batch pod is placed there.
+        Nodes without resources are added once each: no batch pod can be placed there before.
         """
         most = share(len(self._nodes))
         statuses = [write for name, node in self._nodes.items() if (write := self._status(name, node, now_s))]
@@ -136,7 +136,7 @@ class Writing:
         ]
 
     def wrote(self, write: Write, now_s: float, *, done: bool) -> None:
-        """It went out, and succeeded or not."""
+        """Note a write and whether it succeeded."""
         node = self._nodes.get(write.node)
         if node is None or node.uid != write.uid:
             return

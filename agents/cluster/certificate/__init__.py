@@ -1,1 +1,1 @@
-"""A certificate that signs itself: shared by replicas, renewed in time, and trusted before it is served."""
+"""A self-signed certificate: shared by replicas, rotated in time, and trusted before it is served."""

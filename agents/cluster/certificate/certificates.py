@@ -1,4 +1,4 @@
-"""Certificates that sign themselves, made and read; and the Secret in which replicas share them."""
+"""Creates and reads self-signed certificates, and the Secret that shares them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from slacktide.agents.cluster.certificate.rotation import Held, Pair
 from slacktide.schemas.errors import SlacktideError
 
 SKEW = timedelta(minutes=5)
-"""By so much an API server's clock may be behind ours."""
+"""Tolerated clock skew of API servers."""
 _CERTIFICATE, _KEY, _BUNDLE = "tls.crt", "tls.key", "ca.crt"
 _NEXT_CERTIFICATE, _NEXT_KEY, _TRUSTED, _RETIRED = "next.crt", "next.key", "next.trusted-ms", "retired.crt"
 
 
 class CertificateError(SlacktideError):
-    """What is no certificate with its key."""
+    """Not a certificate with its key."""
 
 
 def made(names: frozenset[str], *, common_name: str, now_ms: int, life_ms: int) -> Pair:
@@ -32,7 +32,7 @@ def made(names: frozenset[str], *, common_name: str, now_ms: int, life_ms: int) 
     now = datetime.fromtimestamp(now_ms // 1000, UTC)
     until = now + timedelta(milliseconds=life_ms)
     serial = x509.random_serial_number()
-    # A name of its own: some clients look an issuer up by its name, and two are trusted while one follows the other.
+    # A unique subject: some clients find issuers by name, and two are trusted during rotation.
     own = ((NameOID.COMMON_NAME, common_name), (NameOID.SERIAL_NUMBER, f"{serial:x}"))
     name = x509.Name([x509.NameAttribute(kind, text) for kind, text in own])
     certificate = (
@@ -59,10 +59,10 @@ def made(names: frozenset[str], *, common_name: str, now_ms: int, life_ms: int) 
 
 
 def read(certificate: bytes, key: bytes) -> Pair:
-    """Read a pair from PEM texts; of a chain, the certificate is the first.
+    """Read a pair from PEM; of a chain, the first certificate.
 
     Raises:
-        CertificateError: one of them cannot be read, or they do not belong together.
+        CertificateError: it is unreadable, or key and certificate do not match.
 
     """
     try:
@@ -81,7 +81,7 @@ def read(certificate: bytes, key: bytes) -> Pair:
 
 
 def secret_data(held: Held) -> dict[str, str | None]:
-    """``data`` of the Secret; null for what is not there, so that a merge removes it."""
+    """``data`` of the Secret; null removes a field in a merge patch."""
     following = held.following
     trusted = "" if held.trusted_ms is None else str(held.trusted_ms)
     parts = {
@@ -97,10 +97,10 @@ def secret_data(held: Held) -> dict[str, str | None]:
 
 
 def held_of(data: Mapping[str, str]) -> Held:
-    """Read ``data`` of the Secret.
+    """Parse ``data`` of the Secret.
 
     Raises:
-        CertificateError: a part is missing or cannot be read.
+        CertificateError: a field is missing or unreadable.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""Keeps a certificate: in a Secret that all replicas share, and trusted by those who ask before it is served."""
+"""Manages a certificate: shared in a Secret, and trusted by clients before it is served."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ log = logging.getLogger(__name__)
 
 NOT_FOUND, CONFLICT = 404, 409
 TURNS_MAX = 4
-"""Steps in one look: one's own, and those where another replica was quicker."""
+"""Steps per call; more only if other replicas write concurrently."""
 
 _Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretPlace:
-    """Where the certificate is kept."""
+    """The Secret of the certificate."""
 
     namespace: str
     name: str
     component: str
-    """Label of a Secret that is made here."""
+    """Label for the Secret if it is created here."""
 
 
 S = TypeVar("S")
 
 
 class Trust(Protocol[S]):
-    """Those who ask the server, with the certificates that they trust."""
+    """Where clients read which certificates to trust."""
 
     async def read(self) -> S:
-        """What they trust now.
+        """What clients trust now.
 
         Raises:
-            ApiError: the API server is away, or refuses.
+            ApiError: the API server is unavailable, or denies access.
 
         """
 
     async def have(self, read: S, bundle: bytes) -> bool:
-        """Have them trust the bundle; False where another has changed what was read.
+        """Publish the bundle; False: it changed since it was read.
 
         Raises:
-            ApiError: the API server is away, or refuses.
+            ApiError: the API server is unavailable, or denies access.
 
         """
 
 
 class CertificateManager(Generic[S]):
-    """One of the replicas that keep the certificate.
+    """One replica's manager of the shared certificate.
 
     Args:
         api: the API server.
-        place: where the certificate is kept.
-        trust: who has to trust it.
-        terms: how certificates live.
+        place: the Secret.
+        trust: where clients read what to trust.
+        terms: lifetime of certificates.
         now_ms: UTC epoch milliseconds.
 
     """
@@ -75,16 +75,16 @@ class CertificateManager(Generic[S]):
         self._now_ms = now_ms
 
     async def look(self) -> Pair:
-        """Do what is due, and return what is to be served.
+        """Rotate if due, and return the pair to serve.
 
         Raises:
-            ApiError: the API server is away, or lets us not.
-            CertificateError: the Secret cannot be read.
+            ApiError: the API server is unavailable, or denies access.
+            CertificateError: the Secret is unreadable.
 
         """
         held: Held | None = None
         for _ in range(TURNS_MAX):
-            # What is trusted before the Secret: so no older bundle can be written over a newer one.
+            # Read trust before the Secret, so that an older bundle never overwrites a newer one.
             trusted_now = await self._trust.read()
             secret = await self._secret()
             held = None if secret is None else self._held(secret)
@@ -117,7 +117,7 @@ class CertificateManager(Generic[S]):
 
     def _held(self, secret: Mapping[str, Any]) -> Held | None:
         if not secret.get("data"):
-            return None  # the manifests have made it, so that nobody needs the right to
+            return None  # created empty by the manifests, so that no create permission is needed
         try:
             return held_of(secret["data"])
         except CertificateError as exc:
@@ -125,7 +125,7 @@ class CertificateManager(Generic[S]):
             raise CertificateError(f"{where}: {exc}; delete it, and a new one is made") from exc
 
     async def _store(self, held: Held, secret: _Json | None) -> None:
-        """Write the Secret, unless another replica was quicker."""
+        """Write the Secret, unless another replica was faster."""
         data = secret_data(held)
         try:
             if secret is None:
@@ -144,7 +144,7 @@ class CertificateManager(Generic[S]):
                 raise
             return
         following = "" if held.following is None else f", another is to follow it {self._terms.settle_ms / 1000:g} s on"
-        log.info("the certificate's Secret was written: one is served%s", following)
+        log.info("wrote the certificate's Secret%s", following)
 
     async def _create(self, data: Mapping[str, str]) -> None:
         part = {"app.kubernetes.io/part-of": "slacktide", "app.kubernetes.io/component": self._place.component}

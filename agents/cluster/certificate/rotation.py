@@ -1,8 +1,7 @@
-"""When which certificate is served and trusted, so that at no moment one is served that is not trusted. Pure.
+"""When a certificate is trusted, served and replaced. A served certificate is always trusted. Pure.
 
-A certificate signs itself, and what signs nothing else needs no authority whose key could be lost. Its successor is
-made while it is still good for long, is trusted at once and served only when that has been known for a while; the one
-before stays trusted until the next turn, for a replica that has not seen the change yet.
+A self-signed certificate needs no authority whose key could leak. Its successor is created early, trusted immediately,
+and served after a delay. The former one stays trusted until the next rotation, for replicas that are behind.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from dataclasses import dataclass, replace
 
 LIFE_MS = 90 * 24 * 3_600_000
 SETTLE_MS = 60_000
-"""How long every API server of the cluster has to learn what is trusted: some hundred times what it takes."""
+"""Time for all API servers to load the new bundle: a hundred times what it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A certificate that signs itself, and its key."""
+    """A self-signed certificate and its key."""
 
     certificate: bytes
     """PEM."""
@@ -26,7 +25,7 @@ class Pair:
     until_ms: int
     """UTC epoch milliseconds."""
     names: frozenset[str]
-    """DNS names and addresses that it is for."""
+    """Its DNS names and addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +34,22 @@ class Held:
 
     served: Pair
     following: Pair | None = None
-    """Trusted already, served soon."""
+    """Trusted already, served next."""
     trusted_ms: int | None = None
-    """Since when all webhook configurations are known to trust the following one."""
+    """When all configurations were first known to trust the next pair."""
     retired: bytes = b""
-    """PEM of the certificate that was served before."""
+    """PEM of the former certificate."""
 
     @property
     def bundle(self) -> bytes:
-        """PEM of all that is trusted."""
+        """PEM of all trusted certificates."""
         following = b"" if self.following is None else self.following.certificate
         return self.retired + self.served.certificate + following
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How certificates live."""
+    """Lifetime of certificates."""
 
     names: frozenset[str]
     life_ms: int = LIFE_MS
@@ -58,13 +57,13 @@ class Terms:
 
 
 def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted: bool, now_ms: int) -> Held:
-    """The next step, or ``held`` itself where none is due.
+    """The next step, or ``held`` itself if none is due.
 
     Args:
-        held: what the replicas share; None: nothing yet.
-        terms: how certificates live.
-        make: makes a new pair.
-        trusted: whether all webhook configurations trust all of ``held.bundle``.
+        held: the shared pairs; None: none yet.
+        terms: lifetime of certificates.
+        make: creates a pair.
+        trusted: whether all configurations trust all of ``held.bundle``.
         now_ms: UTC epoch milliseconds.
 
     """
@@ -82,18 +81,18 @@ def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted
 
 
 def _anew(held: Held | None, make: Callable[[], Pair], now_ms: int) -> Held:
-    """Nothing that is trusted is served now, so that whatever comes is no worse."""
+    """Start again: no trusted pair is served now, so nothing is lost."""
     if held is None or held.following is None or now_ms >= held.following.until_ms:
         return Held(served=make())
     return _next(held)
 
 
 def _next(held: Held) -> Held:
-    """The following one is served; the bundle stays as it was."""
+    """Serve the next pair; the bundle stays unchanged."""
     assert held.following is not None, "asked before"
     return Held(served=held.following, retired=held.served.certificate)
 
 
 def _is_due(served: Pair, terms: Terms, now_ms: int) -> bool:
-    """A third of its life is left, or it is for other names."""
+    """Whether a third of its lifetime is left, or its names changed."""
     return now_ms >= served.until_ms - terms.life_ms // 3 or served.names != terms.names

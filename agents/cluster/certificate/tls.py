@@ -1,4 +1,4 @@
-"""TLS whose certificate changes between two connections, and which clients are answered."""
+"""TLS with a certificate that can change between connections, and with client certificates."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from slacktide.agents.cluster.certificate.rotation import Pair
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """Who is answered: those with a certificate of this authority."""
+    """Clients with a certificate of this authority."""
 
     ca: Path
     names: frozenset[str] = frozenset()
-    """Common names that are answered; empty: any."""
+    """Allowed common names; empty: any."""
 
     def trust(self, context: ssl.SSLContext) -> None:
-        """Have the context ask every client for a certificate.
+        """Require a client certificate.
 
         Raises:
-            CertificateError: the authority's file cannot be read.
+            CertificateError: the authority's file is unreadable.
 
         """
         try:
             context.load_verify_locations(cafile=self.ca)
-        except OSError as exc:  # SSLError is one, too
+        except OSError as exc:  # includes SSLError
             raise CertificateError(f"--client-ca {self.ca}: {exc.strerror or exc}; accepted: PEM") from exc
         context.verify_mode = ssl.CERT_REQUIRED
 
     def refuse(self, certificate: Mapping[str, Any] | None) -> str:
-        """Why a client with this certificate, as ``SSLSocket.getpeercert`` gives it, is not answered; "": it is."""
+        """Why a client with this certificate (from ``SSLSocket.getpeercert``) is rejected; "": it is accepted."""
         if not certificate:
             return "a client certificate is needed"
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
@@ -44,15 +44,15 @@ class Clients:
 
 
 class Tls:
-    """What is served now. Connections that stand keep what they began with.
+    """The served certificate. Existing connections keep theirs.
 
     Args:
-        pair: served first.
-        until_s: gets the end of what is served, UTC epoch seconds.
-        clients: who is answered; None: anybody.
+        pair: the first to serve.
+        until_s: called with the expiry, UTC epoch seconds.
+        clients: allowed clients; None: any.
 
     Raises:
-        CertificateError: the file of the clients' authority cannot be read.
+        CertificateError: the clients' authority file is unreadable.
 
     """
 
@@ -62,12 +62,12 @@ class Tls:
         self._pair = pair
         self._now = _context(pair, clients)
         self.context = _context(pair, clients)
-        """For the listening socket: each handshake takes what is served at its moment."""
+        """For the listening socket: each handshake uses the current pair."""
         self.context.sni_callback = self._choose
         self._until_s(pair.until_ms / 1000)
 
     def serve(self, pair: Pair) -> bool:
-        """Serve this pair from now on; returns whether it is another one."""
+        """Serve this pair from now on; returns whether it changed."""
         if pair == self._pair:
             return False
         self._now, self._pair = _context(pair, self.clients), pair
@@ -79,10 +79,10 @@ class Tls:
 
 
 def in_folder(folder: Path) -> Pair:
-    """The pair in a folder, as cert-manager's Secrets are mounted: ``tls.crt`` and ``tls.key``.
+    """The pair in a folder, mounted as cert-manager does: ``tls.crt`` and ``tls.key``.
 
     Raises:
-        CertificateError: a file cannot be read.
+        CertificateError: a file is unreadable.
 
     """
     try:
@@ -94,7 +94,7 @@ def in_folder(folder: Path) -> Pair:
 def _context(pair: Pair, clients: Clients | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    with tempfile.NamedTemporaryFile(suffix=".pem") as pem:  # ssl reads from files alone; only its owner can read it
+    with tempfile.NamedTemporaryFile(suffix=".pem") as pem:  # ssl only reads files
         pem.write(pair.certificate + b"\n" + pair.key)
         pem.flush()
         context.load_cert_chain(pem.name)

@@ -1,6 +1,5 @@
-"""Who is to leave loaded nodes for ones that are not: passes over the cluster, by the bridge that leads.
+"""The descheduler in the leading bridge: moves pods away from overloaded nodes.
 
-``pod``, ``cluster`` and ``passes`` are pure: which pods may go, what is known, and what a pass comes to; ``pods``
-follows pods, ``descheduler`` runs the passes and publishes them, and ``evicting`` carries out what is no
-dry run, as far as its ``account`` with the governor goes.
+``pod``, ``cluster`` and ``passes`` are pure: evictable pods, cluster state and the result of a pass. ``pods`` follows
+pods, ``descheduler`` runs and publishes passes, ``evicting`` evicts, and ``account`` reads eviction credit.
 """

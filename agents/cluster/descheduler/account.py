@@ -1,6 +1,6 @@
-"""What descheduling may evict: its account with the governor, which grants to it as to a node.
+"""Eviction credit for the descheduler, granted by the governor as to a node.
 
-Only credit that was asked for comes, and only to the newest epoch that asks: a bridge that leads no more gets none.
+Credit is granted only on request, and only to the newest epoch, so that a former leader gets none.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ LayAside = Callable[[Record, str], None]
 
 
 class Account:
-    """Of one term.
+    """The account of one term.
 
     Args:
         bootstrap: the Kafka cluster.
         epoch: of this term.
-        lay_aside: takes records that cannot be used, each with the reason.
+        lay_aside: receives invalid records, each with the reason.
         clock: the time.
 
     """
 
     def __init__(self, bootstrap: Cluster, epoch: int, lay_aside: LayAside, clock: Clock) -> None:
         self.boot_id = f"{epoch:012}-bridge"
-        """Of the account: a later one is higher."""
+        """Identifies the account; later terms sort higher."""
         self._credit_account = CreditAccount(self.boot_id)
         reader = TailReader(bootstrap, (CREDIT.name,), client_id="slacktide-bridge-credit")
         self._following = Following(reader, away="no pod is descheduled", clock=clock)
         self._lay_aside = lay_aside
         self._clock = clock
         self._read_ns = clock.mono_ns()
-        """What was not read by then had not come."""
+        """What was not read by then had not arrived."""
 
     @property
     def trouble(self) -> str:
-        """Why no credit is read; "" where it is."""
+        """Why credit cannot be read; "": it can."""
         return self._following.trouble
 
     @property
     def spent(self) -> Spent:
-        """Of all that was granted."""
+        """Spent credit."""
         return Spent(evictions=self._credit_account.spent, epoch=self._credit_account.epoch)
 
     async def run(self) -> None:
-        """Read credit, for ever."""
+        """Read credit until cancelled."""
         await self._following.run(self._begun, self._receive)
 
     def ready(self, namespace: str) -> bool:
-        """Whether a pod of the namespace may go now."""
+        """Whether a pod of the namespace may be evicted now."""
         return self._credit_account.ready(self._clock.mono_ns(), namespace)
 
     def reserve(self) -> None:
-        """A pod may go: the API server is being asked."""
+        """Reserve credit before the request to the API server."""
         self._credit_account.reserve(self._clock.mono_ns())
 
     def settle(self, *, goes: bool) -> None:
-        """The answer is known: whether it goes; one that may have gone goes."""
+        """Settle the reservation: whether the pod was evicted, or may have been."""
         self._credit_account.settle(goes=goes)
 
     def _begun(self) -> None:

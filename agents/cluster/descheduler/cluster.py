@@ -1,4 +1,4 @@
-"""All nodes and pods as descheduling knows them. Pure: its callers read the sources."""
+"""The descheduler's view of nodes and pods. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod
 
 MetricOf = Callable[[str], NodeMetric | None]
-"""A node's latest metric; None: none any more, or none yet."""
+"""A node's latest metric; None: none."""
 PODS_MAX = 110
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A node as a place for pods."""
+    """A node as a target for pods."""
 
     facts: NodeFacts
     takes_pods: bool
-    """Neither cordoned nor tainted against pods that do not tolerate it."""
+    """Neither cordoned nor tainted against pods without tolerations."""
     pods_max: int = PODS_MAX
 
 
 class Cluster:
-    """Mutable."""
+    """Nodes and pods, mutable."""
 
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
@@ -34,29 +34,29 @@ class Cluster:
         self._on: dict[str, dict[tuple[str, str], SeenPod]] = {}
 
     def node(self, place: Place) -> None:
-        """A node is so."""
+        """Add or update a node."""
         self._places[place.facts.name] = place
 
     def removed(self, name: str) -> None:
-        """There is no such node any more."""
+        """Remove a node."""
         self._places.pop(name, None)
 
     def whole(self, pods: Iterable[SeenPod]) -> None:
-        """These pods there are, and no others."""
+        """Replace all pods."""
         self._pods.clear()
         self._on.clear()
         for pod in pods:
             self.changed(pod)
 
     def changed(self, pod: SeenPod) -> None:
-        """A pod is so."""
+        """Add or update a pod."""
         self.gone(pod.key)
         self._pods[pod.key] = pod
         if pod.node:
             self._on.setdefault(pod.node, {})[pod.key] = pod
 
     def gone(self, key: tuple[str, str]) -> None:
-        """A pod is not there any more."""
+        """Remove a pod."""
         known = self._pods.pop(key, None)
         if known is not None and known.node:
             there = self._on[known.node]
@@ -65,7 +65,7 @@ class Cluster:
                 del self._on[known.node]
 
     def copy(self) -> Cluster:
-        """All as it is now, for who looks at it while it goes on."""
+        """A snapshot for another thread."""
         other = Cluster()
         other._places, other._pods = dict(self._places), dict(self._pods)
         other._on = {node: dict(pods) for node, pods in self._on.items()}
@@ -73,26 +73,26 @@ class Cluster:
 
     @property
     def nodes(self) -> Collection[str]:
-        """All of them."""
+        """All node names."""
         return self._places.keys()
 
     def pods_on(self, node: str) -> Collection[SeenPod]:
-        """Those that were bound there and are still known."""
+        """Known pods bound to the node."""
         return self._on.get(node, {}).values()
 
     def may_go(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether this very pod is there still, has not ended, and nothing forbids to evict it."""
+        """Whether this pod still exists, runs and is evictable."""
         pod = self._pods.get((namespace, name))
         return pod is not None and pod.pod.uid == uid and pod.pod.phase in LIVE_PHASES and not pod.stays
 
     def loaded(self, metric_of: MetricOf, settling: Collection[str]) -> Iterator[LoadedNode]:
-        """Each node with its pods and its use; one that is silent or was never measured has none.
+        """Each node with its pods and use; use is None without a fresh metric.
 
-        Nor has one of which nothing is allocatable: any use would be more than a share of that.
+        The same without allocatable, since any use would exceed it.
 
         Args:
             metric_of: a node's latest metric.
-            settling: nodes whose figures still hold what has left them: no pod of theirs may go.
+            settling: nodes whose averages still include evicted pods; none of their pods is evicted.
 
         """
         for name, place in self._places.items():

@@ -1,4 +1,4 @@
-"""Runs the passes of the bridge that leads, publishes each, and carries out what is no dry run."""
+"""Runs and publishes descheduling passes in the leading bridge, and carries them out unless it is a dry run."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Descheduler:
         bootstrap: the Kafka cluster.
         metric_of: a node's latest metric.
         epoch: of this term.
-        replica: the name of this bridge.
-        lay_aside: takes records that cannot be used, each with the reason.
+        replica: this bridge's name.
+        lay_aside: receives invalid records, each with the reason.
         clock: the time.
-        sign: gives a record its proof.
+        sign: adds the node proof to a record.
 
     """
 
@@ -72,32 +72,32 @@ class Descheduler:
 
     @property
     def trouble(self) -> str:
-        """Why there is no pass or no eviction that should be; "": there is, or none is wanted."""
+        """Why passes or evictions fail; "": they do not."""
         if not self._policy.descheduling.wanted:
             return ""
         acting = "" if self._policy.descheduling.dry_run else self._account.trouble or self._evicting.trouble
         return self._pods.trouble or self._trouble or acting
 
     def node(self, place: Place) -> None:
-        """A node is so."""
+        """Add or update a node."""
         self._cluster.node(place)
 
     def removed(self, name: str) -> None:
-        """There is no such node any more."""
+        """Remove a node."""
         self._cluster.removed(name)
 
     def policy(self, policy: Policy) -> None:
-        """This policy is in force."""
+        """Apply a policy."""
         if policy.descheduling != self._policy.descheduling:
             self._changed.set()
         self._policy = policy
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         try:
             while True:
                 self._changed.clear()
-                metrics.OVER.set(0)  # by another policy, or by none
+                metrics.OVER.set(0)  # after a policy change
                 self._pods, self._trouble = PodSource(self._cluster), ""
                 works: list[Coroutine[Any, Any, Any]] = [self._changed.wait()]
                 if self._policy.descheduling.wanted:
@@ -114,7 +114,7 @@ class Descheduler:
             await self._sender.close()
 
     async def _flush_rest(self) -> None:
-        """What came of evictions that were under way when the policy switched them off."""
+        """Publish outcomes of evictions that were in progress when the policy disabled them."""
         while True:
             with suppress(LogError):
                 await self._evicting.flush()
@@ -127,12 +127,12 @@ class Descheduler:
             await asyncio.sleep(max(0.0, due_s - self._now_s))
             due_s = self._now_s + interval_s
             if self._pods.trouble:
-                continue  # where pods are may be out of date
+                continue  # pod locations may be out of date
             done = await self._look()
             _count(done)
             try:
                 await self._send([_out(done)])
-                await self._evicting.flush()  # a policy that came in the middle of an eviction may have kept it
+                await self._evicting.flush()  # a policy change during an eviction may have left it unpublished
                 if not done.dry_run:
                     await self._evicting.carry_out(api, done, due_s)
                 self._trouble = ""
@@ -140,7 +140,7 @@ class Descheduler:
                 self._trouble = str(exc)
 
     async def _look(self) -> DeschedulingPass:
-        """A pass over what is known now, on a thread: it takes tenths of a second, and the bridge has more to do."""
+        """Run a pass on a thread, since it takes tenths of a second."""
         cluster = self._cluster.copy()
         metrics_by_node = {node: self._metric_of(node) for node in cluster.nodes}
         now_s, now_ms = self._now_s, self._clock.wall_ms()

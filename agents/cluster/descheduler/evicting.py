@@ -1,7 +1,6 @@
-"""Evicts whom a pass chose, as far as there is credit: through the Eviction API, with an outcome and an Event each.
+"""Evicts the pods of a pass through the Eviction API, within credit, with an outcome and an Event each.
 
-If Kafka is unavailable, nobody is evicted. The next pass judges again what was not evicted
-by then.
+Nothing is evicted while Kafka is unavailable. The next pass judges the remaining pods again.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ log = logging.getLogger(__name__)
 
 ASK_S, LOOK_S = 1.0, 0.1
 HOLDS_S = 60.0
-"""How long a pass' judgement holds: figures of before show nothing of the load by then."""
+"""How long the decisions of a pass hold; later its figures are outdated."""
 Result = Literal["applied", "refused", "failed"]
 
 
 class Evicting:
-    """Of one term.
+    """Evictions of one term.
 
     Args:
-        account: how many may go.
-        send: publishes records to Kafka; raises LogError where it cannot.
-        left: called with each node that a pod has left, or may have.
-        may_go: whether the pod of this namespace, name and uid still may.
-        replica: the name of this bridge.
+        account: eviction credit.
+        send: publishes to Kafka; raises LogError if that fails.
+        left: called with each node that a pod left, or may have.
+        may_go: whether the pod of this namespace, name and uid is still evictable.
+        replica: this bridge's name.
         clock: the time.
 
     """
@@ -58,7 +57,7 @@ class Evicting:
         clock: Clock,
     ) -> None:
         self.trouble = ""
-        """Why the last eviction was not made, or has no Event on the pod; "" where it was, or no node is over."""
+        """Why the last eviction or its Event failed; "": it succeeded."""
         self._account = account
         self._send = send
         self._left = left
@@ -69,15 +68,15 @@ class Evicting:
         self._asked_s = 0.0
 
     async def carry_out(self, api: ApiServer, done: DeschedulingPass, until_s: float) -> None:
-        """Evict the pass' victims in their order, those of a namespace without credit later, for a minute at most.
+        """Evict the pass's victims in order for up to a minute; those without credit are retried.
 
         Args:
-            api: asked for each.
-            done: a pass that is published.
-            until_s: when the next one is due, monotonic.
+            api: the API server.
+            done: a published pass.
+            until_s: when the next pass is due, monotonic.
 
         Raises:
-            LogError: Kafka does not take the records; nobody goes until it does.
+            LogError: Kafka is unavailable; nothing is evicted until it is back.
 
         """
         if not done.terms["over_nodes"]:
@@ -99,7 +98,7 @@ class Evicting:
         await self.flush()
 
     async def _ask(self, done: DeschedulingPass, waiting: list[Victim]) -> None:
-        """For credit, once a second, for each namespace: an eviction that is refused for want of it asks."""
+        """Request credit per namespace once a second: an outcome refused for lack of credit is the request."""
         now_s = self._clock.mono_ns() / 1e9
         if now_s >= self._asked_s + ASK_S:
             self._asked_s = now_s
@@ -132,7 +131,7 @@ class Evicting:
             metrics.EVICTIONS.labels(result).inc()
         self.trouble = "" if result == "applied" else f"{victim.namespace}/{victim.name}: {reason}"
         where = {"pod": f"{victim.namespace}/{victim.name}", "node": victim.node}
-        log.warning("an eviction by load", extra=where | {"result": result, "why": reason})
+        log.warning("evicted a pod by load", extra=where | {"result": result, "why": reason})
         if result == "applied":
             await self._publish_event(api, victim, reason)
 
@@ -145,10 +144,10 @@ class Evicting:
             self.trouble = str(exc)
 
     async def flush(self) -> None:
-        """Publish what was not published yet.
+        """Publish pending outcomes.
 
         Raises:
-            LogError: Kafka does not take it.
+            LogError: Kafka is unavailable.
 
         """
         if self._unpublished:
@@ -188,13 +187,13 @@ def _out(outcome: NodeOutcome, topic: str) -> Out:
 
 
 def _text_of(refused: ApiRefusedError) -> str:
-    """Which budget keeps a pod stands among the causes."""
+    """Include the PodDisruptionBudget from the causes."""
     messages = [refused.message, *(cause.message for cause in refused.causes if cause.message not in refused.message)]
     return " ".join([str(refused.status), *filter(None, messages)])
 
 
 def _eviction(victim: Victim) -> dict[str, object]:
-    """Of this very pod: never of another one that took its name."""
+    """With the uid as precondition, against a new pod of the same name."""
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

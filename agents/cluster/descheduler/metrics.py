@@ -1,4 +1,4 @@
-"""Every metric of descheduling; the bridge that leads serves them."""
+"""Prometheus metrics of descheduling in the leading bridge."""
 
 from __future__ import annotations
 

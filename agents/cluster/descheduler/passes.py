@@ -1,6 +1,6 @@
-"""One pass after another over what is known: who is to go, and the record with the reason. Pure.
+"""Runs descheduling passes over the cluster state: which pods to evict, and the record with reasons. Pure.
 
-Figures of a node are means over a while, so what has left it stays in them for as long: until then it gives no more.
+Averages still include evicted pods for a window. Until it is over, the node gives no more pods.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from slacktide.streams.decisions.load_aware_thresholds import Band, with_unit
 
 NAMED, LISTED_MAX = 5, 100
 VIEWS: dict[str, Kind] = {"high": "whole", "prod_high": "prod"}
-"""By class the view in which they are over."""
+"""By node class, the view in which the node is overloaded."""
 
 
 class Passes:
-    """Of one term.
+    """The passes of one term.
 
     Args:
-        epoch: of the bridge that leads.
+        epoch: of the leading bridge.
 
     """
 
@@ -39,16 +39,16 @@ class Passes:
         self._number = 0
         self._dry_run = True
         self._rows = self._relieved = PassState()
-        """For how long nodes have been over; the same, if all had left whom the last pass chose."""
+        """How long nodes have been overloaded; and the same if all victims of the last pass had left."""
         self._windows_s: dict[str, float] = {}
-        """Of nodes of which the last pass chose pods: for how long their figures hold what leaves."""
+        """By node with victims in the last pass: the averaging window of its figures."""
         self._settled_s: dict[str, float] = {}
-        """Until when each node's figures hold what has left it, or by a dry run would have."""
+        """Until when each node's averages include evicted pods, or would in a dry run."""
 
     def next(
         self, cluster: Cluster, metric_of: MetricOf, policy: Policy, now_s: float, now_ms: int
     ) -> DeschedulingPass:
-        """Look at all nodes.
+        """Judge all nodes.
 
         Args:
             cluster: nodes and pods.
@@ -87,10 +87,10 @@ class Passes:
         )
 
     def left(self, node: str, now_s: float) -> None:
-        """A pod that the last pass chose has left its node, or may have; where none could, the node's row goes on.
+        """A victim of the last pass has left its node, or may have. Otherwise the node still counts as overloaded.
 
         Args:
-            node: which.
+            node: its name.
             now_s: monotonic.
 
         """
@@ -110,7 +110,7 @@ def _window_s(metric: NodeMetric | None) -> float:
 
 
 def _survey_policy(wanted: Descheduling) -> SurveyPolicy:
-    """Whether a metric is too old was decided before."""
+    """Metric age is checked elsewhere."""
     return SurveyPolicy(
         whole=Band(low=_percents(wanted.low), high=_percents(wanted.high)),
         prod=Band(low=_percents(wanted.prod_low), high=_percents(wanted.prod_high)),
@@ -146,7 +146,7 @@ def _classes(seen: Survey, nodes: Sequence[LoadedNode], metric_of: MetricOf) -> 
 
 
 def _out_for(metric: NodeMetric | None) -> str:
-    """Why a node has no figures to go by."""
+    """Why a node has no usable figures."""
     if metric is None:
         return "unmeasured"
     return "stale" if metric.stale_ms else "nothing_allocatable"
@@ -169,7 +169,7 @@ def _sources(seen: Survey, done: Descheduled, cluster: Cluster, settling: Contai
 
 
 def _staying(cluster: Cluster, node: str, *, settling: bool) -> list[StayingPods]:
-    """Why pods of a node stay; those that ended are not counted."""
+    """Why pods of a node stay, without terminated ones."""
     live = [pod for pod in cluster.pods_on(node) if pod.pod.phase in LIVE_PHASES]
     reasons = Counter(pod.stays or ("settling" if settling else "") for pod in live)
     return [
@@ -180,7 +180,7 @@ def _staying(cluster: Cluster, node: str, *, settling: bool) -> list[StayingPods
 
 
 def _victims(seen: Survey, evictions: Sequence[Eviction]) -> Iterator[Victim]:
-    """Each with what the node used before it leaves, when those before it have left."""
+    """Victims, each with the node's use before its eviction and after those before it."""
     nodes = {node.node.name: node for name in VIEWS for node in seen.classes[name]}
     views: dict[tuple[str, bool], View] = {}
     for one in evictions:
@@ -200,7 +200,7 @@ def _victims(seen: Survey, evictions: Sequence[Eviction]) -> Iterator[Victim]:
 
 
 def _share(node: ViewedNode, view: View) -> Terms:
-    """Of the resource that it is over most in, in percent of what is allocatable."""
+    """The most exceeded resource, in percent of allocatable."""
     shares = {name: 100 / (node.node.capacity.get(name) or 1) for name in view.excess}
     used_pct, name = max((view.used[name] * share, name) for name, share in shares.items())
     return {"used_pct": round(used_pct, 1), "threshold_pct": round(view.limits.high[name] * shares[name], 1)}

@@ -1,7 +1,7 @@
-"""What descheduling reads of a pod, from the object that Kubernetes has of it; above all, whether it may go. Pure.
+"""Reads a pod for descheduling; above all, whether it is evictable. Pure.
 
-Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/kubernetes/defaultevictor and apis/extension.
-Narrower than there: only best-effort pods go, and none that asks for what is not compared between nodes.
+Source: koordinator a7a1b76b, pkg/descheduler/framework/plugins/kubernetes/defaultevictor and apis/extension. Stricter:
+    only best-effort pods are evicted, and none with resources that are not compared between nodes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from slacktide.schemas.kubernetes_pod import ANNOTATION_MIRROR, ANNOTATION_SOURC
 from slacktide.schemas.qos import effective_qos
 
 FEATURE = "LowNodeLoad"
-"""By which a pod's annotation koordinator.sh/eviction-policy may let itself be evicted."""
+"""The name for annotation koordinator.sh/eviction-policy that allows eviction."""
 OWN_NAMESPACES = frozenset({"kube-system", "slacktide-system", "koordinator-system"})
 CRITICAL = 2_000_000_000
-"""Priority of system-cluster-critical, and above."""
+"""Priority of system-cluster-critical."""
 MIRRORS = frozenset({ANNOTATION_MIRROR, ANNOTATION_SOURCE})
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 NEVER = 2**31 - 1
-"""This cost forbids an eviction."""
+"""This eviction cost forbids an eviction."""
 NAMES = {
     "cpu_milli": "cpu",
     "mem_bytes": "memory",
@@ -38,20 +38,20 @@ NAMES = {
     "free_mem_bytes": "kubernetes.io/free-memory",
 }
 COMPARED = ("cpu", "memory", "kubernetes.io/", "koordinator.sh/", "ephemeral-storage")
-"""Beginnings of resources' names: a device that the pod asks for may be nowhere else."""
+"""Prefixes of resources that are compared; a device may exist on no other node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPod:
-    """A pod on its node."""
+    """A bound pod."""
 
     pod: Pod
     node: str
-    """"": nowhere yet."""
+    """"": not bound."""
     requests: Mapping[str, int]
-    """By the names that Kubernetes has for resources."""
+    """By Kubernetes' resource names."""
     stays: str
-    """Why it may not be evicted; "": it may."""
+    """Why it is not evictable; "": it is."""
     created_s: int
     deletion_cost: int
     eviction_cost: int
@@ -63,10 +63,10 @@ class SeenPod:
 
 
 def seen(item: Mapping[str, Any]) -> SeenPod:
-    """Read a pod.
+    """Parse a pod.
 
     Raises:
-        BadMessageError: a field cannot be used; its path is in the text.
+        BadMessageError: a field is invalid; its path is in the text.
 
     """
     pod = read_pod(item)
@@ -84,13 +84,13 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
 
 
 def amounts_of(resources: Resources) -> dict[str, int]:
-    """By the names that Kubernetes has for resources."""
+    """By Kubernetes' resource names."""
     amounts = {name: getattr(resources, field) for field, name in NAMES.items()}
     return {name: amount for name, amount in amounts.items() if amount is not None}
 
 
 def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
-    """All that forbids to evict it, what cannot be helped first."""
+    """Reasons against an eviction, permanent ones first."""
     metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
     if pod.namespace in OWN_NAMESPACES:
         yield "system_namespace"
@@ -107,7 +107,7 @@ def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
 
 
 def _by_owner(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Who would make it anew elsewhere: nobody, or only where it was."""
+    """Reasons by owner: no controller would recreate the pod, or only on the same node."""
     owners = metadata.get("ownerReferences") or ()
     if MIRRORS & (metadata.get("annotations") or {}).keys() or any(one.get("kind") == "Node" for one in owners):
         yield "static"
@@ -118,7 +118,7 @@ def _by_owner(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
-    """What it has there, or wants of a node, that room elsewhere does not make up for."""
+    """Reasons by node: local data or node constraints."""
     if any("emptyDir" in one or "hostPath" in one for one in spec.get("volumes") or ()):
         yield "local_storage"
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
@@ -136,7 +136,7 @@ def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cost(metadata: Mapping[str, Any], name: str) -> int:
-    """0 where it is absent, or cannot be read."""
+    """0 if absent or invalid."""
     try:
         return int((metadata.get("annotations") or {}).get(name) or 0)
     except ValueError:

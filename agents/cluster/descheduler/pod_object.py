@@ -1,6 +1,6 @@
-"""Of a pod's object what descheduling reads: a cluster has many, and the most of each is for others.
+"""The fields of a pod object that descheduling reads; skipping the others saves memory.
 
-The names are Kubernetes'; whatever lies deeper is left as it is.
+Names are Kubernetes'. Deeper parts stay plain data.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ Json = dict[str, Any]
 
 
 class _Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What is absent stays so when it is handed on as plain data."""
+    """Absent fields stay absent when converted to plain data."""
 
 
 class Metadata(_Part, frozen=True):
-    """Its name, owner, labels and annotations."""
+    """Name, owner, labels and annotations."""
 
     name: str = ""
     namespace: str = ""
@@ -30,7 +30,7 @@ class Metadata(_Part, frozen=True):
 
 
 class Container(_Part, frozen=True):
-    """What it asks for."""
+    """Resources of a container."""
 
     name: str = ""
     resources: Json | None = None
@@ -38,7 +38,7 @@ class Container(_Part, frozen=True):
 
 
 class Spec(_Part, frozen=True):
-    """What it wants of a node."""
+    """Node constraints and containers."""
 
     node_name: str | None = None
     priority: int | None = None
@@ -52,7 +52,7 @@ class Spec(_Part, frozen=True):
 
 
 class Status(_Part, frozen=True):
-    """How it is."""
+    """The pod's status."""
 
     phase: str | None = None
     qos_class: str | None = msgspec.field(name="qosClass", default=None)
@@ -66,6 +66,6 @@ class PodObject(_Part, frozen=True):
     status: Status = Status()
 
     def plain(self) -> Json:
-        """As the readers of plain data take it."""
+        """As plain data."""
         made: Json = msgspec.to_builtins(self)
         return made

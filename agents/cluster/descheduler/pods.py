@@ -1,4 +1,4 @@
-"""Follows the cluster's pods, by a watch of its own."""
+"""Follows all pods with a watch of its own."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from slacktide.schemas.errors import BadMessageError
 log = logging.getLogger(__name__)
 
 YIELD_EVERY = 100
-"""After so many pods the bridge's other work has its turn."""
+"""Pods between two yields to the event loop."""
 
 
 class PodSource:
-    """Follows the pods."""
+    """Follows pods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.trouble = "pods were not listed yet"
-        """Why nothing is read; "" where it is."""
+        """Why pods cannot be read; "": they can."""
         self._cluster = cluster
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         async with aclosing(follow(api, PODS, PodObject)) as events:
             async for event in events:
                 match event:
@@ -58,10 +58,10 @@ async def _all(items: Iterable[PodObject]) -> list[SeenPod]:
 
 
 def _read(item: PodObject) -> SeenPod | None:
-    """None: it cannot be read, which is logged: what one user writes may not hide everybody's pods."""
+    """None: the pod is invalid, which is logged; one invalid pod must not hide the others."""
     try:
         return seen(item.plain())
     except BadMessageError as exc:
         name = f"{item.metadata.namespace}/{item.metadata.name}"
-        log.warning("a pod cannot be read, and is never evicted here", extra={"pod": name, "why": str(exc)})
+        log.warning("ignored an invalid pod, which is never evicted", extra={"pod": name, "why": str(exc)})
         return None

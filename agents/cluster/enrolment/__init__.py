@@ -1,1 +1,1 @@
-"""Gives an agent the key of its node, for the pod-bound ServiceAccount token that names the node."""
+"""Issues an agent the key of its node in exchange for its pod-bound ServiceAccount token."""

@@ -1,4 +1,4 @@
-"""The ConfigMap from which agents read whom to trust when they enrol."""
+"""The ConfigMap with the CA bundle for enrolling agents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ KEY = "ca.crt"
 
 
 class PublishedBundle:
-    """One ConfigMap, which the manifests make.
+    """A ConfigMap that the manifests create.
 
     Args:
         api: the API server.
         namespace: of the ConfigMap.
-        name: of it.
+        name: of the ConfigMap.
 
     """
 
@@ -26,20 +26,20 @@ class PublishedBundle:
         self._name = name
 
     async def read(self) -> dict[str, Any]:
-        """The ConfigMap as it is.
+        """Read the ConfigMap.
 
         Raises:
-            ApiError: it cannot be read.
+            ApiError: the read failed.
 
         """
         found: dict[str, Any] = await self._api.get(CONFIGMAPS, self._name, dict[str, Any], namespace=self._namespace)
         return found
 
     async def have(self, read: dict[str, Any], bundle: bytes) -> bool:
-        """Publish the bundle; False where another has changed what was read.
+        """Publish the bundle; False: the ConfigMap changed since it was read.
 
         Raises:
-            ApiError: it cannot be written.
+            ApiError: the write failed.
 
         """
         text = bundle.decode()

@@ -1,4 +1,4 @@
-"""The enrolment of one replica of the bridge, put together. Every replica serves it, whoever leads."""
+"""The enrolment server of one replica of the bridge. Every replica serves it, leader or not."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ SERVICE = "slacktide-bridge"
 SECRET = "slacktide-enrolment-tls"  # noqa: S105 - its name
 CONFIG_MAP = "slacktide-enrolment-ca"
 SETTLE_MS = 600_000
-"""How long kubelets and agents have to read a bundle that changed before its certificate is served."""
+"""Time for kubelets and agents to load a changed bundle before its certificate is served."""
 LOOK_S, RETRY_S = 10.0, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentSettings:
-    """How one replica enrols agents."""
+    """Settings of one replica."""
 
     namespace: str
-    """Of the Service, both Secrets, the ConfigMap, and the agents."""
+    """Namespace of the Service, both Secrets, the ConfigMap and the agents."""
     host: str
     port: int
     terms: Terms | None = None
-    """How certificates live; None: by the defaults, for the Service's names."""
+    """Lifetime of certificates; None: the default, for the Service's names."""
     look_s: float = LOOK_S
-    """Between two looks at certificate and cluster keys."""
+    """Interval for checking certificate and cluster keys."""
 
 
 def names_of(namespace: str) -> frozenset[str]:
-    """What the server is called: by its Service."""
+    """DNS names of the Service."""
     service = f"{SERVICE}.{namespace}.svc"
     return frozenset({service, f"{service}.cluster.local"})
 
 
 class Enrolment:
-    """Serves agents of one cluster.
+    """Enrols agents.
 
     Args:
         api: the API server.
@@ -64,9 +64,9 @@ class Enrolment:
 
     def __init__(self, api: ApiServer, settings: EnrolmentSettings, ring: Ring, now_ms: Callable[[], int]) -> None:
         self.trouble = ""
-        """Why agents cannot enrol, or will not for long; "" where they can."""
+        """Why agents cannot enrol, or soon cannot; "": they can."""
         self.port = 0
-        """Where it listens, once it does."""
+        """The port, once it listens."""
         self._settings = settings
         namespace = settings.namespace
         terms = settings.terms or Terms(names=names_of(namespace), settle_ms=SETTLE_MS)
@@ -80,7 +80,7 @@ class Enrolment:
         tls = await self._first()
         async with serving(self._answer, tls.context, self._settings.host, self._settings.port) as port:
             self.port = port
-            log.info("enrolling agents", extra={"host": self._settings.host, "port": port})
+            log.info("serving enrolment", extra={"host": self._settings.host, "port": port})
             while True:
                 await asyncio.sleep(self._settings.look_s)
                 await self._look(tls)
@@ -104,30 +104,30 @@ class Enrolment:
 
     def _report(self, why: str) -> None:
         if why and why != self.trouble:
-            log.warning("trouble with the enrolment's certificate", extra={"why": why})
+            log.warning("cannot renew the enrolment's certificate", extra={"why": why})
         self.trouble = why
 
     async def _answer(self, token: str) -> Reply:
-        """Refusals name no token; what was wrong with it stands in this log."""
+        """Refusals do not reveal the token; the reason is in this process's log."""
         try:
             enrolled = await self._issuer.enrol(token)
         except NotAnAgentError as exc:
             metrics.ENROLMENTS.labels("refused").inc()
-            log.warning("an enrolment was refused", extra={"why": str(exc)})
+            log.warning("refused an enrolment", extra={"why": str(exc)})
             return Reply(status=HTTPStatus.FORBIDDEN, body=str(exc).encode())
         except NoKeyError as exc:
             metrics.ENROLMENTS.labels("failed").inc()
             return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE, body=str(exc).encode())
         except SlacktideError as exc:
             metrics.ENROLMENTS.labels("failed").inc()
-            log.warning("a token could not be reviewed", extra={"why": str(exc)})
+            log.warning("cannot review a token", extra={"why": str(exc)})
             return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"the API server could not review the token")
         metrics.ENROLMENTS.labels("enrolled").inc()
         return Reply(status=HTTPStatus.OK, body=encode(enrolled))
 
 
 async def follow(ring: Ring, look_s: float = LOOK_S) -> None:
-    """Keep the ring fresh until cancelled."""
+    """Refresh the ring until cancelled."""
     logged = ""
     while True:
         try:

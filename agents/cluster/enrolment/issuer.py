@@ -1,4 +1,4 @@
-"""Gives keys out: has the API server review the token, then derives the key of the node that it names."""
+"""Issues node keys: reviews the token at the API server, and derives the key of the node in it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Issuer:
     Args:
         api: reviews tokens.
         namespace: of the agents.
-        ring: gives the cluster keys, the one to derive from first.
+        ring: cluster keys, the active one first.
         now_ms: UTC epoch milliseconds.
 
     """
@@ -53,12 +53,12 @@ class Issuer:
         self._now_ms = now_ms
 
     async def enrol(self, token: str) -> Enrolled:
-        """Give the key of the node that the token names.
+        """Derive the key of the token's node.
 
         Raises:
-            NotAnAgentError: the token does not show that its holder is the agent of a node.
+            NotAnAgentError: the token is not that of a node's agent.
             NoKeyError: there is no cluster key yet.
-            ApiError: the API server cannot be asked.
+            ApiError: the API server is unavailable.
 
         """
         ring = self._ring()
@@ -67,11 +67,11 @@ class Issuer:
         review = await self._api.create(TOKEN_REVIEWS, request_of(token), TokenReview)
         bound = bound_of(review, self._namespace)
         node = bound.node or await self._node_of(bound.pod, bound.pod_uid)
-        log.info("a node has enrolled", extra={"node": node, "pod": bound.pod, "key_id": ring[0].id})
+        log.info("enrolled a node", extra={"node": node, "pod": bound.pod, "key_id": ring[0].id})
         return Enrolled.of(node_key(ring[0], node, self._now_ms() // 1_000 + NODE_KEY_LIFE_S))
 
     async def _node_of(self, pod: str, uid: str) -> str:
-        """Before Kubernetes 1.30 a token names its pod alone."""
+        """Before Kubernetes 1.30 a token only names its pod."""
         fields = f"metadata.name={pod}"
         found = (await self._api.list(PODS, _Pod, namespace=self._namespace, fields=fields)).items
         node = next((one.spec.node for one in found if one.metadata.uid == uid), "")

@@ -1,4 +1,4 @@
-"""PURE: what the API server reports of a token, and whether an agent of some node has shown it."""
+"""Whether a reviewed token belongs to an agent, and of which node. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ NODE_NAME, POD_NAME, POD_UID = (f"authentication.kubernetes.io/{name}" for name 
 
 
 class NotAnAgentError(SlacktideError):
-    """The token does not show that its holder is the agent of a node."""
+    """The token is not that of a node's agent."""
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds the token."""
+    """The token's user."""
 
     username: str = ""
     extra: dict[str, list[str]] | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server finds."""
+    """The review's result."""
 
     authenticated: bool = False
     user: User = User()
@@ -34,36 +34,36 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenReview(msgspec.Struct, frozen=True, kw_only=True):
-    """A review with its result."""
+    """A TokenReview with its result."""
 
     status: Status = Status()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """To what a token is bound."""
+    """The pod and node that a token is bound to."""
 
     node: str
-    """"": the API server does not report it, as before Kubernetes 1.30; the pod has it."""
+    """"": not in the token, as before Kubernetes 1.30; the pod has it."""
     pod: str
     pod_uid: str
 
 
 def request_of(token: str) -> dict[str, object]:
-    """The review to create."""
+    """The TokenReview to create."""
     spec = {"token": token, "audiences": [AUDIENCE]}
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
 
 
 def bound_of(review: TokenReview, namespace: str) -> Bound:
-    """To which pod and node the token is bound.
+    """The pod and node of the token.
 
     Args:
         review: of the token, for this audience.
         namespace: of the agents.
 
     Raises:
-        NotAnAgentError: it is not valid here, not an agent's, or bound to no pod.
+        NotAnAgentError: the token is invalid, not an agent's, or not bound to a pod.
 
     """
     status = review.status

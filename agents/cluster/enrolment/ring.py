@@ -1,4 +1,4 @@
-"""The cluster keys in their Secret: made where there is none, followed when they change."""
+"""The cluster keys in their Secret: created if missing, and reloaded on change."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ log = logging.getLogger(__name__)
 
 SECRET = "slacktide-node-proof"  # noqa: S105 - its name
 SETTLE_S = 300.0
-"""A kubelet needs up to two minutes to show workers a changed Secret: until then they do not know a new key."""
+"""A kubelet updates a mounted Secret within two minutes; before that workers do not know a new key."""
 CONFLICT = 409
 
 
 class Ring:
-    """The keys of one cluster, as one replica of the bridge sees them.
+    """The keys of one cluster, as one replica sees them.
 
     Args:
         api: the API server.
         namespace: of the Secret.
-        now_s: of this process, monotonic, in seconds.
+        now_s: monotonic clock, in seconds.
 
     """
 
@@ -44,16 +44,16 @@ class Ring:
         self._since_s = 0.0
 
     def keys(self) -> list[ClusterKey]:
-        """The key to derive from first: the current one, once every worker has had the time to read it."""
+        """Keys with the active one first: the newest that every worker has had time to load."""
         settled = self._now_s() - self._since_s >= SETTLE_S
         return self._keys if settled or len(self._keys) == 1 else self._keys[::-1]
 
     async def look(self) -> None:
-        """Read the Secret, and fill it where it is empty.
+        """Read the Secret, and fill it if it is empty.
 
         Raises:
-            ApiError: the API server is away, or refuses; or there is no such Secret.
-            ProofKeyError: what it holds is no key.
+            ApiError: the API server is unavailable or denies access, or the Secret is missing.
+            ProofKeyError: the Secret has an invalid key.
 
         """
         secret: dict[str, Any] = await self._api.get(SECRETS, SECRET, dict[str, Any], namespace=self._namespace)
@@ -64,10 +64,10 @@ class Ring:
         keys = [_key_of(data[name]) for name in (CURRENT, PREVIOUS) if data.get(name)]
         if keys != self._keys:
             self._keys, self._since_s = keys, self._now_s()
-            log.info("cluster keys read", extra={"key_ids": [key.id for key in keys]})
+            log.info("loaded cluster keys", extra={"key_ids": [key.id for key in keys]})
 
     async def _fill(self, version: str) -> None:
-        """The other replica may be quicker: the next look shows it."""
+        """Another replica may be faster; the next call reads its key."""
         key = base64.b64encode(secrets.token_bytes(SECRET_BYTES_MIN))
         body = {"metadata": {"resourceVersion": version}, "data": {CURRENT: base64.b64encode(key).decode()}}
         try:
@@ -76,7 +76,7 @@ class Ring:
             if exc.status != CONFLICT:
                 raise
             return
-        log.info("a cluster key was made", extra={"secret": SECRET})
+        log.info("created a cluster key", extra={"secret": SECRET})
 
 
 def _key_of(text: str) -> ClusterKey:

@@ -1,4 +1,4 @@
-"""The HTTPS server that agents ask for their key. A connection is one bounded request: whoever asks is not trusted."""
+"""The HTTPS server that issues keys to agents. It handles one bounded request per connection from untrusted clients."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ REQUEST_S = 5.0
 ANSWER_S = 20.0
 CONNECTIONS_MAX = 256
 RATE_PER_S, BURST = 50.0, 200.0
-"""A fleet of 10,000 that asks twice a day asks once in four seconds."""
+"""10,000 agents that enrol twice a day make one request in four seconds."""
 RETRY_AFTER_S = 10
 
 
 class ServerError(SlacktideError):
-    """The address could not be had."""
+    """The server cannot listen on the address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What is answered."""
+    """A response."""
 
     status: HTTPStatus
     body: bytes = b""
 
 
 class Bucket:
-    """A rate limit: so many at once, and so many a second."""
+    """A token bucket."""
 
     def __init__(self, now_s: Callable[[], float], rate: float = RATE_PER_S, burst: float = BURST) -> None:
         self._now_s, self._rate, self._burst = now_s, rate, burst
         self._left, self._at_s = burst, now_s()
 
     def take(self) -> bool:
-        """Whether one more may pass."""
+        """Whether one more request is allowed."""
         now_s = self._now_s()
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._rate)
         self._at_s = now_s
@@ -62,16 +62,16 @@ class Bucket:
 async def serving(
     answer: Callable[[str], Awaitable[Reply]], context: ssl.SSLContext, host: str, port: int
 ) -> AsyncIterator[int]:
-    """Serve until left; gives the port.
+    """Serve until left; yields the port.
 
     Args:
-        answer: takes a bearer token. It does not raise.
+        answer: handles a bearer token. It does not raise.
         context: of the server.
         host: to listen on.
-        port: 0: any free one.
+        port: 0: any free port.
 
     Raises:
-        ServerError: the address could not be had.
+        ServerError: the server cannot listen on the address.
 
     """
     asked = _Asked(answer)
@@ -96,7 +96,7 @@ class _Asked:
         self._bucket = Bucket(asyncio.get_running_loop().time)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Handle one connection."""
         self._open += 1
         try:
             reply = await self._reply(reader)
@@ -105,7 +105,7 @@ class _Asked:
                 async with asyncio.timeout(REQUEST_S):
                     await writer.drain()
         except (OSError, TimeoutError):
-            pass  # whoever asked is gone, or too slow
+            pass  # the client disconnected or timed out
         finally:
             self._open -= 1
             writer.close()
@@ -131,7 +131,7 @@ class _Asked:
 
 
 async def _token_in(reader: asyncio.StreamReader) -> str | Reply:
-    """The bearer token of a request, or why it is refused."""
+    """The bearer token of a request, or the refusal."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -1,1 +1,1 @@
-"""What a kube-scheduler asks about pods that name ``koord-scheduler``: which nodes may take one, and which should."""
+"""The scheduler extender for pods with schedulerName ``koord-scheduler``: filters and scores nodes."""

@@ -1,6 +1,6 @@
-"""Answers a kube-scheduler, as its extender protocol has it.
+"""Responds to a kube-scheduler by the extender protocol.
 
-Reading: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go: no field has another name in JSON.
+Source: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go. JSON names equal field names.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from slacktide.streams.decisions.pod_placement import Choice
 NAMED = 5
 ANSWERED = 10_000
 JUST_S = 1.0
-"""How long a judgement holds, and is kept: a kube-scheduler asks for the ranks milliseconds later, or never."""
+"""How long a result is valid: a kube-scheduler calls prioritize milliseconds after filter, or never."""
 
 
 class _Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kube-scheduler asks."""
+    """A request of a kube-scheduler."""
 
     pod: dict[str, Any] = msgspec.field(name="Pod")
     nodes: list[str] | None = msgspec.field(name="NodeNames", default=None)
@@ -58,7 +58,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class _Again(msgspec.Struct, frozen=True, kw_only=True):
-    """The same of a pod that was judged a moment ago: nothing more of it need be read."""
+    """The uid of a pod that was filtered a moment ago; the rest need not be parsed."""
 
     pod: _Metadata = msgspec.field(name="Pod")
     nodes: list[str] = msgspec.field(name="NodeNames")
@@ -74,20 +74,20 @@ _decoder, _again_decoder = msgspec.json.Decoder(_Question), msgspec.json.Decoder
 
 
 class Answers:
-    """Filter and prioritize. A pod is judged once, when it is filtered; prioritize then only returns the ranks.
+    """Filter and prioritize. A pod is judged once, in filter; prioritize returns the scores.
 
-    Who asks for the ranks alone, or much later, has it judged anew; each judgement is published.
+    Prioritize alone, or much later, judges the pod again. Each judgement is published.
 
     Args:
-        view: all that is known.
-        publish: takes what was decided, to be published.
+        view: nodes and pods.
+        publish: publishes a placement.
         clock: the time.
 
     """
 
     def __init__(self, view: View, publish: Callable[[PodPlacement], None], clock: Clock) -> None:
         self.waiting = Waiting(view)
-        """Pods that no node would take."""
+        """Pods that every node refused."""
         self._view = view
         self._publish = publish
         self._clock = clock
@@ -95,19 +95,19 @@ class Answers:
         self._answered: OrderedDict[str, None] = OrderedDict()
 
     def answered(self, uid: str) -> bool:
-        """Whether a node was found for the pod here when it was asked about last."""
+        """Whether this replica found a node for the pod in its last request."""
         return uid in self._answered
 
     def filter(self, body: bytes) -> bytes:
-        """Which nodes may take the pod, and why others may not.
+        """Filter the nodes, with reasons for those refused.
 
         Raises:
-            BadMessageError: it is no such question, or its pod cannot be read.
+            BadMessageError: the request or its pod is invalid.
 
         """
         asked = _read(body)
         choice = self._choose(asked).choice
-        if len(choice.willing) == 1:  # then nobody asks which is best
+        if len(choice.willing) == 1:  # a kube-scheduler skips prioritize for a single node
             self._assume(asked.pod, choice)
         if self._view.dry_run:
             all_pass = {"NodeNames": asked.nodes, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
@@ -116,8 +116,8 @@ class Answers:
             {
                 "NodeNames": choice.names,
                 "FailedNodes": {},
-                # Asked are nodes that would take the pod as they are: a kube-scheduler that looks for victims there
-                # finds none, and takes that for an error.
+                # Such nodes would accept the pod as they are. Preemption finds no victims there, which a kube-scheduler
+                # reports as an error.
                 "FailedAndUnresolvableNodes": {
                     node: f"slacktide: {why}" for node, why in worded(choice.pod, choice.refused).items()
                 },
@@ -126,28 +126,28 @@ class Answers:
         )
 
     def prioritize(self, body: bytes) -> bytes:
-        """How much each node is preferred, 0 to 10.
+        """Score the nodes from 0 to 10.
 
         Raises:
-            BadMessageError: it is no such question, or its pod cannot be read.
+            BadMessageError: the request or its pod is invalid.
 
         """
-        if self._view.dry_run:  # judged when it was filtered
+        if self._view.dry_run:  # filter has judged the pod
             return _encoder.encode([_Priority(node, 0) for node in _read(body).nodes])
         judged = self._just_judged(body)
         pod, choice, _ = judged or self._choose(_read(body))
         self._assume(pod, choice)
         ranked = [_Priority(node, level) for node, level in zip(choice.names, choice.levels, strict=True)]
-        # Whoever asks without having asked who may take the pod gets all nodes.
+        # Without a filter call all nodes are scored.
         refused = [] if judged else [_Priority(node, 0) for node in choice.refused]
         return _encoder.encode(ranked + refused)
 
     def _just_judged(self, body: bytes) -> _Judged | None:
-        """What the filter made of the pod; None: nothing lately, or another rule has left nodes out since."""
+        """The filter's result; None: too old, or another plugin has removed nodes since."""
         try:
             again = _again_decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None  # who reads all of it reports why
+            return None  # the full parser reports the error
         judged = self._judged.pop(again.pod.metadata.uid, None)
         if judged is None or self._now_s > judged.at_s + JUST_S:
             return None
@@ -181,15 +181,15 @@ class Answers:
             self._answered.popitem(last=False)
 
     def _let_go(self, before_s: float) -> None:
-        """Of what was judged before; of a pod that waits nobody asks for the ranks, and each names all nodes."""
+        """Drop old results. Those of pending pods go first: nobody prioritizes them, and each has all nodes."""
         while self._judged and next(iter(self._judged.values())).at_s < before_s:
             self._judged.popitem(last=False)
 
     def _assume(self, pod: SeenPod, choice: Choice) -> None:
-        """Where it will most likely go counts at once: its binding is seen after the next pods have asked.
+        """Count the pod on its best node immediately: the watch shows the binding after later requests.
 
-        Other rules of the scheduler may send it elsewhere; then it counts there as soon as that is seen. In a dry run
-        these alone decide.
+        Other plugins may choose another node; the pod counts there once its binding is seen. In a dry run only these
+        choose.
         """
         if self._view.dry_run:
             return

@@ -1,4 +1,4 @@
-"""What nodes answered pods of one shape: each is asked again only when something changed. Pure."""
+"""Caches the nodes' results for pods of one shape until a node changes. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slacktide.streams.decisions.pod_placement import Judged, Refusal, Willing
 
 
 class Board:
-    """Mutable. Pods often come in hundreds of one shape, a thousand nodes are asked for each."""
+    """A mutable cache. Hundreds of pods often share a shape, and each is tested on a thousand nodes."""
 
     def __init__(self) -> None:
         self._followed = -1
@@ -16,10 +16,10 @@ class Board:
         self._willing: dict[str, Willing] = {}
 
     def follow(self, changed: dict[str, int]) -> None:
-        """Drop nodes of which something is new.
+        """Drop nodes that changed.
 
         Args:
-            changed: by node the number of its last change, in the order of these.
+            changed: by node the number of its last change, in ascending order.
 
         """
         for node, change in reversed(changed.items()):
@@ -29,23 +29,23 @@ class Board:
         self._followed = max(self._followed, next(reversed(changed.values()), -1))
 
     def put(self, node: str, judged: Judged) -> None:
-        """Keep a node's answer until it is dropped."""
+        """Cache a node's result."""
         if isinstance(judged, Willing):
             self._willing[node] = judged
         else:
             self._refused[node] = judged
 
     def drop(self, node: str) -> None:
-        """Something is new of a node: its answer may not hold."""
+        """Drop a changed node."""
         if self._willing.pop(node, None) is None:
             self._refused.pop(node, None)
 
     def missing(self, nodes: set[str]) -> list[str]:
-        """Those of these nodes that are to be asked, by name."""
+        """Those of the nodes without a result, by name."""
         return sorted(nodes.difference(self._willing).difference(self._refused))
 
     def of(self, nodes: Sequence[str]) -> tuple[dict[str, Refusal], list[Willing]]:
-        """Which of these nodes, each named once, refuse, and which do not; all of them have been put."""
+        """Split the nodes, each named once, into refusing and accepting ones; all must be cached."""
         if len(nodes) == len(self._willing) + len(self._refused):
             return self._refused.copy(), list(self._willing.values())
         refused = {node: self._refused[node] for node in nodes if node in self._refused}

@@ -1,4 +1,4 @@
-"""Every metric of the scheduler's part, by Prometheus' naming."""
+"""Prometheus metrics of the scheduler extender."""
 
 from __future__ import annotations
 

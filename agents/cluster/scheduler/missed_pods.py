@@ -1,4 +1,4 @@
-"""Reports pods that were placed while no extender was asked: a kube-scheduler ignores one that is away, silently."""
+"""Reports pods that a kube-scheduler placed without the extender: it silently ignores one that is unavailable."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 SETTLED_S = 5.0
-"""From seeing a pod bound to reading Kafka: other replicas' answers arrive there some hundred milliseconds late."""
+"""From a pod's binding to reading Kafka: placements of other replicas arrive late."""
 BEFORE_S = 60.0
-"""By so much the clocks of log and API server may differ."""
+"""Tolerated difference between the clocks of Kafka and the API server."""
 SPAN_S = 600.0
-"""Pods that were bound longer ago, by whatever scheduler there was, are left alone."""
+"""Pods bound earlier are ignored."""
 REASON = "PlacedWithoutLoad"
 NOTE = "it was placed without regard to the load of nodes: its scheduler could not ask Slacktide's extender"
 
 
 class MissedPods:
-    """Judges each pod that was bound once: did this replica find a node, or does Kafka show that another did?
+    """Checks each bound pod: did this replica find its node, or does Kafka have a placement of another one?
 
     Args:
         bootstrap: the Kafka cluster.
-        view: knows which pods were bound.
-        answered: whether this replica answered for the pod of this uid.
+        view: provides bound pods.
+        answered: whether this replica found a node for the pod of this uid.
         clock: the time.
-        replica: the name of this one.
+        replica: this replica's name.
 
     """
 
@@ -50,18 +50,18 @@ class MissedPods:
         self, bootstrap: Cluster, view: View, answered: Callable[[str], bool], clock: Clock, replica: str
     ) -> None:
         self.trouble = ""
-        """Why pods could not be judged; "" where they could."""
+        """Why pods cannot be checked; "": they can."""
         self._bootstrap = bootstrap
         self._view = view
         self._answered = answered
         self._clock = clock
         self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
         self._bound: dict[str, tuple[SeenPod, float]] = {}
-        """By uid, with when it was seen."""
+        """By uid, with the time of its binding."""
         self._log_away = False
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self._take()
@@ -70,7 +70,7 @@ class MissedPods:
             try:
                 if due:
                     placed = await self._placed(due)
-                    if self._log_away:  # other replicas publish now what they could not before
+                    if self._log_away:  # other replicas publish delayed placements now
                         self._bound = {uid: (pod, now_s) for uid, (pod, _) in self._bound.items()}
                         due = []
                     self._log_away = False
@@ -89,7 +89,7 @@ class MissedPods:
                 self._bound[pod.uid] = pod, now_s
 
     async def _placed(self, due: list[SeenPod]) -> set[str]:
-        """For which of these pods a node was found when they were asked about last, by uid."""
+        """Uids of those pods for which the last placement has a node."""
         since_s = min(map(_asked_s, due)) - BEFORE_S
         uids = {pod.uid.encode(): pod.uid for pod in due}
         reading = read_topic(self._bootstrap, PLACEMENT.name, since_ms=round(since_s * 1000))
@@ -103,15 +103,15 @@ class MissedPods:
                 await create_event(
                     api, self._source, About.of(pod.asked.pod), REASON, NOTE, now_ms=self._clock.wall_ms()
                 )
-                log.warning("a pod was placed without the extender", extra={"pod": "/".join(pod.key)})
+                log.warning("a pod was scheduled without the extender", extra={"pod": "/".join(pod.key)})
                 UNASKED.inc()
             del self._bound[pod.uid]
 
 
 def _found(record: Record) -> bool:
-    """Whether some node would take the pod: one that all refused has no place.
+    """Whether a node accepted the pod.
 
-    A record that cannot be read shows at least that somebody was asked.
+    An invalid record at least shows that an extender was called.
     """
     try:
         return decode(record.value, PodPlacement).passed > 0
@@ -120,5 +120,5 @@ def _found(record: Record) -> bool:
 
 
 def _asked_s(pod: SeenPod) -> float:
-    """When it was asked about at the earliest, UTC epoch."""
+    """The earliest time of the extender request, UTC epoch."""
     return max(pod.created_s or 0.0, (pod.asked.scheduled_s or 0.0) - BINDING_S)

@@ -1,4 +1,4 @@
-"""One node as the scheduler's part knows it: its figures from Kafka, and its pods. Pure."""
+"""One node for the extender: its figures from Kafka and its pods. Pure."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ FROZEN_S = UNCOVERED_MS / 1000
 Figures = NodeScore | NodeMetric | NodeAllocatable
 _OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
 _OF_ALLOCATABLE = attrgetter(*SOLD, "stale_ms")
-"""What pods find a node by, where pods count as they are placed."""
+"""The fields that affect pods, if placed pods count."""
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
 
 class KnownNode:
-    """Mutable.
+    """A node, mutable.
 
     Args:
         name: of the node.
-        args: of the core's rules.
-        counting: whether pods that were placed since the last report count.
+        args: configuration of the rules.
+        counting: whether pods count that were placed after the last report.
 
     """
 
     def __init__(self, name: str, args: LoadAwareArgs, *, counting: bool) -> None:
         self.pods: dict[str, LoadAwarePod] = {}
-        """By uid: bound here, or just about to be."""
+        """By uid: pods bound to the node, or assumed."""
         self._name = name
         self._args = args
         self._counting = counting
@@ -54,28 +54,28 @@ class KnownNode:
         self._logged_s = 0.0
         """When the metric was published, by the reader's clock."""
         self._unread = False
-        """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
+        """Whether the report must be rebuilt from the metric and pods."""
         self._received_s: dict[type[Figures], float] = {}
-        """When each of them was published."""
+        """By kind, when it was published."""
         self._covered_s: dict[type[Figures], float] = {}
-        """When it was published, or covered by a heartbeat last."""
+        """By kind, when it was published or covered by a heartbeat."""
         self._most: Amounts | None = None
-        """The node's own capacity; None: not known."""
+        """The node's capacity; None: unknown."""
         self._asked: Resources | None = None
         self._own = Thresholds()
         self._zones: NodeZones | None = None
         self._recorded: NodeZonesView | None = None
-        """The same as the decision reads it."""
+        """The record as the rules read it."""
         self._zones_s = -inf
         """When the record of zones was published."""
         self._named: frozenset[str] = frozenset()
-        """Pods that it counts, by uid."""
+        """Uids of the pods in that record."""
         self._view = NodeView(name=name, state=self._stands())
         self.until_s = -inf
-        """When time alone makes the node another; -inf: it is another already."""
+        """When the view expires; -inf: it is outdated already."""
 
     def receive(self, figures: Figures, *, received_s: float, logged_s: float) -> bool:
-        """Take figures of the node over; those older than the known ones are ignored.
+        """Add figures of the node; figures older than the known ones are ignored.
 
         Args:
             figures: the figures.
@@ -83,7 +83,7 @@ class KnownNode:
             logged_s: when they were published, UTC epoch by the reader's clock.
 
         Returns:
-            Whether pods may find another node: most scores repeat the metric.
+            Whether pods may see a difference: most scores repeat the metric.
 
         """
         same = self._counting and not self._view.silent and not self._view.expired
@@ -110,10 +110,10 @@ class KnownNode:
         return not same
 
     def take_zones(self, record: NodeZones, published_s: float) -> bool:
-        """A record of the node's NUMA zones; an older one than is known is passed over while that is fresh.
+        """Add a record of the node's NUMA zones, unless a newer one is fresh.
 
         Returns:
-            Whether pods may find other zones.
+            Whether pods may see a difference.
 
         """
         known, stale = self._zones, self._zones_stale(published_s)
@@ -131,14 +131,14 @@ class KnownNode:
         return not same
 
     def forget_zones(self) -> None:
-        """Nothing is known of its zones."""
+        """Forget its zones."""
         self._zones, self._recorded, self._named, self.until_s = None, None, frozenset(), -inf
 
     def _zones_stale(self, now_s: float) -> bool:
         return now_s > self._zones_s + ZONES_STALE_S
 
     def _zones_view(self, now_s: float) -> NodeZonesView | None:
-        """Less what pods take that are here and that the record does not name yet."""
+        """Zones without the resources of pods that the record does not include yet."""
         if self._recorded is None:
             return None
         waiting = [pod for uid, pod in self.pods.items() if uid not in self._named] if self._counting else []
@@ -150,10 +150,10 @@ class KnownNode:
         return self._recorded.less(reservations, stale=self._zones_stale(now_s))
 
     def cover(self, kind: type[Figures], received_s: float) -> bool:
-        """A heartbeat confirms the latest figures of this kind.
+        """Cover the latest figures of this kind by a heartbeat.
 
         Returns:
-            Whether pods may find another node.
+            Whether pods may see a difference.
 
         """
         if kind not in self._covered_s:
@@ -165,32 +165,32 @@ class KnownNode:
         return False
 
     def _older(self, figures: F, known: F | None, received_s: float) -> bool:
-        """Whether it is of an older boot or sequence number; of the same, the later one holds.
+        """Whether it has an older boot or sequence number; of equals the later one counts.
 
-        Where all that was newer is frozen, the older boot is the one that the workers believe.
+        If newer figures are frozen, the older boot is the one that workers accept.
         """
         if known is None or received_s >= self._covered_s.get(type(figures), -inf) + FROZEN_S:
             return False
         return (figures.boot_id, figures.seq) < (known.boot_id, known.seq)
 
     def govern(self, args: LoadAwareArgs) -> None:
-        """The core's rules have other settings."""
+        """Apply other settings of the rules."""
         self._args, self._unread = args, True
         self._cache.govern(args)
         self.until_s = -inf
 
     def limit(self, own: Thresholds) -> None:
-        """It has thresholds of its own; empty ones: the cluster's hold."""
+        """Apply the node's own thresholds; empty: the cluster's apply."""
         self._own, self._unread = own, True
         self.until_s = -inf
 
     def has(self, capacity: Resources | None) -> None:
-        """No more than this capacity counts of what is sold; None: not known."""
+        """Cap batch resources at this capacity; None: unknown."""
         self._most = None if capacity is None else Amounts(capacity.cpu_milli or 0, capacity.mem_bytes or 0)
         self.until_s = -inf
 
     def forget(self, kind: type[Figures]) -> None:
-        """Forget the figures of one topic, which were removed: other topics may be ahead of it, or behind."""
+        """Forget the figures of one topic, which were removed."""
         self._received_s.pop(kind, None)
         self._covered_s.pop(kind, None)
         if kind is NodeScore:
@@ -203,7 +203,7 @@ class KnownNode:
 
     @property
     def unknown(self) -> bool:
-        """Whether Kafka has nothing of it, and no pod is there."""
+        """Whether there are neither figures nor pods."""
         return not self.pods and not self._known and self._own == Thresholds() and self._zones is None
 
     @property
@@ -211,7 +211,7 @@ class KnownNode:
         return [one for one in (self._score, self._metric, self._allocatable) if one is not None]
 
     def place(self, pod: LoadAwarePod, *, at_s: float) -> None:
-        """A pod is here."""
+        """Add a pod."""
         known = self.pods.get(pod.pod.uid)
         self.pods[pod.pod.uid] = pod
         if self._counting:
@@ -222,14 +222,14 @@ class KnownNode:
         self.until_s, self._asked, self._unread = -inf, None, True
 
     def leave(self, uid: str) -> None:
-        """A pod is not here any more."""
+        """Remove a pod."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._cache.unassign(pod)
             self.until_s, self._asked = -inf, None
 
     def view(self, now_s: float) -> NodeView:
-        """The node as pods find it now, by the clock of ``receive``; it holds until something is new."""
+        """The node as pods see it now, by the clock of ``receive``; valid until something changes."""
         if now_s > self.until_s:
             self.until_s = self._changes_s(now_s)
             batch_left, mid_left, free_left = self._lefts()
@@ -247,33 +247,33 @@ class KnownNode:
         return self._view
 
     def silent(self, now_s: float) -> bool:
-        """Whether its figures may not hold any more."""
+        """Whether its figures are stale."""
         return bool(self._silent(now_s))
 
     def _silent(self, now_s: float) -> str:
         figures = self._known
         if not figures:
-            return ""  # without figures it is reported as an unknown load
+            return ""  # without figures the load is reported as unknown
         if any(one.stale_ms for one in figures):
             return "stale"
         return "frozen" if now_s > self._freezes_s else ""
 
     @property
     def _freezes_s(self) -> float:
-        """When any of it is fresh no more: the topics may be with different brokers."""
+        """When any of its figures becomes stale; topics may be on different brokers."""
         return min(self._covered_s.values(), default=inf) + FROZEN_S
 
     @property
     def _expires_s(self) -> float:
-        """When the report is too old to go by; that of a node nobody spoke of is none."""
+        """When the report becomes too old."""
         if self._metric is None or self._args.expiration_s <= 0:
             return inf
-        if self._metric.stale_ms:  # it grows no younger by being covered
+        if self._metric.stale_ms:  # a heartbeat does not refresh it
             return self._received_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
         return self._covered_s[NodeMetric] + self._args.expiration_s
 
     def _changes_s(self, now_s: float) -> float:
-        """When time alone makes the node another."""
+        """When the view changes by time alone."""
         zones_s = inf if self._zones is None else self._zones_s + ZONES_STALE_S
         return min((one for one in (self._freezes_s, self._expires_s, zones_s) if one >= now_s), default=inf)
 
@@ -290,9 +290,9 @@ class KnownNode:
         )
 
     def _report(self) -> NodeReport | None:
-        """The metric as the core takes it: of its pods those that are here, of its statistics those that are asked for.
+        """The metric for the rules: with the pods that are on the node, and the statistics in use.
 
-        Averages know a young pod only in part: until it has filled the window it is estimated.
+        Averages cover a young pod only in part: it is estimated until it fills the window.
         """
         metric = self._metric
         if metric is None:
@@ -320,12 +320,12 @@ class KnownNode:
         )
 
     def _statistics(self) -> set[str]:
-        """By which the node may be judged."""
+        """Statistics that thresholds may use."""
         asked = (self._args.score_aggregation, self._args.thresholds.aggregation, self._own.aggregation)
         return {one.kind for one in asked if one is not None} if any(asked) else set()
 
     def _lefts(self) -> tuple[Amounts, Amounts, Amounts]:
-        """Batch, mid and free: what is published less what pods here asked for; without counting, as published."""
+        """Unrequested batch, mid and free-tier resources; without counting, as published."""
         if not self._counting:
             score = self._score
             lefts = () if score is None else (score.batch_left, score.mid_left, score.free_left)
@@ -337,19 +337,19 @@ class KnownNode:
         return batch, mid, free
 
     def _left(self, tier: str, asked: Resources) -> Amounts:
-        """Of a tier what is published less what is asked for."""
+        """Published minus requested resources of a tier."""
         fields = f"{tier}_cpu_milli", f"{tier}_mem_bytes"
         sold = _least(Amounts(*(getattr(self._allocatable, field, None) or 0 for field in fields)), self._most)
         return Amounts(*(max(0, one - (getattr(asked, field) or 0)) for one, field in zip(sold, fields, strict=True)))
 
 
 def _of_zones(record: NodeZones) -> NodeZones:
-    """What pods find the zones by: the record without what changes each time, and without the pods it names."""
+    """The fields that affect pods: without changing fields and pods."""
     return msgspec.structs.replace(record, boot_id="", seq=0, observed_ms=0, pods=[], missing=[])
 
 
 def _least(amounts: Amounts, most: Amounts | None) -> Amounts:
-    """The lesser of each; None: any amount is."""
+    """The minimum of each; None: unlimited."""
     if most is None:
         return amounts
     return Amounts(min(amounts.cpu_milli, most.cpu_milli), min(amounts.mem_bytes, most.mem_bytes))

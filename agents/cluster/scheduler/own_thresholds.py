@@ -1,6 +1,6 @@
-"""A node's own thresholds, from its annotation: they stand for the cluster's, kind by kind. Pure.
+"""A node's own thresholds in its annotation override the cluster's, kind by kind. Pure.
 
-Reading: koordinator a7a1b76b, apis/extension/load_aware.go, CustomUsageThresholds.
+Source: koordinator a7a1b76b, apis/extension/load_aware.go, CustomUsageThresholds.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _decoder = msgspec.json.Decoder(_Custom)
 
 
 def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
-    """The thresholds in the node's annotation; nothing without the annotation.
+    """Parse the node's annotation; empty without it.
 
     Raises:
-        BadMessageError: it cannot be read.
+        BadMessageError: the annotation is invalid.
 
     """
     text = annotations.get(ANNOTATION)

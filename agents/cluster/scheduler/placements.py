@@ -1,4 +1,4 @@
-"""Publishes what was decided of pods; answers never wait for it."""
+"""Publishes placements without delaying responses."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ AT_ONCE = 200
 BEAT_S, LAST_S = 0.2, 3.0
 RETRY_S, RETRY_MAX_S = 1.0, 5.0
 AGAIN_MS = 60_000
-"""A pod that waits is asked about again and again: what did not change is published once a minute."""
+"""An unchanged placement of a pending pod is published at most once in this time."""
 REMEMBERED = 10_000
-"""Pods that wait: more would be published at each question."""
+"""Pending pods for which that applies; others are published at each request."""
 
 
 class Placements:
-    """Placements and dead letters in order; of a flood the newest."""
+    """Queues placements and dead letters; above a limit the oldest are dropped."""
 
     def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
         self.away = ""
-        """Why Kafka has not all of them; "" where it has."""
+        """Why placements are not in Kafka; "": they are."""
         self._sender = Sender(bootstrap, client_id="slacktide-scheduler", acks="1")
         self._now_ms = now_ms
         self._waiting: deque[Out] = deque()
@@ -47,7 +47,7 @@ class Placements:
         self._waits: OrderedDict[str, tuple[object, int]] = OrderedDict()
 
     def publish(self, placement: PodPlacement) -> None:
-        """A pod was judged."""
+        """Queue a placement."""
         if self._is_published(placement):
             return
         self._waiting.append(_out(placement))
@@ -56,11 +56,11 @@ class Placements:
             metrics.DROPPED_PLACEMENTS.inc()
 
     def lay_aside(self, record: Record, reason: str) -> None:
-        """A record cannot be used: send a dead letter."""
+        """Queue a dead letter for an invalid record."""
         self._letters.add(dead_letter(record, reader=SOURCE, reason=reason, now_ms=self._now_ms()))
 
     async def run(self) -> None:
-        """For ever."""
+        """Run until cancelled."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             try:
@@ -75,7 +75,7 @@ class Placements:
                 await asyncio.sleep(backoff.next_s())
 
     async def close(self) -> None:
-        """Send what still waits, now that nobody is answered: another replica reports a pod without one."""
+        """Send the rest at shutdown; otherwise another replica would report pods without a placement."""
         try:
             async with asyncio.timeout(LAST_S):
                 await self._send()
@@ -94,11 +94,11 @@ class Placements:
             await self._sender.send([*some, *letters])
             self._letters.sent(letters)
             for one in some:
-                if self._waiting and self._waiting[0] is one:  # else a flood has pushed it out
+                if self._waiting and self._waiting[0] is one:  # unless it was dropped meanwhile
                     self._waiting.popleft()
 
     def _is_published(self, placement: PodPlacement) -> bool:
-        """Whether it was published already that the pod waits, and for what."""
+        """Whether the same pending placement was published recently."""
         uid = placement.pod_uid
         if placement.passed:
             self._waits.pop(uid, None)

@@ -1,4 +1,4 @@
-"""What placement reads of a pod, from the object that Kubernetes has of it. Pure."""
+"""Parses a pod for placement. Pure."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 
 SCHEDULER = "koord-scheduler"
-"""The name that pods ask for: Koordinator's."""
+"""The schedulerName of Koordinator."""
 SINCE = ".status.conditions: lastTransitionTime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPod:
-    """A pod, where it is and who placed it."""
+    """A pod, its node and its scheduler."""
 
     asked: LoadAwarePod
     node: str
-    """"": nowhere yet."""
+    """"": not bound."""
     scheduler: str
     created_s: float | None = None
     """UTC epoch; None: unknown."""
 
     @property
     def uid(self) -> str:
-        """As Kubernetes has it."""
+        """The pod's uid."""
         return self.asked.pod.uid
 
     @property
@@ -44,21 +44,21 @@ class SeenPod:
 
     @property
     def holds(self) -> bool:
-        """Whether it is on a node and has not ended."""
+        """Whether it is bound and has not terminated."""
         return bool(self.node) and self.asked.pod.phase not in ENDED_PHASES
 
     @property
     def without_benefit(self) -> bool:
-        """Whether it asks for what is sold by load, of a scheduler without load scoring."""
+        """Whether it requests batch or mid resources from a scheduler without load scoring."""
         requests = self.asked.pod.requests
         return self.scheduler != SCHEDULER and any(getattr(requests, field) for field in SOLD)
 
 
 def seen(item: Mapping[str, Any]) -> SeenPod:
-    """Read a pod.
+    """Parse a pod.
 
     Raises:
-        BadMessageError: a field cannot be used; its path is in the text.
+        BadMessageError: a field is invalid; its path is in the text.
 
     """
     pod = read_pod(item)
@@ -71,12 +71,12 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
     }
     return SeenPod(
         asked=LoadAwarePod(
-            # A node names a static pod's groups after its manifest's hash, and so do all copies of that manifest.
+            # A static pod's cgroups are named by its manifest's hash, which copies of the manifest share.
             pod=msgspec.structs.replace(pod, uid=_text(metadata, ".metadata.uid") or pod.uid),
             scheduled_s=_epoch_s(since.get("PodScheduled"), SINCE),
             initialized_s=_epoch_s(since.get("Initialized"), SINCE),
             daemonset=any(one.get("kind") == "DaemonSet" for one in _maps(metadata, ".metadata.ownerReferences")),
-            # No scheduler places a static pod, and records of zones name it by its manifest's hash.
+            # Records of zones name a static pod by its manifest's hash; no scheduler places it.
             zoned=None if static else zoned_pod(spec, pod.kube_qos),
         ),
         node=_text(spec, ".spec.nodeName"),
@@ -86,7 +86,7 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
 
 
 def _maps(there: Mapping[str, Any], path: str) -> list[Mapping[str, Any]]:
-    """What is listed there; absent: nothing."""
+    """The list at a path; absent: empty."""
     found = there.get(path.rpartition(".")[2]) or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise BadMessageError("Pod", f"{path}: {found!r:.80}; accepted: a list of maps")

@@ -1,4 +1,4 @@
-"""Follows the cluster's pods, for where they are bound, by a watch of its own."""
+"""Follows all pods and their nodes with a watch of its own."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ log = logging.getLogger(__name__)
 
 
 class PodSource:
-    """Keeps the pods of the view."""
+    """Updates the view's pods."""
 
     def __init__(self, view: View, clock: Clock) -> None:
         self.trouble = "pods were not listed yet"
-        """Why nothing is read; "" where it is."""
+        """Why pods cannot be read; "": they can."""
         self.whole = False
-        """Whether it was ever known what there is."""
+        """Whether a complete list was ever read."""
         self._view = view
         self._clock = clock
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         async with aclosing(follow(api, PODS, dict[str, Any])) as events:
             async for event in events:
                 at_s = self._clock.wall_ms() / 1000
@@ -36,7 +36,7 @@ class PodSource:
                 match event:
                     case Trouble(why=why):
                         if not self.trouble:
-                            log.warning("the API server does not list pods", extra={"why": why})
+                            log.warning("cannot list pods at the API server", extra={"why": why})
                         self.trouble = why
                         continue
                     case Whole(items=items):
@@ -51,11 +51,11 @@ class PodSource:
 
 
 def _read(items: Iterable[dict[str, Any]]) -> Iterator[SeenPod]:
-    """One that cannot be read counts nowhere, and is logged: what one user writes may not hide everybody's pods."""
+    """Valid pods. An invalid one is logged and skipped: it must not hide the others."""
     for item in items:
         try:
             yield seen(item)
         except BadMessageError as exc:
             metadata = item.get("metadata") or {}
             name = f"{metadata.get('namespace')}/{metadata.get('name')}"
-            log.warning("a pod cannot be read, and counts nowhere", extra={"pod": name, "why": str(exc)})
+            log.warning("ignored an invalid pod, which counts on no node", extra={"pod": name, "why": str(exc)})

@@ -1,4 +1,4 @@
-"""The policy's thresholds as the decision takes them. Pure."""
+"""Converts the policy's thresholds for the placement rules. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.streams.decisions.pod_placement import PlacementArgs
 
 
 def governed(args: PlacementArgs, policy: Placement, *, free_class_enable: bool = False) -> PlacementArgs:
-    """These settings with the policy's thresholds and factors, and whether free pods count by free resources."""
+    """Apply the policy's thresholds and factors, and whether free-tier pods use free resources."""
     prod = policy.prod_usage
     thresholds = replace(
         args.load.thresholds,

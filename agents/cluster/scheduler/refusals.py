@@ -1,7 +1,7 @@
-"""Why nodes refuse a pod, in words for its events. Pure.
+"""Messages with the reasons why nodes refuse a pod. Pure.
 
-A kube-scheduler counts equal texts, and an Event holds 1,024 characters. So nodes that refuse a pod by one threshold
-share one text, with the range of what they use.
+A kube-scheduler groups equal messages, and an Event holds 1,024 characters. So nodes above the same threshold share one
+message with the range of their use.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ WORDS = {
     STALE: f"its agent has published no NUMA zones for {ZONES_STALE_S:.0f} s",
     UNREAD: "its NUMA zones, or what pods hold of them, cannot be read",
 }
-"""Of reasons that no user knows."""
+"""For reasons that are not user-facing terms."""
 _MIB = 2**20
 PERCENT = " percent"
-"""A kube-scheduler takes a refusal for a format when it makes an event of it: the sign itself would garble the text."""
+"""A kube-scheduler uses a message as a format string for its Event, so "%" would garble it."""
 
 
 def worded(pod: Asking, refused: Mapping[str, Refusal]) -> dict[str, str]:
-    """By node, in the order given."""
+    """Message by node, in the given order."""
     alike: dict[tuple[object, ...], dict[str, Refusal]] = {}
     for node, one in refused.items():
         alike.setdefault(_kind(one), {})[node] = one
@@ -63,7 +63,7 @@ def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
 
 
 def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
-    """The threshold with its key, what the nodes use, and what the pod counts."""
+    """The threshold with its key, the nodes' use and the pod's estimate."""
     limit, counts = checks[0].limit, checks[0].pod
     name = RESOURCES[limit.resource].name
     where = f"the node's annotation {ANNOTATION}" if first.own else KEY
@@ -90,5 +90,5 @@ def _range(percents: Iterable[int]) -> str:
 
 
 def _amount(resource: int, amount: int) -> str:
-    """As Kubernetes writes it."""
+    """In Kubernetes' notation."""
     return f"{amount}m" if RESOURCES[resource].unit == "milli" else f"{-(-amount // _MIB)}Mi"

@@ -1,4 +1,4 @@
-"""The scheduler's parts together: figures from Kafka, pods, the server, and the placements that it publishes."""
+"""The scheduler extender: reads figures and pods, serves a kube-scheduler, publishes placements."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ BEAT_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """How one replica runs."""
+    """Settings of one replica."""
 
     bootstrap: Cluster
     access: Access | None
-    """None: there is no API server, so bindings are unknown; each counts for a while where it was sent."""
+    """None: without an API server bindings are unknown; a placed pod counts on its node for a while."""
     replica: str
-    """Its name, as no other has it."""
+    """Unique name of the replica."""
     host: str
     port: int
     args: PlacementArgs = field(default_factory=PlacementArgs)
     counting: bool = True
-    """Whether pods count as soon as they are placed; off, to see what that is worth."""
+    """Whether pods count as soon as they are placed; False for measurements."""
 
 
 async def run(settings: SchedulerSettings, stop: asyncio.Event, health: Health) -> None:
-    """Answer until ``stop`` is set.
+    """Serve until ``stop`` is set.
 
     Raises:
-        ServerError: the address could not be had.
+        ServerError: the server cannot listen on the address.
 
     """
     scheduler = _Scheduler(settings, health)
@@ -85,11 +85,11 @@ class _Scheduler:
         self._missed = MissedPods(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
 
     async def run(self, api: ApiServer | None, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set, or one of the parts ends by an error."""
+        """Run until ``stop`` is set, or a task fails."""
         settings = self._settings
         try:
             async with serving(self._answers, self._lacking, settings.host, settings.port) as port:
-                log.info("answering", extra={"host": settings.host, "port": port})
+                log.info("serving", extra={"host": settings.host, "port": port})
                 works = [self._reader.run(), self._placements.run(), self._report(), stop.wait()]
                 if api is not None:
                     works += [
@@ -104,7 +104,7 @@ class _Scheduler:
             await self._placements.close()
 
     def _lacking(self) -> str:
-        """Why no pod can be judged yet; once all was known, what is known is gone by."""
+        """Why no pod can be judged yet; after the first complete read always ""."""
         if not self._reader.whole:
             return self._reader.trouble or "reading the topics"
         if self._settings.access is None:
@@ -114,7 +114,7 @@ class _Scheduler:
         return "" if self._sent.whole else self._sent.trouble or "placements are being read"
 
     def _troubles(self) -> dict[str, str]:
-        """Of which part, and what; "": nothing."""
+        """Errors by part; "": none."""
         found = {"log": self._reader.trouble or self._placements.away}
         if self._settings.access is not None:
             found["log"] = found["log"] or (self._sent.trouble if self._pods.whole else "")

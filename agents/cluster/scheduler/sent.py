@@ -1,7 +1,6 @@
-"""Follows where pods were sent, by this replica's earlier life and by others: they count there until they are bound.
+"""Follows placements by other replicas and earlier runs: these pods count on their nodes until they are bound.
 
-Without it an extender that starts in the middle of a burst, or whose kube-scheduler becomes the leader there, would
-send the next pods to nodes that are full already.
+Without them, an extender that starts during a burst would send further pods to full nodes.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ POLL_S = 0.1
 
 
 class Sent:
-    """One reader of placements, from those on that may not be bound yet.
+    """Reads placements that may not be bound yet.
 
     Args:
         cluster: the Kafka cluster.
-        view: what is to know.
-        own: whether this process answered for the pod of this uid: then it knows more than the record.
-        pods_known: whether pods were listed; without them nobody knows what a placed pod requests.
+        view: receives the pods.
+        own: whether this process placed the pod of this uid; then it knows more than the record.
+        pods_known: whether pods were listed; before that a placed pod's requests are unknown.
         clock: the time.
-        leave: takes of each answer, whoever gave it, the pod's uid and when it was given, UTC epoch in ms.
+        leave: called for each placement with the pod's uid and its time, UTC epoch in ms.
 
     """
 
@@ -45,7 +44,7 @@ class Sent:
         leave: Callable[[str, int], None],
     ) -> None:
         self.whole = False
-        """Whether all was read once that was placed before."""
+        """Whether all earlier placements were read."""
         self._reader = TailReader(
             cluster,
             (PLACEMENT.name,),
@@ -62,11 +61,11 @@ class Sent:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is read; "" where it is."""
+        """Why placements cannot be read; "": they can."""
         return self._following.trouble
 
     async def run(self) -> None:
-        """For ever."""
+        """Run until cancelled."""
         while not self._pods_known():  # noqa: ASYNC110 - a plain value, filled by the watch
             await asyncio.sleep(POLL_S)
         await self._following.run(lambda: None, self._read)
@@ -76,7 +75,7 @@ class Sent:
         for record in records:
             try:
                 placement = decode(record.value, PodPlacement)
-            except BadMessageError:  # who cannot read it does not count the pod
+            except BadMessageError:  # an invalid record does not count
                 continue
             self._leave(placement.pod_uid, placement.decided_ms)
             if not self._own(placement.pod_uid):

@@ -1,4 +1,4 @@
-"""The HTTP server that a kube-scheduler asks. Without TLS: both stand in one pod, and speak over its loopback."""
+"""The HTTP server for a kube-scheduler. It needs no TLS: both share a pod, and use its loopback."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ QUESTION_BYTES_MAX = 16 * 1024 * 1024
 """A pod of 1.5 MiB, and the names of many thousand nodes."""
 CLOSING_S = 1.0
 KEPT_S = 120.0
-"""How long an idle connection is kept: longer than a kube-scheduler does (90 s), so that none is cut as it is used."""
+"""Keep-alive: longer than a kube-scheduler's (90 s), so that no connection closes as it is used."""
 
 
 class ServerError(SlacktideError):
-    """The address could not be had."""
+    """The server cannot listen on the address."""
 
 
 @asynccontextmanager
 async def serving(answers: Answers, lacking: Callable[[], str], host: str, port: int) -> AsyncIterator[int]:
-    """Serve until left; gives the port.
+    """Serve until left; yields the port.
 
     Args:
-        answers: who answers.
-        lacking: why nothing can be answered yet; "": all is known. A kube-scheduler that ignores an extender's failure
-            goes on without it.
+        answers: handles requests.
+        lacking: why no request can be handled yet; "": it can. A kube-scheduler may ignore an extender's failure.
         host: address.
-        port: 0: any.
+        port: 0: any free port.
 
     Raises:
-        ServerError: the address could not be had.
+        ServerError: the server cannot listen on the address.
 
     """
     bounds = Bounds()
@@ -66,7 +65,7 @@ def _handler(
     async def handle(request: web.Request) -> web.Response:
         try:
             body = await request.read()
-        except web.RequestPayloadError as exc:  # unpacked it is nothing
+        except web.RequestPayloadError as exc:  # malformed compression
             response = web.Response(status=400, text=str(exc))
         else:
             with ANSWER.labels(verb).time():
@@ -83,8 +82,8 @@ def _response(verb: str, answer: Callable[[bytes], bytes], body: bytes, lacking:
     try:
         return web.Response(body=answer(body), content_type="application/json")
     except BadMessageError as exc:
-        log.warning("not answered", extra={"verb": verb, "why": str(exc)})
+        log.warning("cannot handle a request", extra={"verb": verb, "why": str(exc)})
         return web.Response(status=400, text=str(exc))
     except Exception:
-        log.exception("not answered", extra={"verb": verb})
+        log.exception("cannot handle a request", extra={"verb": verb})
         return web.Response(status=500, text="internal error of the extender; see its log")

@@ -1,4 +1,4 @@
-"""Pods that wait, by what they ask for: a node is judged once for all pods that ask for the same. Pure."""
+"""Pending pods by shape: a node is judged once for all pods with the same requests. Pure."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Shape:
     asks: Asking
     groups: dict[frozenset[str], Group] = field(default_factory=dict)
     nodes: set[str] = field(default_factory=set)
-    """Those that refused any of these pods."""
+    """Nodes that refused any of these pods."""
 
     def group(self, nodes: frozenset[str]) -> Group:
-        """Pods that these nodes refused; equal sets of names are kept once."""
+        """The group of pods that these nodes refused; equal sets share one object."""
         group = self.groups.get(nodes)
         if group is None:
             group = self.groups[nodes] = Group(nodes)
@@ -51,25 +51,25 @@ class Waits:
     shape: Shape
     group: Group
     woken_s: float | None = None
-    """None: it was not woken since it was refused."""
+    """None: it was not woken since the refusal."""
 
     @property
     def order(self) -> tuple[int, float, str]:
-        """As a kube-scheduler tries pods: the highest priority first, then the oldest."""
+        """In a kube-scheduler's order: highest priority, then oldest."""
         return -(self.pod.asked.pod.priority or 0), self.pod.created_s or 0.0, self.pod.uid
 
 
 @dataclass(slots=True, eq=False)
 class _Kind:
-    """Shapes that differ only in how much they ask for."""
+    """Shapes that differ only in amounts."""
 
     least: Asking
-    """Of each amount the least: a node that refuses this refuses all of them."""
+    """The minimum of each amount: a node that refuses this refuses all of them."""
     shapes: dict[Hashable, Shape] = field(default_factory=dict)
 
 
 class Shapes:
-    """Mutable."""
+    """All shapes, mutable."""
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, _Kind] = {}
@@ -78,7 +78,7 @@ class Shapes:
         return bool(self._kinds)
 
     def of(self, asks: Asking) -> Shape:
-        """The shape of a pod that asks so."""
+        """The shape for these requests."""
         kind = self._kinds.setdefault(_kind(asks), _Kind(asks))
         shape = kind.shapes.get(asks.shape)
         if shape is None:
@@ -87,7 +87,7 @@ class Shapes:
         return shape
 
     def drop(self, shape: Shape) -> None:
-        """No pod of it waits."""
+        """Remove a shape without pods."""
         key = _kind(shape.asks)
         kind = self._kinds.get(key)
         if kind is not None and kind.shapes.get(shape.asks.shape) is shape:
@@ -96,11 +96,11 @@ class Shapes:
                 del self._kinds[key]
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all shapes."""
         self._kinds.clear()
 
     def judged(self, node: str, takes: Callable[[Asking], bool]) -> tuple[list[Shape], int]:
-        """Shapes of which the node refused pods and would take them now, and how many judgements it took."""
+        """Shapes whose pods the node refused and would accept now, and the number of judgements made."""
         willing: list[Shape] = []
         judgements = 0
         for kind in self._kinds.values():
@@ -115,13 +115,13 @@ class Shapes:
 
 
 def _kind(asks: Asking) -> Hashable:
-    """What of a shape is no amount."""
+    """The parts of a shape that are not amounts."""
     one = asks.candidate
     return one.prod, one.daemonset, asks.best_effort, asks.tier, asks.zoned
 
 
 def _least(one: Asking, other: Asking) -> Asking:
-    """The lesser of each amount."""
+    """The minimum of each amount."""
     estimate, amounts = one.candidate.estimate, other.candidate.estimate.amounts
     estimate = replace(estimate, amounts=Amounts(*map(min, estimate.amounts, amounts)))
     wanted = Amounts(*map(min, one.wanted, other.wanted))

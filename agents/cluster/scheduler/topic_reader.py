@@ -1,4 +1,4 @@
-"""Reads what stream workers publish of nodes: all that Kafka holds first, then what comes."""
+"""Reads the figures of nodes from Kafka: the backlog first, then new records."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ log = logging.getLogger(__name__)
 
 KINDS: dict[str, type[Figures]] = {SCORE.name: NodeScore, METRIC.name: NodeMetric, ALLOCATABLE.name: NodeAllocatable}
 YIELD_EVERY = 20
-"""Records: a fetch may hold a thousand, and a kube-scheduler waits for each answer."""
+"""Records between two yields to the event loop: a kube-scheduler waits for each response."""
 
 
 class TopicReader:
-    """One reader of these topics, connected anew after any trouble.
+    """Reads these topics; reconnects after errors.
 
     Args:
         bootstrap: the Kafka cluster.
-        view: takes the figures.
-        args: how it judges nodes, apart from what the policy sets.
-        lay_aside: takes records that cannot be used, each with the reason.
+        view: receives the figures.
+        args: configuration of the rules, apart from the policy.
+        lay_aside: receives invalid records, each with the reason.
         clock: the time.
 
     """
@@ -58,9 +58,9 @@ class TopicReader:
         clock: Clock,
     ) -> None:
         self.whole = False
-        """Whether all was read once that Kafka held."""
+        """Whether a complete backlog was ever read."""
         self._live = False
-        """Whether all was read that it held at connecting."""
+        """Whether the backlog at connecting was read."""
         self._reader = TailReader(
             bootstrap, (*KINDS, ZONES.name, INVENTORY.name, POLICY.name), client_id="slacktide-scheduler", whole=True
         )
@@ -75,11 +75,11 @@ class TopicReader:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is read, or a policy is not in force; "" where all is well."""
+        """Why nothing is read, or the policy is invalid; "": all is well."""
         return self._following.trouble or self._policies.refused
 
     async def run(self) -> None:
-        """For ever."""
+        """Run until cancelled."""
         await self._following.run(self._begun, self._receive_all)
 
     def _begun(self) -> None:
@@ -90,7 +90,7 @@ class TopicReader:
         for number, record in enumerate(records):
             if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
-            # A record that was there before is as old as its timestamp; a new one counts as fresh.
+            # A backlog record is as old as its timestamp; a new one counts as fresh.
             age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
             self._receive(record, received_s=now_s - age_s, logged_s=now_ms / 1000 - age_s)
         if not self._live and await self._reader.caught_up():
@@ -107,7 +107,7 @@ class TopicReader:
                 self._zoned(record, node, received_s)
             elif is_heartbeat(record.key):
                 self._view.cover(self._coverage.receive(record, received_s), KINDS[record.topic], received_s=received_s)
-            elif record.value is None:  # the worker removed the figures with the node
+            elif record.value is None:  # the worker removed the node's figures
                 self._view.forget(node, KINDS[record.topic])
             else:
                 figures = _figures(record, node)
@@ -117,7 +117,7 @@ class TopicReader:
             self._lay_aside(record, failure("place", exc))
 
     def _governed(self, record: Record) -> None:
-        """Take the thresholds over; where the record is no policy, the last one holds."""
+        """Apply the policy's thresholds; if it is invalid, the last valid one stays in force."""
         if self._policies.take(record.key, record.value, place_of(record)):
             policy = self._policies.policy
             free = policy.colocation.free_class_enable
@@ -134,7 +134,7 @@ class TopicReader:
         self._view.take_zones(zones, published_s=received_s)
 
     def _described(self, record: Record, node: str) -> None:
-        """Read a node's capacity and its own thresholds; the cluster's thresholds hold where these cannot be read."""
+        """Read a node's capacity and own thresholds; if these are invalid, the cluster's apply."""
         if record.value is None:
             self._view.limit(node, Thresholds())
             self._view.has(node, None)
@@ -148,7 +148,7 @@ class TopicReader:
         try:
             self._view.limit(node, own_thresholds(inventory.facts.annotations))
         except BadMessageError as exc:
-            log.warning("a node's own thresholds do not hold", extra={"node": node, "why": str(exc)})
+            log.warning("ignored a node's invalid thresholds", extra={"node": node, "why": str(exc)})
             self._view.limit(node, Thresholds())
 
 

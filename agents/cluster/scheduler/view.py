@@ -1,4 +1,4 @@
-"""All nodes and pods as the scheduler's part knows them. Pure: its callers give the time of each change."""
+"""All nodes and pods for the extender. Pure: callers pass the time of each change."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from slacktide.streams.decisions.pod_placement import (
 )
 
 BINDING_S = 600.0
-"""From an answer to the binding that follows it, at most: for so long a kube-scheduler waits for a pod's volumes.
+"""Upper limit from placement to binding: a kube-scheduler waits this long for a pod's volumes.
 
-Bindings of a burst wait as well: by default its client lets 50 requests a second through, and it decides faster.
+In a burst bindings wait, too: by default its client sends 50 requests a second.
 """
 BOUND_MAX = 100_000
 SHAPES_MAX = 16
@@ -44,18 +44,18 @@ class View:
     """Nodes by name, and their pods.
 
     Args:
-        args: how nodes are judged.
-        counting: whether pods that were placed since the last report count; off, to see what that is worth.
+        args: configuration of the rules.
+        counting: whether pods count that were placed after the last report; False for measurements.
 
     """
 
     def __init__(self, args: PlacementArgs, *, counting: bool = True) -> None:
         self.without_benefit: dict[str, SeenPod] = {}
-        """Pods that ask for batch or mid resources and not for a scheduler that knows load; by uid."""
+        """By uid: pods that request batch or mid resources from a scheduler without load scoring."""
         self.bound: deque[SeenPod] = deque(maxlen=BOUND_MAX)
-        """Pods that a scheduler of ours has placed, since this was last emptied."""
+        """Pods bound by our scheduler since this was last emptied."""
         self.dry_run = False
-        """Whether the policy has nodes judged only."""
+        """Whether the policy only judges nodes."""
         self._args = args
         self._counting = counting
         self._nodes: dict[str, KnownNode] = {}
@@ -64,25 +64,25 @@ class View:
         self._assumed: dict[str, _Assumed] = {}
         self._blind = False
         self._boards: dict[Hashable, Board] = {}
-        """By what pods ask for; in the order in which they asked last."""
+        """By pod shape, least recently used first."""
         self._changes = count()
         self._changed: dict[str, int] = {}
-        """By node its last change; in the order of these."""
+        """By node its last change, in ascending order."""
         self._until_s = inf
-        """Until then at least time alone makes no node another."""
+        """No node changes by time alone before this."""
 
     def receive(self, figures: Figures, *, received_s: float, logged_s: float) -> None:
-        """Take figures of a node over."""
+        """Add figures of a node."""
         if self._node(figures.node).receive(figures, received_s=received_s, logged_s=logged_s):
             self._note(figures.node)
 
     def take_zones(self, record: NodeZones, *, published_s: float) -> None:
-        """A node's agent has published its NUMA zones."""
+        """Add a node's NUMA zones."""
         if self._node(record.node).take_zones(record, published_s):
             self._note(record.node)
 
     def forget_zones(self, node: str) -> None:
-        """A node's zones are not known any more."""
+        """Forget a node's zones."""
         known = self._nodes.get(node)
         if known is not None:
             known.forget_zones()
@@ -90,14 +90,14 @@ class View:
             self._drop_unknown(node, known)
 
     def cover(self, nodes: Iterable[str], kind: type[Figures], *, received_s: float) -> None:
-        """A heartbeat confirms the latest figures of these nodes."""
+        """Cover the latest figures of these nodes by a heartbeat."""
         for name in nodes:
             known = self._nodes.get(name)
             if known is not None and known.cover(kind, received_s):
                 self._note(name)
 
     def forget(self, node: str, kind: type[Figures]) -> None:
-        """Forget a node's figures of one topic: the node was removed."""
+        """Forget a removed node's figures of one topic."""
         known = self._nodes.get(node)
         if known is not None:
             known.forget(kind)
@@ -105,7 +105,7 @@ class View:
             self._drop_unknown(node, known)
 
     def govern(self, args: PlacementArgs) -> None:
-        """Nodes are judged by other settings from now on."""
+        """Apply other settings."""
         if args == self._args:
             return
         self._args = args
@@ -115,7 +115,7 @@ class View:
             self._note(name)
 
     def limit(self, node: str, own: Thresholds) -> None:
-        """A node has these thresholds of its own; empty ones: none."""
+        """Apply a node's own thresholds; empty: none."""
         if node in self._nodes or own != Thresholds():
             known = self._node(node)
             known.limit(own)
@@ -123,7 +123,7 @@ class View:
             self._drop_unknown(node, known)
 
     def has(self, node: str, capacity: Resources | None) -> None:
-        """A node has this capacity: no more of it is sold; None: the node is gone."""
+        """Cap a node's batch resources at its capacity; None: the node was removed."""
         if self._capacity.get(node) == capacity:
             return
         if capacity is None:
@@ -134,11 +134,11 @@ class View:
         if known is not None:
             known.has(capacity)
             self._note(node)
-        if capacity is None:  # no agent reports that its node is gone
+        if capacity is None:  # no agent reports the removal
             self.forget_zones(node)
 
     def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
-        """These pods there are, and no others."""
+        """Replace all pods."""
         listed = {pod.key: pod for pod in pods}
         for key in self._pods.keys() - listed.keys():
             self.gone(key)
@@ -146,9 +146,9 @@ class View:
             self.changed(pod, at_s=at_s)
 
     def changed(self, pod: SeenPod, *, at_s: float) -> None:
-        """A pod is so; ``at_s``: UTC epoch."""
+        """Add or update a pod; ``at_s``: UTC epoch."""
         known = self._pods.get(pod.key)
-        if known is not None and known.uid != pod.uid:  # its deletion was not seen
+        if known is not None and known.uid != pod.uid:  # its deletion was missed
             self.gone(pod.key)
             known = None
         if known is not None and known.node != pod.node:
@@ -168,7 +168,7 @@ class View:
             self._leave(pod.uid, pod.node)
 
     def gone(self, key: tuple[str, str]) -> None:
-        """A pod is not there any more."""
+        """Remove a pod."""
         pod = self._pods.pop(key, None)
         if pod is not None:
             self.without_benefit.pop(pod.uid, None)
@@ -176,14 +176,14 @@ class View:
             self._leave(pod.uid, pod.node)
 
     def blind(self, blind: bool, *, now_s: float) -> None:  # noqa: FBT001
-        """Whether nobody sees where pods are bound: they count where they were sent until some seconds after."""
+        """Whether the watch is down: then pods count where they were placed."""
         if self._blind and not blind:
             until_s = now_s + BINDING_S
             self._assumed = {uid: _Assumed(assumed.node, until_s) for uid, assumed in self._assumed.items()}
         self._blind = blind
 
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
-        """Ask these nodes for a place; ``now_s``: by the clock of ``receive``."""
+        """Choose a node for the pod; ``now_s``: by the clock of ``receive``."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
         asks, names = asking(pod, self._args), set(nodes)
@@ -193,32 +193,32 @@ class View:
 
     @property
     def args(self) -> PlacementArgs:
-        """How nodes are judged now."""
+        """The configuration of the rules."""
         return self._args
 
     def changed_since(self, change: int, *, now_s: float) -> list[tuple[str, int]]:
-        """Nodes that changed after that change, each with its last one; the oldest first; -1: all."""
+        """Nodes changed since that change, each with its last one, oldest first; -1: all."""
         self._expire(now_s)
         self._age(now_s)
         newest_first = takewhile(lambda one: one[1] > change, reversed(self._changed.items()))
         return list(newest_first)[::-1]
 
     def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
-        """Whether the node would take the pod."""
+        """Whether the node would accept the pod."""
         known = self._nodes.get(node) or self._unknown(node)
         refused = refusal_of(asks, known.view(now_s), self._args) is not None
         self._until_s = min(self._until_s, known.until_s)
         return not refused
 
     def waits(self, pod: SeenPod) -> bool | None:
-        """Whether the pod is bound nowhere; None: it was not seen yet, or is gone."""
+        """Whether the pod is pending; None: it is unknown or deleted."""
         known = self._pods.get(pod.key)
         if known is None:
             return None
         return known.uid == pod.uid and not known.node
 
     def _board(self, asks: Asking, nodes: set[str], now_s: float) -> Board:
-        """With what each of these nodes answers now."""
+        """The cache with a result for each of these nodes."""
         board = self._boards.pop(asks.shape, None) or Board()
         self._boards[asks.shape] = board
         if len(self._boards) > SHAPES_MAX:
@@ -232,7 +232,7 @@ class View:
         return board
 
     def _age(self, now_s: float) -> None:
-        """Time alone changes nodes, too: one falls silent, or its report grows too old."""
+        """Note nodes that changed by time alone: they became silent, or their report too old."""
         if now_s <= self._until_s:
             return
         self._until_s = inf
@@ -243,21 +243,21 @@ class View:
                 self._until_s = min(self._until_s, node.until_s)
 
     def _note(self, node: str) -> None:
-        """Something is new of it."""
+        """Note a changed node."""
         self._changed.pop(node, None)
         self._changed[node] = next(self._changes)
 
     def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
-        """A pod will most likely be bound here; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
+        """Assume that a pod will be bound here; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
         known = self._pods.get((pod.pod.namespace, pod.pod.name))
         if not self._counting or (known is not None and known.node and known.uid == pod.pod.uid):
-            return  # bound already: the question is older
+            return  # bound already: the request is outdated
         self._settle(pod.pod.uid, "")
         self._assumed[pod.pod.uid] = _Assumed(node, now_s + BINDING_S)
         self._place(pod, node, at_s)
 
     def sent(self, key: tuple[str, str], uid: str, node: str, *, until_s: float, at_s: float) -> None:
-        """Another process sent a pod there, "" for nowhere; it counts until ``until_s`` where it is not bound yet."""
+        """Another process placed a pod on the node ("": none); it counts until ``until_s`` if it is not bound yet."""
         known = self._pods.get(key)
         if not self._counting or known is None or known.uid != uid or known.node:
             return
@@ -267,7 +267,7 @@ class View:
             self._place(known.asked, node, at_s)
 
     def counts(self, now_s: float) -> tuple[int, int, int]:
-        """How many nodes are known, how many of them are silent, how many pods are assumed."""
+        """The numbers of known nodes, silent nodes and assumed pods."""
         self._expire(now_s)
         return len(self._nodes), sum(one.silent(now_s) for one in self._nodes.values()), len(self._assumed)
 
@@ -300,13 +300,13 @@ class View:
             self._drop_unknown(node, known)
 
     def _settle(self, uid: str, node: str) -> None:
-        """A pod is not assumed any more: it is on this node; "": on none."""
+        """End a pod's assumption: it is on this node; "": on none."""
         assumed = self._assumed.pop(uid, None)
         if assumed is not None and assumed.node != node:
             self._leave(uid, assumed.node)
 
     def _expire(self, now_s: float) -> None:
-        """They are in the order in which they were assumed."""
+        """They are in the order of assumption."""
         while self._assumed and not self._blind:
             uid, assumed = next(iter(self._assumed.items()))
             if assumed.until_s > now_s:

@@ -1,11 +1,11 @@
-"""Pods that every node refused here, and which of them would find a node now. Pure.
+"""Pods that every node refused, and which of them would fit now. Pure.
 
-A kube-scheduler tries such a pod again when Kubernetes changes a pod or a node. It cannot see that a node's load, zones
-or freshness changed in Kafka. So somebody has to wake the pod. The rule wakes few pods, for each costs a write:
+A kube-scheduler retries such a pod when a pod or node changes at the API server. It cannot see changes of load, zones
+or freshness in Kafka, so the extender wakes the pod. A wake costs a write, so there are few:
 
-* A node that changed is judged once for all pods that ask for the same, if it refused one of them.
-* A node wakes one of the pods that it would take. That pod counts there before the next one is woken.
-* A woken pod is not woken again before every node has refused it again. Each further wake waits longer.
+* A changed node is judged once per pod shape, if it refused such a pod.
+* It wakes one of the pods that fit. That pod counts there before the next one is woken.
+* A pod is woken again only after every node has refused it again, with exponential backoff.
 """
 
 from __future__ import annotations
@@ -23,79 +23,79 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.streams.decisions.pod_placement import Asking, PlacementArgs, asking
 
 PODS_MAX = 10_000
-"""Of more pods those that were refused first are forgotten: their kube-scheduler tries them again all the same."""
+"""Above this limit the oldest are forgotten; a kube-scheduler still retries them."""
 WAKES_PER_S = 20
-"""In all, and at once. A kube-scheduler itself sends 50 requests a second by default."""
+"""Rate limit and burst. A kube-scheduler itself sends 50 requests a second by default."""
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 10.0
-"""Between a pod's wakes, doubled by each: a kube-scheduler's own backoff."""
+"""Backoff between a pod's wakes, as a kube-scheduler's own."""
 ANSWER_S = 5.0
-"""So long after its wake a pod is expected to ask. Later its room goes to another pod."""
+"""A woken pod should be tried within this time. Later its place goes to another pod."""
 UNSEEN_S = 60.0
-"""A pod that the API server's watch has not shown for so long is gone."""
+"""A pod that the watch has not shown for this long is deleted."""
 PRUNE_S = 5.0
 
 
 class Nodes(Protocol):
-    """What is known of nodes and pods: ``View`` has it."""
+    """Nodes and pods, implemented by ``View``."""
 
     @property
     def args(self) -> PlacementArgs:
-        """How nodes are judged now."""
+        """The configuration of the rules."""
 
     def changed_since(self, change: int, *, now_s: float) -> list[tuple[str, int]]:
-        """Nodes that changed after that change, each with its last one; the oldest first; -1: all."""
+        """Nodes changed since that change, each with its last one, oldest first; -1: all."""
 
     def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
-        """Whether the node would take the pod."""
+        """Whether the node would accept the pod."""
 
     def waits(self, pod: SeenPod) -> bool | None:
-        """Whether the pod is bound nowhere; None: it was not seen yet, or is gone."""
+        """Whether the pod is pending; None: it is unknown or deleted."""
 
 
 def _whole() -> float:
-    """The random number that leaves out jitter: each pod's wakes are its own."""
+    """Disables jitter: pods are woken at different times anyway."""
     return 1.0
 
 
 @dataclass(slots=True)
 class _Pause:
-    """Of one pod, since it was woken first."""
+    """Backoff of one pod."""
 
     backoff: Backoff = field(default_factory=lambda: Backoff(BACKOFF_S, BACKOFF_MAX_S, random=_whole))
     until_s: float = 0.0
 
 
 class Waiting:
-    """Mutable. ``now_s`` is always of the one monotonic clock that ``nodes`` goes by."""
+    """Pending pods, mutable. ``now_s`` is the monotonic clock of ``nodes``."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._args = nodes.args
         self._pods: OrderedDict[str, Waits] = OrderedDict()
-        """By uid; who was refused first comes first."""
+        """By uid, in order of refusal."""
         self._shapes = Shapes()
         self._pauses: OrderedDict[str, _Pause] = OrderedDict()
-        """By uid; who was woken first comes first."""
+        """By uid, in order of the first wake."""
         self._followed = -1
-        """The last change of a node that is known here."""
+        """The last node change that was processed."""
         self._changed: dict[str, None] = {}
-        """Nodes that are to be judged, the first first."""
+        """Nodes to judge, in order."""
         self._willing: OrderedDict[str, list[Shape]] = OrderedDict()
-        """Nodes that refused pods and would take them now, by what these pods ask for; the next to wake one first."""
+        """Nodes that refused pods and would accept them now, by shape; the next to wake a pod first."""
         self._promised: dict[str, Waits] = {}
-        """By such a node the pod that was woken for it."""
+        """By node the pod that was woken for it."""
         self._left, self._left_s, self._pruned_s = float(WAKES_PER_S), 0.0, 0.0
 
     @property
     def behind(self) -> bool:
-        """Whether nodes that changed are still to be judged."""
+        """Whether changed nodes are still to be judged."""
         return bool(self._changed)
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def refuse(self, pod: SeenPod, asks: Asking, nodes: Iterable[str], *, now_s: float, decided_ms: int) -> None:
-        """All of these nodes, at least one, refused the pod; ``decided_ms``: UTC epoch."""
+        """All of these nodes (at least one) refused the pod; ``decided_ms``: UTC epoch."""
         self._drop(pod.uid)
         refused = frozenset(nodes)
         shape = self._shapes.of(asks)
@@ -109,12 +109,12 @@ class Waiting:
             self._drop(next(iter(self._pods)))
 
     def accept(self, uid: str) -> None:
-        """Some node would take the pod."""
+        """A node accepted the pod."""
         self._drop(uid)
         self._pauses.pop(uid, None)
 
     def leave(self, uid: str, decided_ms: int) -> None:
-        """Somebody answered for the pod at this time; if that is later than here, another replica did and wakes it."""
+        """A replica placed or refused the pod at this time; if later than here, that replica wakes it."""
         known = self._pods.get(uid)
         if known is not None and decided_ms > known.decided_ms:
             self._drop(uid)
@@ -126,10 +126,10 @@ class Waiting:
             known.woken_s = None
 
     def wake(self, judgements: int, *, now_s: float) -> list[SeenPod]:
-        """Pods that are to be woken now.
+        """Pods to wake now.
 
         Args:
-            judgements: no other node is judged once so many were made; the next call goes on.
+            judgements: limit for this call; the next one continues.
             now_s: the time.
 
         """
@@ -141,7 +141,7 @@ class Waiting:
         return [one.pod for one in self._wake(now_s)]
 
     def _judge(self, most: int, now_s: float) -> None:
-        """Those that changed, the first first: one that changes all the time keeps its turn."""
+        """Judge changed nodes in order, so that one that changes constantly keeps its turn."""
         for node, change in self._nodes.changed_since(self._followed, now_s=now_s):
             self._followed = change
             self._willing.pop(node, None)
@@ -158,7 +158,7 @@ class Waiting:
                 self._willing.move_to_end(node, last=False)
 
     def _wake(self, now_s: float) -> list[Waits]:
-        """The first of the pods that a node would take, unless one that was woken for it has not asked yet."""
+        """For each node the first pod that fits, unless one that was woken for it was not tried yet."""
         woken: list[Waits] = []
         for node in list(islice(self._willing, WAKES_PER_S)):
             if self._left < 1:
@@ -174,7 +174,7 @@ class Waiting:
         return woken
 
     def _expects(self, node: str, now_s: float) -> bool:
-        """Whether a pod that was woken for the node may still ask."""
+        """Whether a pod that was woken for the node may still be tried."""
         one = self._promised.get(node)
         if one is None:
             return False
@@ -190,7 +190,7 @@ class Waiting:
         return one.woken_s is None and not early and self._nodes.waits(one.pod) is True
 
     def _mark(self, one: Waits, now_s: float) -> None:
-        """It is woken now."""
+        """Note a wake."""
         pause = self._pauses.pop(one.pod.uid, None) or _Pause()
         pause.until_s = now_s + pause.backoff.next_s()
         self._pauses[one.pod.uid] = pause
@@ -200,7 +200,7 @@ class Waiting:
         self._left -= 1
 
     def _govern(self) -> None:
-        """By other settings pods have other shapes, and each node is judged anew."""
+        """After a change of settings pods have other shapes, and each node is judged again."""
         if self._nodes.args is self._args:
             return
         self._args = self._nodes.args
@@ -213,7 +213,7 @@ class Waiting:
             one.group.pods[one.pod.uid] = one
 
     def _prune(self, now_s: float) -> None:
-        """Forget pods that are bound or gone, and those that were woken and do not ask: others refuse them."""
+        """Forget bound and deleted pods, and woken pods that were not tried: another replica serves them."""
         if now_s < self._pruned_s + PRUNE_S:
             return
         self._pruned_s = now_s

@@ -1,8 +1,8 @@
-"""Wakes waiting pods: writes an annotation, on which a kube-scheduler tries the pod again.
+"""Wakes pending pods by an annotation, since a kube-scheduler retries a pod that is updated.
 
-A kube-scheduler tries a pod that an extender refused again on any update of that pod, and no other pod then. The status
-subresource takes annotations, and every kube-scheduler's account may patch it. So this needs no right of its own.
-Reading: kubernetes v1.34, pkg/scheduler/backend/queue/scheduling_queue.go, PriorityQueue.Update.
+A kube-scheduler retries a pod that an extender refused on any update of that pod, and no other pod. The status
+subresource accepts annotations, and every kube-scheduler's account may patch it, so no further permission is needed.
+Source: kubernetes v1.34, pkg/scheduler/backend/queue/scheduling_queue.go, PriorityQueue.Update.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 ANNOTATION = "slacktide.io/woken"
 LOOK_S = 0.5
 AT_ONCE = 20
-"""Judgements: a kube-scheduler that asks waits meanwhile."""
+"""Judgements per step; requests wait meanwhile."""
 SHARE = 0.05
-"""Of one core. Where many nodes change each second, each is judged every few seconds."""
+"""Limit in CPU cores. If many nodes change each second, each is judged every few seconds."""
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 OTHER_POD = {NOT_FOUND, CONFLICT, INVALID}
-"""The pod is gone, or another has its name."""
+"""The pod was deleted or recreated."""
 
 
 class Waker:
-    """One writer.
+    """Writes the annotations.
 
     Args:
         waiting: which pods to wake.
@@ -41,12 +41,12 @@ class Waker:
 
     def __init__(self, waiting: Waiting, clock: Clock) -> None:
         self.trouble = ""
-        """Why the last pod was not woken; "" where it was."""
+        """Why the last wake failed; "": it succeeded."""
         self._waiting = waiting
         self._clock = clock
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         while True:
             begun_s = self._now_s
             pods = self._waiting.wake(AT_ONCE, now_s=begun_s)
@@ -55,7 +55,7 @@ class Waker:
             await asyncio.sleep(pause_s if self._waiting.behind else max(pause_s, LOOK_S))
 
     async def _wake(self, api: ApiServer, pods: list[SeenPod]) -> None:
-        """One after the other; after an error the others wait, too."""
+        """Wake one pod after the other; an error delays the rest."""
         for number, pod in enumerate(pods):
             try:
                 await self._write(api, pod)
@@ -63,7 +63,7 @@ class Waker:
                 for other in pods[number:]:
                     self._waiting.fail(other.uid)
                 if not self.trouble:
-                    log.warning("a waiting pod was not woken", extra={"pod": "/".join(pod.key), "why": str(exc)})
+                    log.warning("cannot wake a pending pod", extra={"pod": "/".join(pod.key), "why": str(exc)})
                 self.trouble = str(exc)
                 return
             self.trouble = ""

@@ -1,4 +1,4 @@
-"""Names the pods that ask for batch or mid resources of a scheduler without load scoring: an Event on each."""
+"""Creates an Event on pods that request batch or mid resources from a scheduler without load scoring."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ REASON = "NotScheduledByLoad"
 
 
 class WithoutBenefit:
-    """Puts an Event on each pod once."""
+    """Creates one Event per pod."""
 
     def __init__(self, view: View, clock: Clock, replica: str) -> None:
         self.trouble = ""
-        """Why the last Event was not created; "" where it was."""
+        """Why the last Event was not created; "": it was."""
         self._view = view
         self._clock = clock
         self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
         self._reported: set[str] = set()
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         while True:
             known = dict(self._view.without_benefit)
             self._reported &= known.keys()
@@ -49,6 +49,6 @@ class WithoutBenefit:
         await create_event(api, self._source, About.of(pod.asked.pod), REASON, note, now_ms=self._clock.wall_ms())
         self._reported.add(pod.uid)
         log.warning(
-            "a pod asks for batch or mid resources of a scheduler without load scoring",
+            "a pod requests batch or mid resources from a scheduler without load scoring",
             extra={"pod": "/".join(pod.key), "scheduler": pod.scheduler},
         )

@@ -1,4 +1,4 @@
-"""What NUMA zones mean for a pod, in words: which it would get and why, or what they lack. Pure."""
+"""Messages about NUMA zones: which a pod gets, or what they lack. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIB = 2**20
 
 
 def lacking_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
-    """What the pod asks of zones, the node whose zones come closest, and whose reservations count there."""
+    """What the pod requests of zones, the closest node, and whose reservations count there."""
     node = min(lacking, key=lambda one: (-lacking[one].lacks[0].free, one))
     refusal = lacking[node]
     lacks = [_of_lack(lack, before) for lack, before in zip(refusal.lacks, refusal.free_before, strict=True)]
@@ -22,7 +22,7 @@ def lacking_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
 
 
 def given_zones(given: ZonesGiven) -> str:
-    """The zones that a node's kubelet would give, what is free there before and after, and whose reservations count."""
+    """The zones that a kubelet would assign, their free resources before and after, and counted reservations."""
     parts = [f"{_name(one.container)} requests {_amounts(one.request)}, {_ids(one.zones)}" for one in given.requests]
     parts += [
         f"zone {zone}: {', '.join(_change(name, free, given.after[zone][name]) for name, free in before.items())}"
@@ -58,7 +58,7 @@ def _name(container: str | None) -> str:
 
 
 def _ids(zones: Sequence[int]) -> str:
-    """The reader sees how many."""
+    """Zone ids."""
     return f"{'zone' if len(zones) == 1 else 'zones'} {'+'.join(map(str, zones))}" if zones else "any zone"
 
 
@@ -71,7 +71,7 @@ def _amounts(amounts: Amounts) -> str:
 
 
 def _amount(resource: str, amount: int) -> str:
-    """As Kubernetes writes it; of devices the count."""
+    """In Kubernetes' notation; devices as a count."""
     if resource == CPU:
         return f"{amount}m"
     return f"{amount // _MIB}Mi" if is_memory(resource) else str(amount)

@@ -1,4 +1,4 @@
-"""What of a pod NUMA zones have to provide, container by container, from its spec. Pure."""
+"""A pod's requests for NUMA zones, per container, from its spec. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ QOS: Final[Mapping[str, Qos]] = {qos: qos for qos in get_args(Qos)}
 
 
 def zoned_pod(spec: Mapping[str, Any], kube_qos: str) -> ZonedPod | None:
-    """Read the containers' requests. They have been read before, so their shape is known.
+    """Parse the containers' requests. Their structure was validated before.
 
     Args:
         spec: of the pod.
         kube_qos: its QoS class.
 
     Raises:
-        BadMessageError: an amount is none.
+        BadMessageError: an amount is invalid.
 
     """
     qos = QOS.get(kube_qos, "BestEffort")
@@ -49,7 +49,7 @@ def _container(one: Mapping[str, Any]) -> Container:
 
 
 def _written(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The API server fills in absent requests from the limits."""
+    """Requests; absent ones default to the limits, as at the API server."""
     resources = part.get("resources") or {}
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 

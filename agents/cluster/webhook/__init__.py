@@ -1,1 +1,1 @@
-"""What the API server asks: how a new pod comes out of the profiles, and whether an agent may evict a pod."""
+"""The admission webhook: applies profiles to new pods, and decides whether an agent may evict a pod."""

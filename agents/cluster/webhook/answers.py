@@ -1,4 +1,4 @@
-"""The two questions and their answers: bytes of an AdmissionReview in, bytes of one out."""
+"""Handles both admission requests: AdmissionReview bytes in and out."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from slacktide.streams.decisions.namespace_quota import bounded, bounds_of, refu
 log = logging.getLogger(__name__)
 
 READ_S = 3.0
-"""The fence's look at the pod, below the time that the API server waits for an answer."""
+"""Timeout for reading the pod to evict: below the API server's webhook timeout."""
 NOT_FOUND = 404
 WARNING_CHARS_MAX = 256
 """The API server cuts longer ones."""
 
 
 class NotKnownError(SlacktideError):
-    """What profiles there are is not known, so that no pod can be changed by them."""
+    """Profiles are unknown yet, so that no pod can be changed."""
 
 
 class Answers:
-    """Answers by what is known of the cluster.
+    """Responds by the state of the cluster.
 
     Args:
-        api: asked for each pod that is to be evicted, for that must be no older than the question.
-        cache: what is known of the cluster.
-        left_out: namespaces whose pods are never changed, lest what starts the webhook waits for it.
-        quota: counts pods of namespaces that have a quota.
-        refusals: where refused pods are published.
+        api: for reading the pod to evict, whose state must not be older than the request.
+        cache: the followed objects.
+        left_out: namespaces whose pods are never changed, such as that of the webhook itself.
+        quota: counts pods of namespaces with a quota.
+        refusals: publishes refused pods.
 
     """
 
@@ -54,11 +54,11 @@ class Answers:
         self._left_out = left_out
 
     async def mutate(self, raw: bytes) -> bytes:
-        """What becomes of a new pod.
+        """Apply profiles to a new pod.
 
         Raises:
-            BadMessageError: not a question about a pod.
-            NotKnownError: it is not known yet what profiles there are. The API server then stores the pod as it came.
+            BadMessageError: not a request for a pod.
+            NotKnownError: profiles are not known yet. The API server then stores the pod unchanged.
 
         """
         try:
@@ -94,7 +94,7 @@ class Answers:
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
 
     async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:
-        """The same, or why the namespace's quota refuses it."""
+        """The same, or the refusal by the namespace's quota."""
         try:
             bounds = bounds_of(namespace.annotations)
         except BadMessageError as exc:
@@ -119,7 +119,7 @@ class Answers:
         """Whether an agent may evict a pod.
 
         Raises:
-            BadMessageError: not such a question. The API server then refuses the eviction.
+            BadMessageError: not such a request. The API server then refuses the eviction.
 
         """
         request = review.asked(raw)
@@ -129,7 +129,7 @@ class Answers:
         if refused is None:
             return review.allowed(request)
         extra = {"asked_by": request.user_info.username, "why": refused.status.message, "found": refused.found}
-        log.warning("an eviction was refused", extra=extra)
+        log.warning("refused an eviction", extra=extra)
         return review.refused(request, refused.status)
 
     async def _refusal(self, eviction: Eviction) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""What a pod's admission needs to know of the cluster, followed at the API server."""
+"""Follows the objects that admission needs."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOOK_UP_S = 1.0
-"""A namespace may be so new that the watch has not shown it: it is read, within what an admission may take."""
+"""Timeout for reading a namespace that the watch has not shown yet."""
 
 
 class Followed(Generic[T]):
-    """The objects of one kind, by name, as they were last read."""
+    """The objects of one kind, by name."""
 
     def __init__(self, resource: Resource, read: Callable[[Mapping[str, Any]], T]) -> None:
         self.objects: dict[str, T] = {}
         self.known = asyncio.Event()
-        """Set once it is known what there is, or that it cannot be known for now."""
+        """Set after the first list, or when it fails."""
         self.whole = False
-        """Whether it was ever known what there is."""
+        """Whether a complete list was ever read."""
         self.trouble = ""
-        """Why nothing is read at present; "" where all is well."""
+        """Why the kind cannot be read now; "": it can."""
         self.unusable: set[str] = set()
         self._resource = resource
         self._read = read
 
     async def run(self, api: ApiServer) -> None:
-        """Follow for ever."""
+        """Follow until cancelled."""
         async with aclosing(follow(api, self._resource, dict[str, Any])) as events:
             async for event in events:
                 match event:
@@ -77,7 +77,7 @@ class Followed(Generic[T]):
                 self.known.set()
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """The object is like this now; one that cannot be read is ignored, and logged."""
+        """Add or update an object; an invalid one is logged and ignored."""
         name = str(item["metadata"]["name"])
         self._forget(name)
         try:
@@ -85,7 +85,7 @@ class Followed(Generic[T]):
         except BadMessageError as exc:
             self.unusable.add(name)
             log.warning(
-                "an object cannot be used", extra={"kind": self._resource.plural, "object": name, "why": str(exc)}
+                "ignored an invalid object", extra={"kind": self._resource.plural, "object": name, "why": str(exc)}
             )
 
     def _forget(self, name: str) -> None:
@@ -94,7 +94,7 @@ class Followed(Generic[T]):
 
     def _troubled(self, why: str) -> None:
         if not self.trouble:
-            log.warning("the API server does not answer", extra={"kind": self._resource.plural, "why": why})
+            log.warning("cannot read from the API server", extra={"kind": self._resource.plural, "why": why})
         self.trouble = why
 
 
@@ -115,26 +115,26 @@ class ClusterCache:
         self._api = api
 
     async def run(self) -> None:
-        """Follow all of them for ever."""
+        """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as following:
             following.create_task(self.free_class.run(self._api))
             for one in self._all:
                 following.create_task(one.run(self._api))
 
     async def known(self) -> None:
-        """Wait until each is known, or known to be unknown."""
+        """Wait until each kind was listed, or cannot be."""
         for one in self._all:
             await one.known.wait()
         await self.free_class.known()
 
     @property
     def lacking(self) -> str:
-        """Why no pod can be judged yet; "" where all was known once."""
+        """Why no pod can be judged yet; "": each kind was listed once."""
         return "; ".join(one.trouble or "no answer yet" for one in self._all if not one.whole)
 
     @property
     def trouble(self) -> str:
-        """Why what is known may be out of date; "" where it is not."""
+        """Why the cache may be outdated; "": it is current."""
         return "; ".join(filter(None, [*(one.trouble for one in self._all), self.free_class.why]))
 
     async def namespace(self, name: str) -> Namespace | None:
@@ -145,13 +145,13 @@ class ClusterCache:
                 async with asyncio.timeout(LOOK_UP_S):
                     item: dict[str, Any] = await self._api.get(NAMESPACES, name, dict[str, Any])
             except (ApiError, TimeoutError) as exc:
-                log.warning("a namespace cannot be read", extra={"namespace": name, "why": str(exc)})
+                log.warning("cannot read a namespace", extra={"namespace": name, "why": str(exc)})
                 return None
             found = namespace_of(item)
         return found
 
     def count(self) -> None:
-        """Count how many profiles there are, and how many of them are for no pod."""
+        """Update the metric of usable and invalid profiles."""
         invalid = sum(_is_invalid(one.profile) for one in self.profiles.objects.values())
         PROFILES.labels("usable").set(len(self.profiles.objects) - invalid)
         PROFILES.labels("unusable").set(invalid + len(self.profiles.unusable))

@@ -1,4 +1,4 @@
-"""Both webhook configurations, which name the authorities that the API server trusts when it asks."""
+"""The webhook configurations with the CA bundle that the API server trusts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Configurations = dict[Resource, _Json]
 
 
 class WebhookConfigurations:
-    """The two of one name.
+    """The mutating and the validating configuration of one name.
 
     Args:
         api: the API server.
@@ -31,12 +31,12 @@ class WebhookConfigurations:
 
     def __init__(self, api: ApiServer, name: str) -> None:
         self.unasked = ""
-        """Why nobody asks about new pods, or evictions: a configuration is not there."""
+        """Which webhook the API server does not call, since its configuration is missing."""
         self._api = api
         self._name = name
 
     async def read(self) -> Configurations:
-        """The webhook configurations that there are; of one that is not applied nobody asks us."""
+        """Read the existing configurations."""
         found: Configurations = {}
         for resource in CONFIGURATIONS:
             try:
@@ -49,7 +49,7 @@ class WebhookConfigurations:
         return found
 
     async def have(self, read: Configurations, bundle: bytes) -> bool:
-        """Have each configuration trust the bundle; False where one was changed by another meanwhile."""
+        """Set the CA bundle of each; False: one was changed concurrently."""
         text = base64.b64encode(bundle).decode()
         for resource, configuration in read.items():
             webhooks = configuration.get("webhooks") or []
@@ -66,5 +66,5 @@ class WebhookConfigurations:
                 if exc.status not in (CONFLICT, NOT_FOUND):
                     raise
                 return False
-            log.info("a webhook configuration trusts our certificate now", extra={"kind": resource.plural})
+            log.info("updated the CA bundle of a webhook configuration", extra={"kind": resource.plural})
         return True

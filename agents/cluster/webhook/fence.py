@@ -1,9 +1,9 @@
-"""Whether an agent may evict a pod: one of its own node, best-effort, and the very one that it decided on. Pure.
+"""Whether an agent may evict a pod: a best-effort pod of its own node, with the expected uid. Pure.
 
-The bridge, which deschedules, may evict a best-effort pod of any node.
+The leading bridge, which deschedules, may evict best-effort pods of any node.
 
-RBAC cannot express this: it lets an agent evict every pod or none. The API server puts into a token
-that is bound to a pod which node that pod is on (Kubernetes 1.30 and newer); no agent can claim another one.
+RBAC cannot express this: an agent may evict every pod or none. The API server puts the node into a pod-bound token
+(Kubernetes 1.30 and newer), so that no agent can claim another node.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ Why = Literal["no_node_claim", "no_uid", "pod_gone", "other_uid", "other_node", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why an eviction may not be."""
+    """Why an eviction is refused."""
 
     why: Why
     status: Status
-    """For the caller: what is wrong, and what to do. It reveals nothing of the pod that the caller did not name."""
+    """For the caller. It reveals nothing about a pod whose uid the caller does not know."""
     found: str = ""
-    """What the pod is instead, for the webhook's own log."""
+    """What the pod is instead, for the webhook's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """What an agent, or the bridge, wants to evict."""
+    """An eviction request of an agent or the bridge."""
 
     namespace: str
     name: str
     pod_uid: str
     node: str | None
-    """Whose agent it is; None: the bridge."""
+    """The agent's node; None: the bridge."""
 
     @property
     def pod(self) -> str:
-        """Its name, for messages."""
+        """Namespace and name, for messages."""
         return f"pod {self.namespace}/{self.name}"
 
 
 def eviction_of(request: Request) -> Eviction | Refusal:
-    """Read whose agent wants which pod gone; without a node or a uid there is nothing to compare."""
+    """Parse the request; without a node or a uid it is refused."""
     bridge = request.user_info.username == BRIDGE
     nodes = (request.user_info.extra or {}).get(NODE_CLAIM) or []
     if not bridge and (len(nodes) != 1 or not nodes[0]):
@@ -71,7 +71,7 @@ def eviction_of(request: Request) -> Eviction | Refusal:
 
 
 def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None:
-    """Why the pod, as the API server has it now, may not be evicted; None: it may. No pod: there is none."""
+    """Why the pod's current state forbids the eviction; None: it is allowed. ``pod`` None: it does not exist."""
     if pod is None:
         return _gone("pod_gone", eviction, "no pod of that name")
     uid, node = (pod.get("metadata") or {}).get("uid"), (pod.get("spec") or {}).get("nodeName") or ""
@@ -88,13 +88,13 @@ def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None
 
 
 def away(eviction: Eviction, why: str) -> Refusal:
-    """The pod could not be looked at, so it stays."""
+    """Refuse, since the pod could not be read."""
     message = f"{eviction.pod} could not be read, so it stays; try again in a few seconds"
     return Refusal(why="away", status=Status(code=503, reason="ServiceUnavailable", message=message), found=why)
 
 
 def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
-    """The same answer whether the name is free or taken by another pod: who knows no uid learns of no pod."""
+    """The same response for a free name and another uid, so that nothing is revealed."""
     message = (
         f"{eviction.pod} with uid {eviction.pod_uid} does not exist: it is gone, and another one of its name may have "
         "taken its place; decide again by the newest pod list"

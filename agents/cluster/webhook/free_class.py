@@ -1,4 +1,4 @@
-"""Whether pods of koord-free are translated, by the operator's policy."""
+"""Whether koord-free pods are translated, by the operator's policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slacktide.schemas.policy import Policy
 log = logging.getLogger(__name__)
 
 KNOWN_S = 1.0
-"""For so long the first answer is waited for: a cluster may have no policy."""
+"""Timeout for the first read: a cluster may have no policy."""
 
 
 class FreeClass:
@@ -28,30 +28,30 @@ class FreeClass:
         self.enabled = False
         """Whether free resources are offered on any node."""
         self.why = ""
-        """Why the policy may be another by now; "" where it is not."""
+        """Why the policy may be outdated; "": it is current."""
         self._known = asyncio.Event()
         self._source = PolicySource(self, None, config_map)
 
     async def run(self, api: ApiServer) -> None:
-        """Follow it for ever."""
+        """Follow until cancelled."""
         await self._source.run(api)
 
     async def known(self) -> None:
-        """Wait until the policy is known; a moment at most, for there may be none."""
+        """Wait shortly for the policy, which may not exist."""
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_S):
                 await self._known.wait()
 
     def policy(self, policy: Policy) -> None:
-        """This policy is in force."""
+        """Apply a policy."""
         strategies = [policy.colocation, *(one.strategy for one in policy.node_colocation)]
         self.enabled = any(one.enable and one.free_class_enable for one in strategies)
         self._known.set()
 
     def trouble(self, of: str, why: str) -> None:
-        """Why no new policy is read; "" where all is well."""
+        """Note why the policy cannot be read; "": it can."""
         if why and why != self.why:
-            log.warning("trouble with the %s", of, extra={"why": why})
+            log.warning("cannot read the %s", of, extra={"why": why})
         self.why = why
         if why:
             self._known.set()

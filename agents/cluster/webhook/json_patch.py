@@ -1,4 +1,4 @@
-"""From one JSON value to another: the JSON patch (RFC 6902) that leads there."""
+"""Computes a JSON patch (RFC 6902) between two JSON values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Operation = dict[str, Any]
 
 
 def difference(before: Any, after: Any) -> list[Operation]:
-    """What to do to ``before``, in order, so that it is ``after``; nothing where they are equal."""
+    """Operations that turn ``before`` into ``after``; empty if they are equal."""
     return list(_operations(before, after, ""))
 
 
@@ -20,7 +20,7 @@ def _operations(before: Any, after: Any, path: str) -> Iterator[Operation]:
         yield from _of_objects(before, after, path)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         yield from _of_lists(before, after, path)
-    # Python holds True and 1 for equal; JSON does not.
+    # In Python True equals 1; in JSON it does not.
     elif before != after or isinstance(before, bool) is not isinstance(after, bool):
         yield {"op": "replace", "path": path, "value": after}
 

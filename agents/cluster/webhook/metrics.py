@@ -1,4 +1,4 @@
-"""Every metric of the webhook, by Prometheus' naming."""
+"""Prometheus metrics of the webhook."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which pods were created past the webhook: a profile is for them, but they lack what it sets. Pure.
+"""Finds pods that were created without the webhook: a profile selects them, and they lack its fields. Pure.
 
-Only what a profile sets for certain is asked for: fixed labels and annotations, QoS class, priority and scheduler. What
-a draw may have passed over is not, nor a profile that only another one's labels may have brought in.
+Only certain fields count: fixed labels and annotations, QoS class, priority and scheduler. Profiles with a probability
+are excluded, and those selected only by another profile's labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slacktide.streams.decisions.label_selector import InvalidSelector
 from slacktide.streams.decisions.webhook_colocation_profile import Profile
 
 _Mark = tuple[str, str]
-"""Where a mark is set in a pod, and under which key."""
+"""The part of the pod, and the key."""
 _LABELS, _ANNOTATIONS, _SPEC = "metadata.labels", "metadata.annotations", "spec"
 
 
@@ -44,7 +44,7 @@ class _Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredPod(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of a pod: there may be many."""
+    """The used fields of a pod."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
@@ -58,34 +58,34 @@ class StoredPod(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """Which pods profiles are for, by their namespace."""
+    """The namespace's labels, for selectors."""
 
     labels: Mapping[str, str]
     changed_ms: int
-    """Pods created no later are not judged by it."""
+    """Pods created before this are not checked."""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatedProfile:
-    """A profile, and since when it is as it is."""
+    """A profile with its last change."""
 
     profile: Profile
     changed_ms: int
 
 
 def dated(item: Mapping[str, Any]) -> DatedProfile:
-    """Read a ClusterColocationProfile.
+    """Parse a ClusterColocationProfile.
 
     Raises:
-        BadMessageError: a field is not of its type; its path is in the text.
+        BadMessageError: a field has the wrong type; its path is in the text.
 
     """
     return DatedProfile(profile=profile_of(item), changed_ms=changed_ms(item))
 
 
 def namespace_of(item: Mapping[str, Any]) -> Namespace:
-    """Read a Namespace."""
+    """Parse a Namespace."""
     metadata = item.get("metadata") or {}
     return Namespace(
         labels=metadata.get("labels") or {},
@@ -95,14 +95,14 @@ def namespace_of(item: Mapping[str, Any]) -> Namespace:
 
 
 def changed_ms(item: Mapping[str, Any]) -> int:
-    """When somebody last wrote the object beside its status, in UTC epoch milliseconds; to the second."""
+    """The last write outside of the status, in UTC epoch milliseconds, to the second."""
     metadata = item.get("metadata") or {}
     written = [one.get("time") for one in metadata.get("managedFields") or () if not one.get("subresource")]
     return max((_ms(text) for text in (metadata.get("creationTimestamp"), *written) if text), default=0)
 
 
 def lacked(pod: StoredPod, namespace: Namespace | None, profiles: Iterable[DatedProfile]) -> list[LackedMark]:
-    """What the pod should have and does not; nothing where no profile is for it, or it is older than they are."""
+    """Fields that the pod should have; empty if no profile selects it, or it is older."""
     if namespace is None:
         return []
     matched = _matched(pod, namespace, sorted(profiles, key=lambda dated: dated.profile.name))
@@ -115,7 +115,7 @@ def lacked(pod: StoredPod, namespace: Namespace | None, profiles: Iterable[Dated
 
 
 def _matched(pod: StoredPod, namespace: Namespace, profiles: Sequence[DatedProfile]) -> list[Profile]:
-    """The profiles that were for the pod when it was created, whatever they have made of its labels since."""
+    """Profiles that selected the pod when it was created, whatever labels they set."""
     labels = pod.metadata.labels or {}
     meant = [one for one in profiles if _is_for(one.profile, labels, namespace.labels)]
     if any(pod.created_ms <= since for since in (namespace.changed_ms, *(one.changed_ms for one in meant))):
@@ -139,7 +139,7 @@ def _selects(selector: Selector | InvalidSelector, labels: Mapping[str, str]) ->
 
 
 def _wanted(profiles: Iterable[Profile]) -> dict[_Mark, tuple[str, str]]:
-    """Each mark with its text and the last profile that sets it; those of a draw, or made of other labels, are not."""
+    """By field, the value and the last profile that sets it; without uncertain ones."""
     wanted: dict[_Mark, tuple[str, str]] = {}
     for profile in profiles:
         for mark, text in _set(profile):
@@ -168,7 +168,7 @@ def _labels_set(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _uncertain(profile: Profile) -> Iterator[_Mark]:
-    """Marks that may be otherwise although the profile was applied, or would have been."""
+    """Fields that may differ although the profile was applied."""
     if profile.probability not in (100, "100%"):
         yield from (mark for mark, _ in _set(profile))
     for key in (*profile.label_keys_mapping.values(), *profile.label_suffixes):

@@ -1,4 +1,4 @@
-"""A pod's admission: from what the API server asks to the JSON patch that the profiles make. Pure."""
+"""Admission of a pod: from the AdmissionReview to the JSON patch. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Result = Literal["mutated", "unchanged", "refused", "over_quota"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What becomes of a new pod."""
+    """The result for a new pod."""
 
     result: Result
     patch: tuple[Operation, ...] = ()
     pod: Mapping[str, Any] = field(default_factory=dict)
-    """As it is with the patch; of a refused one nothing."""
+    """The patched pod; empty if refused."""
     refused: str = ""
-    """Why, for the one who made the pod."""
+    """The reason, for the creator."""
     because: tuple[Because, ...] = ()
     dry_run: str = ""
     """What profiles in dry run would change, or why they would refuse the pod; "": nothing."""
@@ -40,12 +40,12 @@ def admission(
     *,
     free_class_enable: bool = False,
 ) -> Admission:
-    """Apply the profiles to the pod of a request; ``namespace_labels`` None: they could not be read.
+    """Apply the profiles to the pod of a request; ``namespace_labels`` None: unknown.
 
     Those in dry run change nothing: what all of them would make of the pod is compared.
 
     Raises:
-        BadMessageError: the object is no pod.
+        BadMessageError: the object is not a pod.
 
     """
     all_of_them = list(profiles)
@@ -88,7 +88,7 @@ def _admission(
 
 
 def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
-    """The same, with the request's uid as an annotation: by it the pod is found when it is stored."""
+    """The same with the request's uid as an annotation, which identifies the pod once it is stored."""
     metadata = admitted.pod.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), annotation: request.uid}
     pod = {**admitted.pod, "metadata": {**metadata, "annotations": annotations}}
@@ -96,5 +96,5 @@ def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
 
 
 def drawn(uid: str, profile: str) -> int:
-    """From 0 to 99: by the request's uid, which is random, so that a request asked again is answered the same."""
+    """A number from 0 to 99 from the request's uid, so that a retried request gets the same result."""
     return int.from_bytes(hashlib.sha256(f"{uid}/{profile}".encode()).digest()[:8]) % 100

@@ -1,4 +1,4 @@
-"""Counts what pods of a namespace request against its bounds, when one more is created."""
+"""Enforces a namespace's bounds for pod requests at pod creation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from slacktide.streams.decisions.namespace_quota import Exceeded, exceeded
 log = logging.getLogger(__name__)
 
 ADMITTED = "quota.slacktide.io/request"
-"""Annotation on a pod that was counted: the uid of its admission request."""
+"""Annotation on a counted pod: the uid of its admission request."""
 PENDING_S = 30.0
-"""For so long an admitted pod counts that the API server does not list: it may still refuse it."""
+"""How long an admitted pod counts that is not listed: the API server may still reject it."""
 LIST_S = 1.5
-"""Below the time that the API server waits for an answer."""
+"""Timeout: below the API server's webhook timeout."""
 
 
 class _Admitted(msgspec.Struct, frozen=True):
@@ -32,12 +32,12 @@ class _Admitted(msgspec.Struct, frozen=True):
 
 
 class NamespaceQuota:
-    """Counts anew for each pod, for a watch may lag. Pods of one namespace wait for each other.
+    """Lists pods for each request, since a watch may lag. Requests for one namespace are serialized.
 
-    Two replicas that answer at the same moment do not see each other's last pod.
+    Two replicas that decide at the same moment do not see each other's pod.
 
     Args:
-        api: where the pods are listed.
+        api: lists pods.
 
     """
 
@@ -45,7 +45,7 @@ class NamespaceQuota:
         self._api = api
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._admitted: defaultdict[str, dict[str, _Admitted]] = defaultdict(dict)
-        """By namespace and request: pods that the API server may not have stored yet."""
+        """By namespace and request: pods that may not be stored yet."""
 
     async def refusal(self, uid: str, namespace: str, asked: Resources, bounds: Mapping[str, int]) -> Exceeded | None:
         """Why a pod may not be created; None: it may, and counts from now on.
@@ -57,8 +57,8 @@ class NamespaceQuota:
             bounds: of the namespace.
 
         Raises:
-            ApiError: the pods cannot be listed.
-            TimeoutError: they were not listed in time.
+            ApiError: pods cannot be listed.
+            TimeoutError: the list took too long.
 
         """
         async with self._turns[namespace]:
@@ -73,7 +73,7 @@ class NamespaceQuota:
             return found
 
     def _pending(self, namespace: str, items: Sequence[Mapping[str, Any]], now_s: float) -> dict[str, _Admitted]:
-        """Admitted pods that are not listed yet; others are forgotten."""
+        """Admitted pods that are not listed yet; expired ones are dropped."""
         listed = {(item["metadata"].get("annotations") or {}).get(ADMITTED) for item in items}
         kept = self._admitted[namespace]
         for key in [key for key, one in kept.items() if key in listed or one.until_s < now_s]:
@@ -82,10 +82,10 @@ class NamespaceQuota:
 
 
 def requests_of(pod: Mapping[str, Any]) -> Resources:
-    """Requests of a pod that has no uid yet.
+    """Requests of a pod without a uid.
 
     Raises:
-        BadMessageError: a field cannot be used.
+        BadMessageError: a field is invalid.
 
     """
     return read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": pod.get("spec") or {}}).requests
@@ -96,7 +96,9 @@ def _live(items: Sequence[Mapping[str, Any]]) -> Iterator[Pod]:
         try:
             pod = read_pod(item)
         except BadMessageError as exc:
-            log.warning("a pod cannot be counted", extra={"pod": item["metadata"].get("name"), "why": str(exc)})
+            log.warning(
+                "ignored an invalid pod in the quota", extra={"pod": item["metadata"].get("name"), "why": str(exc)}
+            )
             continue
         if pod.phase in LIVE_PHASES:
             yield pod

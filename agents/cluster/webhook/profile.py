@@ -1,7 +1,7 @@
-"""ClusterColocationProfiles as the API server has them, from plain data.
+"""Parses ClusterColocationProfiles.
 
-Reading: koordinator a7a1b76b, apis/config/v1alpha1/cluster_colocation_profile_types.go and
-apis/extension/cluster_colocation_profile.go.
+Source: koordinator a7a1b76b, apis/config/v1alpha1/cluster_colocation_profile_types.go and
+    apis/extension/cluster_colocation_profile.go.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from slacktide.streams.decisions.label_selector import Expression, InvalidSelect
 from slacktide.streams.decisions.webhook_colocation_profile import PriorityClass, Profile
 
 ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
-"""On a profile, whatever its value: pods keep native CPU and memory."""
+"""On a profile, with any value: pods keep native CPU and memory."""
 ANNOTATION_DRY_RUN = "slacktide.io/dry-run"
-"""On a profile, as ``true``: pods stay as they are, and the webhook reports what would change."""
+"""On a profile, as ``true``: the webhook does not change pods, and reports what it would change."""
 
 _Texts = dict[str, str]
 
@@ -67,10 +67,10 @@ class _PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def profile_of(item: Mapping[str, Any]) -> Profile:
-    """Read a ClusterColocationProfile.
+    """Parse a ClusterColocationProfile.
 
     Raises:
-        BadMessageError: a field is not of its type; its path is in the text.
+        BadMessageError: a field has the wrong type; its path is in the text.
 
     """
     try:
@@ -99,10 +99,10 @@ def profile_of(item: Mapping[str, Any]) -> Profile:
 
 
 def priority_class_of(item: Mapping[str, Any]) -> PriorityClass:
-    """Read a PriorityClass.
+    """Parse a PriorityClass.
 
     Raises:
-        BadMessageError: a field is not of its type; its path is in the text.
+        BadMessageError: a field has the wrong type; its path is in the text.
 
     """
     try:

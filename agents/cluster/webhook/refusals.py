@@ -1,4 +1,4 @@
-"""Publishes pods that a namespace's quota refused, while admissions go on."""
+"""Publishes pods that a namespace quota refused, in the background."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ log = logging.getLogger(__name__)
 
 SOURCE = "webhook"
 KEPT_MAX = 1_000
-"""While Kafka is unreachable: then the oldest are lost."""
+"""Limit while Kafka is unavailable; then the oldest are dropped."""
 AGAIN_S = 5.0
 
 
 class Refusals:
-    """Keeps them in memory until Kafka has them.
+    """Queues refused pods until Kafka has them.
 
     Args:
-        sender: to the log.
+        sender: to Kafka.
         now_ms: UTC epoch milliseconds.
 
     """
 
     def __init__(self, sender: Sender, now_ms: Callable[[], int]) -> None:
         self.away = ""
-        """Why Kafka does not have all of them; "" where it has."""
+        """Why Kafka does not have all of them; "": it has."""
         self._sender = sender
         self._now_ms = now_ms
         self._kept: deque[RefusedPod] = deque(maxlen=KEPT_MAX)
         self._some = asyncio.Event()
 
     def put(self, namespace: str, name: str, found: Exceeded) -> None:
-        """A pod was refused."""
+        """Queue a refused pod."""
         refused = RefusedPod(
             namespace=namespace,
             name=name,
@@ -53,12 +53,12 @@ class Refusals:
             bound=found.bound,
             refused_ms=self._now_ms(),
         )
-        log.warning("a pod was refused by its namespace's quota", extra={"pod": f"{namespace}/{name}"})
+        log.warning("refused a pod by its namespace's quota", extra={"pod": f"{namespace}/{name}"})
         self._kept.append(refused)
         self._some.set()
 
     async def run(self) -> None:
-        """Send them, for ever."""
+        """Send until cancelled."""
         while True:
             await self._some.wait()
             self._some.clear()
@@ -76,11 +76,11 @@ class Refusals:
                 continue
             self.away = ""
             for one in sending:
-                with suppress(ValueError):  # one that was lost meanwhile
+                with suppress(ValueError):  # one that was dropped meanwhile
                     self._kept.remove(one)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         with suppress(LogError):
             await self._sender.close()
 

@@ -1,6 +1,6 @@
-"""AdmissionReview: what the API server asks a webhook, and what it is answered.
+"""AdmissionReview requests and responses.
 
-Reading: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go.
+Source: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ KIND = "AdmissionReview"
 
 
 class UserInfo(msgspec.Struct, frozen=True, gc=False):
-    """Who asks the API server."""
+    """The requesting user."""
 
     username: str = ""
     extra: dict[str, list[str]] | None = None
-    """What a token holds beside the name: which pod it was made for, and on which node that is."""
+    """Claims of a token: its pod and node."""
 
 
 class Request(msgspec.Struct, frozen=True, rename="camel"):
-    """What somebody wants done."""
+    """The request."""
 
     uid: str
     operation: str = ""
@@ -41,7 +41,7 @@ class _Asked(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why something is refused, for the one who wanted it."""
+    """Why a request is denied, for the requester."""
 
     code: int
     reason: str
@@ -68,10 +68,10 @@ _encoder = msgspec.json.Encoder()
 
 
 def asked(raw: bytes) -> Request:
-    """Read what is asked.
+    """Parse a request.
 
     Raises:
-        BadMessageError: no AdmissionReview of version v1 with a request.
+        BadMessageError: not an AdmissionReview v1 with a request.
 
     """
     try:
@@ -84,7 +84,7 @@ def asked(raw: bytes) -> Request:
 
 
 def allowed(request: Request, patch: Sequence[dict[str, Any]] = (), warnings: Sequence[str] = ()) -> bytes:
-    """It may be done, changed by a JSON patch where there is one. Clients such as kubectl print warnings."""
+    """Allow the request, optionally with a JSON patch, and with warnings that clients such as kubectl print."""
     if not patch:
         return _encoder.encode(_Answered(response=_Response(uid=request.uid, allowed=True, warnings=warnings)))
     encoded = _encoder.encode(patch)
@@ -93,5 +93,5 @@ def allowed(request: Request, patch: Sequence[dict[str, Any]] = (), warnings: Se
 
 
 def refused(request: Request, status: Status) -> bytes:
-    """It may not be done."""
+    """Deny the request."""
     return _encoder.encode(_Answered(response=_Response(uid=request.uid, allowed=False, status=status)))

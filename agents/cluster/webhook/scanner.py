@@ -1,4 +1,4 @@
-"""Looks for pods that were created past the webhook: a record and an Event on each."""
+"""Scans for pods that were created without the webhook, and publishes a record and an Event for each."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ log = logging.getLogger(__name__)
 SOURCE = "webhook"
 NAMED_MAX = 5
 EVENTS_MAX = 100
-"""A look: after a long outage there may be thousands, and the API server has others to serve."""
+"""Events per scan: after an outage there may be thousands of pods."""
 REASON = "CreatedWithoutWebhook"
 
 
 class MissedPodScanner:
-    """Compares the pods that profiles are for with what the profiles set.
+    """Compares pods with the profiles that select them.
 
     Args:
-        api: where the pods are listed, by the profiles' own selectors.
+        api: lists pods by the profiles' selectors.
         cache: profiles and namespaces.
         left_out: namespaces whose pods are never changed.
-        sender: to the log.
+        sender: to Kafka.
         now_ms: UTC epoch milliseconds.
-        replica: the name of this one.
+        replica: this replica's name.
 
     """
 
@@ -56,12 +56,12 @@ class MissedPodScanner:
         replica: str,
     ) -> None:
         self.missed: dict[str, MissedPod] = {}
-        """By uid: as they were first found, for as long as they exist."""
+        """By uid: existing pods as they were first found."""
         self.away = ""
-        """Why the log has not all of them yet; "" where it has."""
+        """Why Kafka does not have all of them; "": it has."""
         self._reported: set[str] = set()
         self._shown: set[str] = set()
-        """Uids of pods that have an Event."""
+        """Uids of pods with an Event."""
         self._source = EventSource(part="webhook", replica=replica, action="Admit")
         self._api = api
         self._cache = cache
@@ -70,10 +70,10 @@ class MissedPodScanner:
         self._now_ms = now_ms
 
     async def look(self) -> None:
-        """Once: list, compare, report.
+        """Scan once.
 
         Raises:
-            ApiError: the pods cannot be listed; what was found before stays.
+            ApiError: pods cannot be listed; earlier results stay.
 
         """
         found = {pod.metadata.uid: pod async for pod in self._candidates() if pod.metadata.uid}
@@ -85,7 +85,7 @@ class MissedPodScanner:
         MISSED.set(sum(missed.phase in LIVE_PHASES for missed in now.values()))
         if fresh:
             names = ", ".join(f"{one.namespace}/{one.name}" for one in fresh[:NAMED_MAX])
-            log.warning("pods were created past the webhook", extra={"count": len(fresh), "pods": names})
+            log.warning("pods were created without the webhook", extra={"count": len(fresh), "pods": names})
         await self._report([missed for uid, missed in self.missed.items() if uid not in self._reported])
         await self._show([missed for uid, missed in self.missed.items() if uid not in self._shown][:EVENTS_MAX])
 
@@ -96,7 +96,7 @@ class MissedPodScanner:
                 yield pod
 
     def _scopes(self, profiles: Iterable[Profile]) -> Iterator[tuple[str, str]]:
-        """Where to look, as a namespace ("": all) and a label selector."""
+        """Namespace ("": all) and label selector of each list request."""
         for profile in profiles:
             namespace, own = profile.namespace_selector, profile.selector
             if isinstance(namespace, InvalidSelector) or isinstance(own, InvalidSelector):
@@ -141,10 +141,10 @@ class MissedPodScanner:
         self._reported |= {one.pod_uid for one in missed}
 
     async def _show(self, missed: list[MissedPod]) -> None:
-        """Make an Event on each pod, for its owner.
+        """Create an Event on each pod, for its owner.
 
         Raises:
-            ApiError: one was not made.
+            ApiError: an Event was not created.
 
         """
         for one in missed:
@@ -153,13 +153,13 @@ class MissedPodScanner:
             self._shown.add(one.pod_uid)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         with suppress(LogError):
             await self._sender.close()
 
 
 def note_of(missed: MissedPod) -> str:
-    """What a pod's owner reads."""
+    """The Event's text."""
     profiles = ", ".join(dict.fromkeys(one.profile for one in missed.lacks))
     lacks = "; ".join(f"{one.field} is {one.found or 'absent'}, not {one.wanted}" for one in missed.lacks)
     return (
@@ -169,7 +169,7 @@ def note_of(missed: MissedPod) -> str:
 
 
 def label_selector(selector: Selector) -> str:
-    """As a list request takes it."""
+    """In the syntax of list requests."""
     parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
     for one in selector.match_expressions:
         values = ",".join(one.values)

@@ -1,4 +1,4 @@
-"""The HTTPS server that the API server asks."""
+"""The webhook's HTTPS server."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ log = logging.getLogger(__name__)
 
 MUTATE_PODS, VALIDATE_EVICTIONS = "/mutate-pods", "/validate-evictions"
 QUESTION_BYTES_MAX = 8 * 1024 * 1024
-"""The API server takes objects of 3 MiB at most; a question holds one."""
+"""The API server accepts objects of up to 3 MiB; a request holds one."""
 CLOSING_S = 1.0
 KEPT_S = 120.0
-"""How long an idle connection is kept: longer than an API server does (90 s), so that none is cut as it is used."""
+"""Keep-alive: longer than an API server's (90 s), so that no connection closes as it is used."""
 
 _Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class ServerError(SlacktideError):
-    """The address could not be had."""
+    """The server cannot listen on the address."""
 
 
 @asynccontextmanager
 async def serving(answers: Answers, tls: Tls, host: str, port: int, *, leaving: asyncio.Event) -> AsyncIterator[int]:
-    """Serve until left; gives the port.
+    """Serve until left; yields the port.
 
-    Once ``leaving`` is set, whoever asks is answered and then sent to another replica: its connection is closed.
+    Once ``leaving`` is set, connections close after their response, so that clients use another replica.
 
     Raises:
-        ServerError: the address could not be had.
+        ServerError: the server cannot listen on the address.
 
     """
     bounds = Bounds()
@@ -72,12 +72,12 @@ def _handler(
 
 
 async def _response(answer: _Answer, request: web.Request) -> web.Response:
-    """What is not answered is decided by the webhook configuration's failurePolicy."""
+    """On an error the webhook configuration's failurePolicy applies."""
     try:
         return web.Response(body=await answer(await request.read()), content_type="application/json")
     except SlacktideError as exc:
-        log.error("not answered", extra={"path": request.path, "why": str(exc)})  # noqa: TRY400 - raised on purpose
+        log.error("cannot handle a request", extra={"path": request.path, "why": str(exc)})  # noqa: TRY400 - raised on purpose
         return web.Response(status=500, text=str(exc))
     except Exception:
-        log.exception("not answered", extra={"path": request.path})
+        log.exception("cannot handle a request", extra={"path": request.path})
         return web.Response(status=500, text="internal error of the webhook; see its log")

@@ -1,4 +1,4 @@
-"""The webhook's parts together: certificate, what is known of the cluster, server, and the look for missed pods."""
+"""The webhook: certificate, cluster cache, server and the scan for missed pods."""
 
 from __future__ import annotations
 
@@ -30,48 +30,48 @@ from slacktide.streams.kafka import Sender
 log = logging.getLogger(__name__)
 
 NAME = "slacktide-webhook"
-"""Of the Service, and of this program."""
+"""Name of the Service and of this program."""
 SECRET = "slacktide-webhook-tls"  # noqa: S105 - its name
 CONFIGURATION = "slacktide"
 SYSTEM_NAMESPACE = "kube-system"
 DRAIN_S = 3.0
-"""From the stop signal to not listening: API servers and Services notice it meanwhile."""
+"""From SIGTERM until it stops listening: API servers and Services notice meanwhile."""
 BEAT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
-    """How the webhook runs."""
+    """Settings of the webhook."""
 
     access: Access
     namespace: str
-    """Where its Service and its Secret are."""
+    """Namespace of its Service and Secret."""
     host: str
     port: int
     bootstrap: Cluster
     config_map: ConfigMapName
     replica: str = NAME
-    """Its name, as no other has it."""
+    """Unique name of the replica."""
     cert_folder: Path | None = None
-    """With tls.crt and tls.key, which somebody else renews; None: it makes its own."""
+    """With tls.crt and tls.key from another issuer; None: a self-signed certificate."""
     clients: Clients | None = None
-    """Who is answered; None: whoever asks."""
+    """Allowed clients; None: all."""
     terms: Terms | None = None
-    """How its own certificates live; None: by the defaults, for the Service's names."""
+    """Lifetime of self-signed certificates; None: the default, for the Service's names."""
     look_s: float = 10.0
-    """Between two looks at the certificate."""
+    """Interval for checking the certificate."""
     scan_s: float = 60.0
-    """Between two looks for missed pods."""
+    """Interval of scans for missed pods."""
 
 
 def names_of(namespace: str, host: str) -> frozenset[str]:
-    """What the server is called: by its Service, and by its address where it listens on one alone."""
+    """DNS names of the Service, and the address if it listens on a single one."""
     service = f"{NAME}.{namespace}.svc"
     return frozenset({service, f"{service}.cluster.local"} | ({host} - ANY))
 
 
 async def run(settings: WebhookSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
-    """Answer until ``stop`` is set."""
+    """Serve until ``stop`` is set."""
     async with ApiServer(settings.access, name=NAME) as api:
         await _Webhook(api, settings, health, now_ms).run(stop)
 
@@ -94,12 +94,12 @@ class _Webhook:
         self._certificate = self._seeking = ""
 
     async def _pair(self) -> Pair:
-        """What is to be served."""
+        """The certificate to serve."""
         folder = self._settings.cert_folder
         return await (self._certificates.look() if folder is None else asyncio.to_thread(in_folder, folder))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Answer until ``stop`` is set."""
+        """Serve until ``stop`` is set."""
         following = asyncio.create_task(self._cache.run())
         beside = [following]
         try:
@@ -108,13 +108,13 @@ class _Webhook:
                 return
             host = self._settings.host
             async with serving(self._answers, tls, host, self._settings.port, leaving=stop) as port:
-                log.info("answering", extra={"host": host, "port": port})
+                log.info("serving", extra={"host": host, "port": port})
                 beside += [
                     asyncio.create_task(work)
                     for work in (self._renew(tls), self._seek(), self._report(), self._refusals.run())
                 ]
                 stopping = asyncio.create_task(stop.wait())
-                # What goes on beside never ends but by an error.
+                # Background tasks end only by an error.
                 await asyncio.wait({stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
                 if stop.is_set():
@@ -131,7 +131,7 @@ class _Webhook:
                 raise error
 
     async def _first_tls(self, stop: asyncio.Event) -> Tls | None:
-        """Wait for the first certificate; None: stopped before there was one."""
+        """Wait for the first certificate; None: stopped before."""
         while not stop.is_set():
             try:
                 return Tls(await self._pair(), CERTIFICATE_UNTIL.set, self._settings.clients)
@@ -143,21 +143,21 @@ class _Webhook:
         return None
 
     async def _renew(self, tls: Tls) -> None:
-        """Serve what is to be served, for ever."""
+        """Rotate the certificate until cancelled."""
         while True:
             await asyncio.sleep(self._settings.look_s)
             try:
                 if tls.serve(await self._pair()):
-                    log.info("another certificate is served")
+                    log.info("serving a new certificate")
             except SlacktideError as exc:
                 if not self._certificate:
-                    log.warning("the certificate cannot be looked after", extra={"why": str(exc)})
+                    log.warning("cannot check the certificate", extra={"why": str(exc)})
                 self._certificate = str(exc)
             else:
                 self._certificate = ""
 
     async def _seek(self) -> None:
-        """Look for missed pods, for ever."""
+        """Scan for missed pods until cancelled."""
         await self._cache.known()
         while True:
             try:
@@ -165,14 +165,14 @@ class _Webhook:
                     await self._scanner.look()
             except SlacktideError as exc:
                 if not self._seeking:
-                    log.warning("missed pods cannot be looked for", extra={"why": str(exc)})
+                    log.warning("cannot scan for missed pods", extra={"why": str(exc)})
                 self._seeking = str(exc)
             else:
                 self._seeking = ""
             await asyncio.sleep(self._settings.scan_s)
 
     async def _report(self) -> None:
-        """Keep health and figures current, for ever."""
+        """Update health and metrics until cancelled."""
         await self._cache.known()
         self._health.not_ready = ""
         while True:
