@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from slacktide.schemas.bounds import INT32_MAX
 from slacktide.streams.decisions.queue.sold_quota import CPU, MEMORY
 
 NO_ROOM = "NoRoomForAllPods"
@@ -108,4 +109,4 @@ class Room:
 
 def _times(free: int, each: int) -> int:
     """How often a request goes into what is free; without a request any number of times."""
-    return free // each if each else 2**31
+    return free // each if each else INT32_MAX

@@ -139,12 +139,15 @@ def test_room_is_whole_pods_of_each_node_by_cpu_and_memory() -> None:
     room.give("x")
     room.give("x")
     assert room.fits([PodGroup("f", 3, 1_000, GI)])
+    assert not room.fits([PodGroup("f", 4, 1_000, GI)]), "it gave as much as it took"
+    assert not room.fits([PodGroup("other", 1, 1_000, GI), PodGroup("f", 4, 1_000, GI)])
 
 
 def test_a_pod_set_needs_room_for_each_of_its_pods_on_the_nodes_of_its_flavors() -> None:
     both = pod_groups(3, {"cpu": "f", "memory": "f", "pods": "f"}, {"cpu": 3_001, "memory": 9, "pods": 3})
     assert both == [PodGroup("f", 3, 1_001, 3)]
     assert pod_groups(0, {"cpu": "f"}, {"cpu": 0}) == []
+    assert pod_groups(1, {"cpu": "f"}, {}) == [PodGroup("f", 1, 0, 0)]
     assert pod_groups(1, {"cpu": "f", "memory": "g"}, {"cpu": 1, "memory": 2}) == [
         PodGroup("f", 1, 1, 0),
         PodGroup("g", 1, 0, 2),
