@@ -1,7 +1,7 @@
 """Mutation testing of the decision core: break each line in turn and see whether a test complains.
 
 ``tests/mutation/run memory_evict evict_loop`` breaks these modules, in a copy of the project, and runs the tests and
-vectors of the same names. Each run is a fork of one process that has loaded all libraries. It prints what survived and
+vectors of the same names. Each run is a fork of one process that has loaded all of them. It prints what survived and
 the share that was killed; 90% per module is the aim. What survives for good has its reason in
 tests/mutation/survivors/.
 """
@@ -23,23 +23,26 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
 
 import cosmic_ray.plugins
 import pytest
+from _pytest.main import pytest_runtestloop
 from cosmic_ray.commands import init
 from cosmic_ray.mutating import use_mutation
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkItem, WorkResult
+from grafting import GraftError, graft
 from prometheus_client import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("schemas", "streams", "agents", "deploy", "tests", ".src", "pyproject.toml")
 CPU_MAX_S = 30
 """Of a run: a broken loop may have no end."""
+QUIET = ("-x", "-q", "--no-header", "--no-summary", "--assert=plain", "-p", "no:cacheprovider", "--capture=no")
 COPY = "SLACKTIDE_MUTATION_COPY"
 """Set in the process that works in the copy."""
 PLAIN = ("Add", "Sub", "Mul", "FloorDiv", "Div")
@@ -101,6 +104,10 @@ class Tests(NamedTuple):
 
     def fail(self) -> bool:
         """Whether one complains."""
+        return self.cases_fail() or (bool(self.files) and pytest.main([*QUIET, *self.files]) != pytest.ExitCode.OK)
+
+    def cases_fail(self) -> bool:
+        """Whether a case does, by an exception."""
         # Here: each fork imports them anew.
         from pure.decisions.test_vectors import test_the_result_is_the_references as check  # noqa: PLC0415
 
@@ -109,8 +116,7 @@ class Tests(NamedTuple):
         for name in self.vectors:
             for line in lines(name):
                 check(name, line, json.loads(line)["expected"])
-        quiet = ["-x", "-q", "--no-header", "--no-summary", "--assert=plain", "-p", "no:cacheprovider"]
-        return bool(self.files) and pytest.main([*quiet, *self.files]) != pytest.ExitCode.OK
+        return False
 
 
 def _tests(names: list[str]) -> Tests:
@@ -120,60 +126,98 @@ def _tests(names: list[str]) -> Tests:
     return Tests([name for name in names if any(Path("tests/vectors").glob(f"{name}.jsonl*"))], files)
 
 
+class Breaking:
+    """Takes the place of pytest's loop over its tests: once all are collected, each mutant is a fork."""
+
+    def __init__(self, name: str, tests: Tests) -> None:
+        self._name, self._tests = name, tests
+        self.rate: float | None = None
+        """None: the tests fail before anything is broken."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Break the module in all ways; the share that was noticed."""
+        path = Path(f"streams/decisions/{self._name}.py")
+        gc.freeze()
+        if _forked(lambda: self._fails(session)):
+            return True
+        started_s = time.monotonic()
+        with use_db(f"{self._name.replace('/', '-')}.sqlite", WorkDB.Mode.create) as db:
+            init([path], db, {})
+            _skip(db, path)
+            todo = list(db.pending_work_items)
+            print(f"{self._name}: {len(todo)} mutants", file=sys.stderr, flush=True)
+            for item in todo:
+                db.set_result(item.job_id, self._broken(session, path, item))
+            self.rate = _report(self._name, db, time.monotonic() - started_s)
+        return True
+
+    def _broken(self, session: pytest.Session, path: Path, item: WorkItem) -> WorkResult:
+        """Whether a test notices one mutant: with the module changed where it is, and then imported anew."""
+        [one] = item.mutations
+        operator = cosmic_ray.plugins.get_operator(one.operator_name)(**one.operator_args)
+        with use_mutation(path, operator, one.occurrence) as (before, after):
+            if after is None:
+                return WorkResult(worker_outcome=WorkerOutcome.SKIPPED)
+            module = f"slacktide.streams.decisions.{self._name.replace('/', '.')}"
+            killed = module in sys.modules and _forked(lambda: self._fails_grafted(session, module, after))
+            killed = killed or _forked(lambda: _fails_anew(self._tests))
+        diff = "\n".join(unified_diff(before.split("\n"), after.split("\n"), str(path), str(path), lineterm=""))
+        outcome = TestOutcome.KILLED if killed else TestOutcome.SURVIVED
+        return WorkResult(worker_outcome=WorkerOutcome.NORMAL, test_outcome=outcome, diff=diff)
+
+    def _fails_grafted(self, session: pytest.Session, module: str, source: str) -> bool:
+        try:
+            graft(module, source)
+        except GraftError:
+            return False
+        return self._fails(session)
+
+    def _fails(self, session: pytest.Session) -> bool:
+        if self._tests.cases_fail():
+            return True
+        with contextlib.suppress(session.Failed):
+            pytest_runtestloop(session)
+        return session.testsfailed > 0
+
+
 def _module(name: str, tests: Tests) -> float:
     """Break one module in all ways; the share that was noticed."""
-    path = Path(f"streams/decisions/{name}.py")
+    breaking = Breaking(name, tests)
+    tests.cases_fail()
     with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
-        failed = tests.fail()
-    if failed:
+        pytest.main([*QUIET, *tests.files], plugins=[breaking])
+    if breaking.rate is None:
         sys.exit(f"{name}: the tests fail before anything is broken: {tests}")
-    gc.freeze()
-    started_s = time.monotonic()
-    with use_db(f"{name.replace('/', '-')}.sqlite", WorkDB.Mode.create) as db:
-        init([path], db, {})
-        _skip(db, path)
-        todo = list(db.pending_work_items)
-        print(f"{name}: {len(todo)} mutants", flush=True)
-        for item in todo:
-            db.set_result(item.job_id, _broken(path, item, tests))
-        return _report(name, db, time.monotonic() - started_s)
+    return breaking.rate
 
 
-def _broken(path: Path, item: WorkItem, tests: Tests) -> WorkResult:
-    """Whether a test notices one mutant."""
-    [one] = item.mutations
-    operator = cosmic_ray.plugins.get_operator(one.operator_name)(**one.operator_args)
-    with use_mutation(path, operator, one.occurrence) as (before, after):
-        if after is None:
-            return WorkResult(worker_outcome=WorkerOutcome.SKIPPED)
-        child = os.fork()
-        if not child:
-            os._exit(_fails_anew(tests))
-        killed = os.waitpid(child, 0)[1] != 0
-    diff = "\n".join(unified_diff(before.split("\n"), after.split("\n"), str(path), str(path), lineterm=""))
-    outcome = TestOutcome.KILLED if killed else TestOutcome.SURVIVED
-    return WorkResult(worker_outcome=WorkerOutcome.NORMAL, test_outcome=outcome, diff=diff)
+def _forked(fails: Callable[[], bool]) -> bool:
+    """Whether it fails, in a fork."""
+    child = os.fork()
+    if not child:
+        try:
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S))
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            warnings.simplefilter("error", SyntaxWarning)
+            os._exit(fails())
+        except BaseException:  # noqa: BLE001 - whatever the broken module does
+            os._exit(1)
+    return os.waitpid(child, 0)[1] != 0
 
 
 def _fails_anew(tests: Tests) -> bool:
-    """In a fork: what may have read the module is imported again; libraries and schemas stay."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S))
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+    """With all imported again that may have read the module; libraries and schemas stay."""
     for name in list(sys.modules):
         first, _, rest = name.partition(".")
-        if first in {"testbed", "tests", "pure", "conftest"} or (
-            first == "slacktide" and not rest.startswith("schemas")
-        ):
+        ours = first == "slacktide" and not rest.startswith("schemas")
+        if ours or first in {"testbed", "tests", "pure", "conftest"}:
             del sys.modules[name]
     for collector in list(REGISTRY._collector_to_names):
         REGISTRY.unregister(collector)
-    warnings.simplefilter("error", SyntaxWarning)
-    try:
-        return tests.fail()
-    except BaseException:  # noqa: BLE001 - whatever the broken module does
-        return True
+    return tests.fail()
 
 
 def _skip(db: WorkDB, path: Path) -> None:
@@ -214,10 +258,14 @@ def _report(name: str, db: WorkDB, took_s: float) -> float:
         outcomes[result.test_outcome] += 1
         if result.test_outcome == TestOutcome.SURVIVED:
             lines = [line for line in (result.diff or "").splitlines()[2:] if line[:1] in {"@", "-", "+"}]
-            print("survived:", *lines, sep="\n  ")
+            print("survived:", *lines, sep="\n  ", file=sys.stderr)
     total = sum(outcomes.values())
     killed = total - outcomes[TestOutcome.SURVIVED]
-    print(f"{name}: {killed} of {total} killed ({killed / max(total, 1):.0%}) in {took_s:.0f} s", flush=True)
+    print(
+        f"{name}: {killed} of {total} killed ({killed / max(total, 1):.0%}) in {took_s:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
     return killed / max(total, 1)
 
 
