@@ -14,6 +14,7 @@ import compileall
 import contextlib
 import gc
 import json
+import math
 import os
 import resource
 import shutil
@@ -41,7 +42,8 @@ from prometheus_client import REGISTRY
 ROOT = Path(__file__).parents[2]
 COPIED = ("schemas", "streams", "agents", "deploy", "tests", ".src", "pyproject.toml")
 CPU_MAX_S = 30
-"""Of a run: a broken loop may have no end."""
+"""Of the first run. Each other one has three times what that took and a little more: a broken loop may have no end."""
+MORE_S = 4
 QUIET = ("-x", "-q", "--no-header", "--no-summary", "--assert=plain", "-p", "no:cacheprovider", "--capture=no")
 COPY = "SLACKTIDE_MUTATION_COPY"
 """Set in the process that works in the copy."""
@@ -131,6 +133,7 @@ class Breaking:
 
     def __init__(self, name: str, tests: Tests) -> None:
         self._name, self._tests = name, tests
+        self._cpu_max_s = CPU_MAX_S
         self.rate: float | None = None
         """None: the tests fail before anything is broken."""
 
@@ -139,8 +142,10 @@ class Breaking:
         """Break the module in all ways; the share that was noticed."""
         path = Path(f"streams/decisions/{self._name}.py")
         gc.freeze()
-        if _forked(lambda: self._fails(session)):
+        failed, took_s = _forked(lambda: self._fails(session), CPU_MAX_S)
+        if failed:
             return True
+        self._cpu_max_s = 3 * math.ceil(took_s) + MORE_S
         started_s = time.monotonic()
         with use_db(f"{self._name.replace('/', '-')}.sqlite", WorkDB.Mode.create) as db:
             init([path], db, {})
@@ -160,11 +165,14 @@ class Breaking:
             if after is None:
                 return WorkResult(worker_outcome=WorkerOutcome.SKIPPED)
             module = f"slacktide.streams.decisions.{self._name.replace('/', '.')}"
-            killed = module in sys.modules and _forked(lambda: self._fails_grafted(session, module, after))
-            killed = killed or _forked(lambda: _fails_anew(self._tests))
+            killed = module in sys.modules and self._noticed(lambda: self._fails_grafted(session, module, after))
+            killed = killed or self._noticed(lambda: _fails_anew(self._tests))
         diff = "\n".join(unified_diff(before.split("\n"), after.split("\n"), str(path), str(path), lineterm=""))
         outcome = TestOutcome.KILLED if killed else TestOutcome.SURVIVED
         return WorkResult(worker_outcome=WorkerOutcome.NORMAL, test_outcome=outcome, diff=diff)
+
+    def _noticed(self, fails: Callable[[], bool]) -> bool:
+        return _forked(fails, self._cpu_max_s)[0]
 
     def _fails_grafted(self, session: pytest.Session, module: str, source: str) -> bool:
         try:
@@ -192,12 +200,12 @@ def _module(name: str, tests: Tests) -> float:
     return breaking.rate
 
 
-def _forked(fails: Callable[[], bool]) -> bool:
-    """Whether it fails, in a fork."""
+def _forked(fails: Callable[[], bool], cpu_max_s: int) -> tuple[bool, float]:
+    """Whether it fails, in a fork, and the CPU seconds that it took."""
     child = os.fork()
     if not child:
         try:
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S))
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_max_s, cpu_max_s))
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
@@ -205,7 +213,8 @@ def _forked(fails: Callable[[], bool]) -> bool:
             os._exit(fails())
         except BaseException:  # noqa: BLE001 - whatever the broken module does
             os._exit(1)
-    return os.waitpid(child, 0)[1] != 0
+    _, status, used = os.wait4(child, 0)
+    return status != 0, used.ru_utime
 
 
 def _fails_anew(tests: Tests) -> bool:

@@ -140,6 +140,11 @@ def test_room_is_whole_pods_of_each_node_by_cpu_and_memory() -> None:
     room.give("x")
     assert room.fits([PodGroup("f", 3, 1_000, GI)])
     assert not room.fits([PodGroup("f", 4, 1_000, GI)]), "it gave as much as it took"
+    assert room.fits([PodGroup("f", 2, 5_000, 0)])
+    room.take("y", [PodGroup("f", 2, 4_000, 0)])
+    assert not room.fits([PodGroup("f", 1, 3_950, 0)]), "both are on the larger node, of which two CPUs are left"
+    assert room.fits([PodGroup("f", 1, 3_900, 0)])
+    room.give("y")
     assert not room.fits([PodGroup("other", 1, 1_000, GI), PodGroup("f", 4, 1_000, GI)])
 
 
