@@ -105,4 +105,11 @@ def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list
     colocation = msgspec.structs.replace(policy.colocation, enable=True)
     rules = wanted(known.facts, known.pods, msgspec.structs.replace(policy, colocation=colocation))
     held = kernel.held(sorted(rules)).values
-    return [key for key, value in held.items() if value == kernel.as_reads_back(key.knob, rules[key].value)]
+
+    def is_set(key: KnobKey, value: int | None) -> bool:
+        set_value = kernel.as_reads_back(key.knob, rules[key].value)
+        # On cgroup v1 a best-effort pod's quota is cut to what the tier may use.
+        cut = key.knob == "cfs_quota_us" and value is not None and 0 < value < (set_value or 0)
+        return cut or value == set_value
+
+    return [key for key, value in held.items() if is_set(key, value)]

@@ -29,7 +29,7 @@ class RestoreSettings:
     )
     state_folder: Path = setting(
         "State folder of the agent. The command empties it when no limit is left.",
-        folder(),
+        folder(exists=False),
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
     )
@@ -38,10 +38,15 @@ class RestoreSettings:
         """Refuse what contradicts itself.
 
         Raises:
-            click.UsageError: two options do not go together.
+            click.UsageError: two options do not go together, or the state folder is not there.
 
         """
         refuse_both(self.kubepods, self.host_workloads)
+        if self.inventory is None and not self.state_folder.is_dir():
+            raise click.UsageError(
+                f"there is no state folder {self.state_folder}: name it with --state-folder. If it was lost, give the "
+                "node's pods with --inventory"
+            )
 
 
 @click.command("restore", epilog="Example: slacktide agent restore --state-folder /var/lib/slacktide")

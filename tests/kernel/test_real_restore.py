@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,13 +128,14 @@ def test_it_lifts_all_that_the_state_folder_names_and_empties_it(left: LeftNode)
 
 def test_what_the_rules_set_is_lifted_though_the_state_folder_does_not_name_it(left: LeftNode, tmp_path: Path) -> None:
     """The folder was lost; the pods are given as kubectl prints them."""
-    (left.folder / "knobs.json").unlink()
-    (left.folder / "policy.json").unlink()
-    (left.folder / "inventory.json").unlink()
+    shutil.rmtree(left.folder)
+    alone = left.restore()
     file = tmp_path.parent / "pods.json"
     file.write_text(json.dumps(_as_kubectl_prints()))
     result = left.restore("--inventory", str(file))
 
+    assert alone.exit_code == 2
+    assert "If it was lost, give the node's pods with --inventory" in alone.output
     assert result.exit_code == 0, result.output
     assert left.quotas()[:3] == left.before[:3]
     assert not left.mem_limited

@@ -128,6 +128,9 @@ def _kubelets(facts: PreflightFacts) -> Iterator[Finding]:
     yield _certificates(facts.kubelets)
 
 
+_AWAY = "is its port open to pods? From outside the cluster it may be closed: look at the log of the chart's Job"
+
+
 def _certificates(kubelets: Sequence[Kubelet]) -> Finding:
     check, needed = "cluster.kubelet-certificates", "certificates that the cluster's authority signed"
     refused = [f"{one.node}: {one.trouble}" for one in kubelets if one.certificate == "refused"]
@@ -140,7 +143,7 @@ def _certificates(kubelets: Sequence[Kubelet]) -> Finding:
         )
         return failed(check, some(refused), needed, advice)
     if away:
-        return warned(check, f"not reached: {some(away)}", needed, "ask from a pod: kubelets may refuse other networks")
+        return warned(check, f"not reached: {some(away)}", needed, _AWAY)
     asked = sum(one.certificate != "not asked" for one in kubelets)
     return good(check, f"{asked} of {count(len(kubelets), 'node')} asked", needed)
 
