@@ -126,21 +126,10 @@ def mid_forecast(
         return MidForecast(revision=peaks.revision, prediction=prediction)
     cold_s = colocation.mid_cold_start_s
     by_uid = {one.uid: one.peaks for one in peaks.pods}
-    sampled = [0 if one.name.uid not in by_uid else peaks.sampled_s(by_uid[one.name.uid]) for one in there]
-    young = sum(not is_warm(seconds, cold_s, of_pod=True) for seconds in sampled)
+    pods = [_predicted(one, by_uid.get(one.name.uid), peaks) for one in there]
+    young = sum(not is_warm(pod.age_s, cold_s, of_pod=True) for pod in pods)
     found = prod_reclaimable(
-        [
-            PredictedPod(
-                uid=one.name.uid,
-                request=Use(cpu_milli=one.kind.cpu_milli, mem_bytes=one.kind.mem_bytes),
-                of_prod=True,
-                over=False,
-                alone=bool(one.kind.exclusive_cpus),
-                age_s=seconds,
-                peak=_use(by_uid.get(one.name.uid)),
-            )
-            for one, seconds in zip(there, sampled, strict=True)
-        ],
+        pods,
         _node_peaks(peaks, cold_s, prod=bool(there)),
         allocatable=facts.allocatable,
         cold_start_s=cold_s - 1,  # the rule lets one of just that age be young
@@ -152,6 +141,20 @@ def mid_forecast(
         prediction=_prediction(found, COLD if cold else "", peaks.observed_ms, young),
         prod_reclaimable=found.reclaimable,
         prod_peak=found.peak,
+    )
+
+
+def _predicted(pod: KnownPod, its: Peaks | None, of: NodePeaks) -> PredictedPod:
+    """Its samples are its age: without a model it has none."""
+    kind = pod.kind
+    return PredictedPod(
+        uid=pod.name.uid,
+        request=Use(cpu_milli=kind.cpu_milli, mem_bytes=kind.mem_bytes),
+        of_prod=True,
+        over=False,
+        alone=bool(kind.exclusive_cpus),
+        age_s=0 if its is None else of.sampled_s(its),
+        peak=_use(its),
     )
 
 

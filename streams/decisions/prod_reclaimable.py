@@ -94,8 +94,12 @@ class _Sorted(msgspec.Struct, kw_only=True, gc=False):
     """Requests that count in the whole node's."""
     unknown: list[Use] = []
     """Requests that count as a peak."""
-    predicted: list[tuple[PredictedPod, Use]] = []
-    """Each with its peak."""
+    requests: list[Use] = []
+    """Of pods with a peak."""
+    peaks: list[Use] = []
+    """Theirs."""
+    alone: list[bool] = []
+    """Whether they have CPUs to themselves."""
     refused: list[str] = []
 
 
@@ -114,13 +118,24 @@ class _Resource:
     """CPU or memory."""
 
     of: str
-    unit: str
+    terms: Sequence[str]
+    """Names of ``_TERMS`` with its unit."""
     in_use: Callable[[Use], int]
     in_node: Callable[[Resources], int | None]
 
 
-_CPU = _Resource(of="cpu_milli", unit="milli", in_use=attrgetter("cpu_milli"), in_node=attrgetter("cpu_milli"))
-_MEM = _Resource(of="memory_bytes", unit="bytes", in_use=attrgetter("mem_bytes"), in_node=attrgetter("mem_bytes"))
+_CPU = _Resource(
+    of="cpu_milli",
+    terms=in_unit("milli", *_TERMS),
+    in_use=attrgetter("cpu_milli"),
+    in_node=attrgetter("cpu_milli"),
+)
+_MEM = _Resource(
+    of="memory_bytes",
+    terms=in_unit("bytes", *_TERMS),
+    in_use=attrgetter("mem_bytes"),
+    in_node=attrgetter("mem_bytes"),
+)
 
 
 def prod_reclaimable(
@@ -170,7 +185,9 @@ def _sorted(pods: Sequence[PredictedPod], cold_start_s: int) -> _Sorted:
         if each.age_s <= cold_start_s:
             found.unknown.append(each.request)
         elif each.peak is not None and not each.over:
-            found.predicted.append((each, each.peak))
+            found.requests.append(each.request)
+            found.peaks.append(each.peak)
+            found.alone.append(each.alone)
         elif not each.over:
             found.unknown.append(each.request)
             found.refused.append(each.uid)
@@ -184,12 +201,14 @@ def _figured(
     kind: _Resource, found: _Sorted, node: NodePeaks, allocatable: Resources | None, margin_pct: int
 ) -> _Figures:
     factor, of = float(100 + margin_pct) / 100, kind.in_use
-    predicted = [(of(pod.request), int(of(peak) * factor)) for pod, peak in found.predicted]
+    predicted = [int(peak * factor) for peak in map(of, found.peaks)]
     unknown, asked = sum(map(of, found.unknown)), sum(map(of, found.asking))
-    alone = [kind is _CPU and pod.alone for pod, _ in found.predicted]
-    left = [max(0, request - peak) for request, peak in predicted]
-    idle = sum(compress(left, alone))
-    peaks, free = sum(peak for _, peak in predicted) + idle, sum(left) - idle
+    left = [
+        request - peak if request > peak else 0
+        for request, peak in zip(map(of, found.requests), predicted, strict=True)
+    ]
+    idle = sum(compress(left, found.alone)) if kind is _CPU else 0
+    peaks, free = sum(predicted) + idle, sum(left) - idle
     parts = [None if part is None else of(part) for part in (node.system, node.prod, node.unclassed)]
     whole = [part for part in parts if part is not None]
     node_peak = int(sum(whole) * factor) + idle if len(whole) == len(parts) else None
@@ -199,9 +218,7 @@ def _figured(
     reclaimable = None if by_pods is None or by_node is None else min(by_pods, by_node)
     amounts = (given, unknown, peaks, free, by_pods, asked, *parts, node_peak, node_free, by_node, reclaimable)
     terms: Terms = {"safety_margin_pct": margin_pct}
-    terms |= {
-        term: amount for term, amount in zip(in_unit(kind.unit, *_TERMS), amounts, strict=True) if amount is not None
-    }
+    terms |= {term: amount for term, amount in zip(kind.terms, amounts, strict=True) if amount is not None}
     return _Figures(
         by_pods=by_pods,
         by_node=by_node,

@@ -1,12 +1,13 @@
 """What forecasts and the free class cost a worker: the same samples with and without them, by turns, in one process.
 
-``cd tests && python -m bench.sold_classes``. A ratio of two measurements in one process holds on a busy machine, too.
+``cd tests && python -m bench.sold_classes``. The medians of blocks in one process hold on a busy machine, too.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from statistics import median
 
 import click
 import msgspec
@@ -26,10 +27,13 @@ from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 
 NODES, FETCH = 204, 816
-SECONDS = 60
+SECONDS, BLOCK_S = 120, 5
+"""How long, and what is compared at a time: in a block the figures of each node are published once."""
 WARM_UP_S = 3
-HISTORY_MS = [*[30_000] * 60, *[2_000] * 150]
-"""Steps between the samples before: half an hour, of which the last five minutes are dense."""
+SPARSE = 60
+HISTORY_MS = [*[30_000] * SPARSE, *[2_000] * 150]
+"""Steps between the samples before: half an hour, then five dense minutes. In these each node has its first forecast,
+one node after the other: with all of them at once the figures of all nodes would be published in the same second."""
 REPLACED_EACH_S = 40
 
 
@@ -47,17 +51,25 @@ def _model(at_ms: int) -> Model:
 
 
 class Side:
-    """A worker with nodes of its own, all of them the same on both sides."""
+    """A worker with nodes of its own, all of them the same on both sides.
 
-    def __init__(self, policy: Policy, start_ms: int) -> None:
+    Args:
+        policy: of the worker.
+        start_ms: when the history begins.
+        model: of each forecast; None: there is none.
+
+    """
+
+    def __init__(self, policy: Policy, start_ms: int, model: Model | None = None) -> None:
         self._worker = Worker("bench")
         self._worker.policy(_record(POLICY.name, 0, KEY.encode(), encode(policy)))
         self.nodes = [StampedNode(number, policy, replaced_each_s=REPLACED_EACH_S) for number in range(NODES)]
         self.cpu_s = 0.0
-        for step_ms in HISTORY_MS:
+        for number, step_ms in enumerate(HISTORY_MS):
             start_ms += step_ms
+            if model is not None and number >= SPARSE:
+                self.foretell(self.nodes[number - SPARSE :: len(HISTORY_MS) - SPARSE], model, start_ms)
             self.answer([node.stamp(start_ms, step_ms) for node in self.nodes])
-        self.cpu_s = 0.0
 
     def answer(self, samples: Sequence[Stamped]) -> None:
         """Count the CPU time of this thread."""
@@ -89,26 +101,30 @@ def _forecast(node: StampedNode, model: Model, at_ms: int) -> Record:
 
 
 def report() -> dict[str, float]:
-    """CPU time of a sample on both sides, and by how much throughput is lower with forecasts and free resources."""
+    """Medians: CPU time of a sample on both sides, and how much lower throughput is with both."""
     usual = log.USUAL_POLICY
     colocation = msgspec.structs.replace(usual.colocation, free_class_enable=True)
     start_ms = SystemClock().wall_ms() - sum(HISTORY_MS)
-    sides = [Side(policy, start_ms) for policy in (usual, msgspec.structs.replace(usual, colocation=colocation))]
-    without, having = sides
-    start_ms += sum(HISTORY_MS)
     model = _model(start_ms - 2_880 * 60_000)
-    having.foretell(having.nodes, model, start_ms)
+    without = Side(usual, start_ms)
+    having = Side(msgspec.structs.replace(usual, colocation=colocation), start_ms, model)
+    sides = without, having
+    start_ms += sum(HISTORY_MS)
     garbage.seldom()  # as a worker does
+    blocks: list[list[float]] = []
     for second in range(1, WARM_UP_S + SECONDS + 1):
-        if second == WARM_UP_S + 1:
-            without.cpu_s = having.cpu_s = 0.0
         at_ms = start_ms + second * 1_000
         due = [node for place, node in enumerate(having.nodes) if place * PUBLISH_MS // NODES // 1_000 == second]
         having.foretell(due, model, at_ms)
         for side in sides if second % 2 else reversed(sides):
             side.answer([node.stamp(at_ms) for node in side.nodes])
-    each = [side.cpu_s / SECONDS / NODES * 1e6 for side in sides]
-    return {"us_without": each[0], "us_with": each[1], "throughput_lower_pct": 100 * (1 - each[0] / each[1])}
+        if second >= WARM_UP_S and (second - WARM_UP_S) % BLOCK_S == 0:
+            blocks.append([side.cpu_s / BLOCK_S / NODES * 1e6 for side in sides])
+            without.cpu_s = having.cpu_s = 0.0
+    blocks = blocks[1:]  # the first one is the warm-up
+    us_without, us_with = (median(each) for each in zip(*blocks, strict=True))
+    lower = median(1 - less / more for less, more in blocks)
+    return {"us_without": us_without, "us_with": us_with, "throughput_lower_pct": 100 * lower}
 
 
 if __name__ == "__main__":
