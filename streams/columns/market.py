@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +13,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.score import NOTHING
+from slacktide.streams.columns.marked import text
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.decisions.batch_resource import Capacity, cpu_policy
 from slacktide.streams.decisions.free_resource import BATCH
@@ -26,10 +27,10 @@ USAGE, REQUEST, LARGER = range(3)
 _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}
 PROD: Final = "koord-prod"
 _PERCENT_MAX: Final = 1_000
-_NEXT_POD: Final = b',{"uid":"'
+_NEXT_POD: Final = b',{"uid":'
 """Where a pod's template begins behind another. No text of JSON has quotes that are not escaped."""
-_CUT: Final = b"\n" + _NEXT_POD
-"""The same, to be cut there: JSON has no such character."""
+_FEW: Final = 8
+"""Pods: so many are replaced in a template sooner than it is made anew."""
 _EXACT: Final = 1 << 53
 """A strategy that comes to more than any machine has is the scalar rules'."""
 
@@ -55,11 +56,6 @@ class Market:
     """The pods of a NodeMetric, as a template of their figures; b"": there are none."""
     lines: dict[object, Sequence[bytes]] = field(default_factory=dict)
     """Templates of records; of a NodeMetric in two parts, between which its pods stand."""
-
-    def pod_lines(self) -> Mapping[int, bytes]:
-        """Give the template of each pod by its name's ``id``, as it stands behind another."""
-        lines = (b"," + self.pods_line).replace(_NEXT_POD, _CUT).split(_CUT[:1])[1:]
-        return dict(zip(map(id, self.names), lines, strict=True))
 
     def holds(
         self, names: Sequence[PodName], pods: KnownPods, facts: NodeFacts, policy: Policy, forecast: MidForecast
@@ -121,16 +117,7 @@ def market_of(
     """
     colocation = colocation_on(policy, facts)
     strategy = _strategy(pods, facts, colocation, forecast)
-    requests = {uid: (1, lse, milli, mem_bytes) for uid, milli, mem_bytes, lse in pods.high.rows()}
-    each: list[int] = []
-    for uid, _, _, of_class, _ in names:
-        low = of_class in LOW_CLASSES
-        high, lse, milli, mem_bytes = requests.get(uid) or (not low and uid not in pods.live, 0, 0, 0)
-        each += high, lse, of_class == PROD and uid in pods.there, of_class == BATCH, milli, mem_bytes
-    had = {} if before is None or not before.pods_line else before.pod_lines()
-    its = [had.get(id(name)) or b"," + pod_line(name) for name in names]
-    known = {name.uid for name in names}
-    listed = pods.there <= known and pods.live <= known and not pods.exclusive
+    listed = not pods.exclusive and (_ids(pods.names.values()) <= _ids(names) or _there(pods, names))
     return Market(
         names=names,
         pods=pods,
@@ -140,9 +127,62 @@ def market_of(
         plain=_plain(colocation, pods) and listed and max(map(abs, strategy)) < _EXACT,
         strategy=strategy,
         sells_free=colocation.free_class_enable,
-        each=np.array(each, np.int64).reshape(-1, len(POD)),
-        pods_line=b"".join(its)[1:],
+        each=_each(names, pods, before),
+        pods_line=_pods_line(names, pod_line, before),
     )
+
+
+def _each(names: Sequence[PodName], pods: KnownPods, before: Market | None) -> Ints:
+    """Give ``Market.each``. A list that gives a pod's name as it was gives the pod as it was.
+
+    Objects are compared, and not read: those of most nodes are not in the processor's cache.
+    """
+    listed, had = _ids(pods.names.values()), dict[int, int]()
+    if before is not None:
+        its = _ids(before.pods.names.values())
+        had = {one: at for at, one in enumerate(map(id, before.names)) if one in its and one in listed}
+    places = [had.get(one, -1) for one in map(id, names)]
+    each = before.each.take(places, 0) if before is not None and had else np.empty((len(names), len(POD)), np.int64)
+    if -1 not in places:
+        return each
+    requests = {uid: (1, lse, milli, mem_bytes) for uid, milli, mem_bytes, lse in pods.high.rows()}
+    for at, (uid, _, _, of_class, _) in enumerate(names):
+        if places[at] < 0:
+            low = of_class in LOW_CLASSES
+            high, lse, milli, mem_bytes = requests.get(uid) or (not low and uid not in pods.live, 0, 0, 0)
+            each[at] = high, lse, of_class == PROD and uid in pods.there, of_class == BATCH, milli, mem_bytes
+    return each
+
+
+def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], before: Market | None) -> bytes:
+    """Give ``Market.pods_line``. Both markets have their names in order of the uids."""
+    had, have = _ids(before.names if before else ()), _ids(names)
+    gone = [name for name in before.names if id(name) not in have] if before else []
+    come = [at for at, name in enumerate(names) if id(name) not in had]
+    if before is None or len(gone) + len(come) > _FEW:
+        return b",".join(map(pod_line, names))
+    line = b"," + before.pods_line if before.pods_line else b""
+    for name in gone:
+        begin = line.index(_begin(name))
+        end = line.find(_NEXT_POD, begin + 1)
+        line = line[:begin] + (line[end:] if end >= 0 else b"")
+    for at in reversed(come):
+        place = line.index(_begin(names[at + 1])) if at + 1 < len(names) else len(line)
+        line = line[:place] + b"," + pod_line(names[at]) + line[place:]
+    return line[1:]
+
+
+def _ids(names: Iterable[PodName]) -> set[int]:
+    return set(map(id, names))
+
+
+def _begin(name: PodName) -> bytes:
+    return _NEXT_POD + text(name.uid)
+
+
+def _there(pods: KnownPods, names: Sequence[PodName]) -> bool:
+    known = {name.uid for name in names}
+    return pods.there <= known and pods.live <= known
 
 
 def _plain(colocation: Colocation, pods: KnownPods) -> bool:

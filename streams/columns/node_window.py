@@ -182,14 +182,14 @@ class NodeWindow(_Marked):
     def _keep(self, uids: AbstractSet[str], series: Series) -> dict[str, int]:
         """Keep series of these; which they are."""
         rows = self.rows
-        if rows.keys() == uids and len(self.all_rows) == OWN + len(rows):
-            return rows
         gone, come = rows.keys() - uids, uids - rows.keys()
+        if not gone and not come and len(self.all_rows) == OWN + len(rows):
+            return rows
         if gone:
             series.give_back([rows.pop(uid) for uid in gone])
         rows |= dict(zip(come, series.take(len(come)), strict=True))
         self.kept = tuple(sorted(uids))
-        self.all_rows = np.array([*self.own, *[rows[uid] for uid in self.kept]], np.int64)
+        self.all_rows = np.array([*self.own, *map(rows.__getitem__, self.kept)], np.int64)
         self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
         return rows
 

@@ -240,11 +240,12 @@ def _turns(minutes: Iterable[tuple[NodeWindow, Minute]]) -> list[list[tuple[Node
 
 def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
     """What the series of a node's pods hold of a minute, by pod and slot."""
-    slots = _slots_ended(window, number)
+    slots, count, newest = _slots_ended(window, number), window.slots, window.slot
     if not window.kept or not len(slots):
         return np.zeros((len(window.kept), 1, CELLS))
-    cells = series.cells(window.all_rows[OWN:], slots % window.slots)
-    cells[:, (slots <= window.slot - window.slots) | (slots > window.slot)] = 0
+    cells = series.cells(window.all_rows[OWN:], slots % count)
+    if slots[0] <= newest - count or slots[-1] > newest:
+        cells[:, (slots <= newest - count) | (slots > newest)] = 0
     return cells
 
 

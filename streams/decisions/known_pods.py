@@ -111,9 +111,9 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
         """As it was read."""
         written = self.kind.written
         if self.ids:
-            ids, pieces = self.ids.hex().encode(), written.split(_HERE)
-            of_each = (ids[begin : begin + _ID_CHARS] for begin in range(0, len(ids), _ID_CHARS))
-            written = pieces[0] + b"".join([_ID % one + piece for one, piece in zip(of_each, pieces[1:], strict=True)])
+            ids = self.ids.hex().encode()
+            for begin in range(0, len(ids), _ID_CHARS):
+                written = written.replace(_HERE, _ID % ids[begin : begin + _ID_CHARS], 1)
         return written if written.startswith(b"{") else _names(self.name) + written
 
 
@@ -140,13 +140,15 @@ class KnownPods(Sequence[Pod]):
         known = self.each()
         self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
         """By uid; the last one of a uid counts."""
-        self.best_effort = self._uids(known, [pod.kind.best_effort for pod in known])
+        kinds = [pod.kind for pod in known]
+        self.best_effort = self._uids(known, [kind.best_effort for kind in kinds])
         """Uids of best-effort pods that suppression may hold."""
-        self.live = self._uids(known, [pod.kind.live for pod in known])
+        lives = [kind.live for kind in kinds]
+        self.live = self._uids(known, lives)
         """Of pods that hold what they asked for."""
-        self.there = self._uids(known, [pod.kind.there for pod in known])
+        self.there = self._uids(known, [kind.there for kind in kinds])
         """Of pods that have not ended."""
-        live = [pod for pod in known if pod.kind.live]
+        live = list(compress(known, lives))
         asked = [pod.kind.asked for pod in live if pod.kind.asked]
         sums = map(sum, zip(*asked, strict=True)) if asked else [0] * len(REQUEST_FIELDS)
         self.asked = dict(zip(REQUEST_FIELDS, sums, strict=True))
@@ -183,12 +185,14 @@ class KnownPods(Sequence[Pod]):
             BadMessageError: these are no pods.
 
         """
-        lately = {pod.raw: pod for pod in before.written()} if before else {}
+        lately = before.by_hash() if before else {}
         try:
-            known = [lately.get(one) or _known(_POD.decode(one), one) for one in map(bytes, _LISTED.decode(raw))]
+            pods = [bytes(one) for one in _LISTED.decode(raw)]
+            hashes = array("q", map(hash, pods))
+            known = [lately.get(its) or _known(_POD.decode(one), one) for its, one in zip(hashes, pods, strict=True)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise BadMessageError("pods", _refusal(raw) or str(exc)) from exc
-        return cls(_Written(known))
+        return cls(_Written(known, hashes))
 
     def each(self) -> Sequence[KnownPod]:
         """Give what follows from each pod, in order of the list."""
@@ -197,6 +201,11 @@ class KnownPods(Sequence[Pod]):
     def written(self) -> Sequence[KnownPod]:
         """Give its pods as they were read; none, if they were not."""
         return self._pods.known if isinstance(self._pods, _Written) else ()
+
+    def by_hash(self) -> Mapping[int, KnownPod]:
+        """Give its pods by a hash of how they were written; none, if they were not read."""
+        pods = self._pods
+        return dict(zip(pods.hashes, pods.known, strict=True)) if isinstance(pods, _Written) else {}
 
     @property
     def raw(self) -> bytes:
@@ -229,10 +238,12 @@ class KnownPods(Sequence[Pod]):
 class _Written(Sequence[Pod]):
     """Pods as they are written. A node's lists share those that did not change."""
 
-    __slots__ = ("known",)
+    __slots__ = ("hashes", "known")
 
-    def __init__(self, known: Sequence[KnownPod]) -> None:
+    def __init__(self, known: Sequence[KnownPod], hashes: Sequence[int]) -> None:
         self.known = known
+        self.hashes = hashes
+        """Of how each was written."""
 
     def __len__(self) -> int:
         return len(self.known)
