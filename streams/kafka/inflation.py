@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from typing import Any, Final
 
@@ -16,8 +17,26 @@ NAMES: Final = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 _GZIP_BITS = 16 + zlib.MAX_WBITS
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_BYTES = 16
-_GUESS, _GUESS_BYTES = 8, 64 << 10
+_GUESS, _GUESS_BYTES = 16, 64 << 10
 """How far a batch mostly inflates, at most: room for all that it may come to costs a millisecond."""
+_HELD_BYTES_MAX = 1 << 20
+
+
+class _Room(threading.local):
+    """Where a thread inflates to, again and again: new room is cleared first, page by page."""
+
+    held = bytearray()
+
+    def of(self, room_bytes: int) -> bytearray:
+        """Give at least so much."""
+        if room_bytes > _HELD_BYTES_MAX:
+            return bytearray(room_bytes)
+        if len(self.held) < room_bytes:
+            self.held = bytearray(room_bytes)
+        return self.held
+
+
+_room = _Room()
 
 
 class UnreadableError(Exception):
@@ -90,16 +109,18 @@ def _blocks(packed: bytes) -> list[bytes]:
 
 
 def _framed(codec: Any, packed: bytes, limit_bytes: int) -> bytes:
-    """Lz4 and zstd need not have the size that they inflate to: they are given room, and then all the room there is."""
-    guess_bytes = min(limit_bytes, _GUESS * len(packed) + _GUESS_BYTES)
-    for room_bytes in (guess_bytes, limit_bytes):
-        room = bytearray(room_bytes)
+    """Lz4 and zstd need not have the size that they inflate to: they are given room, and more if that is full."""
+    guess_bytes = _GUESS * len(packed) + _GUESS_BYTES
+    for room_bytes in (guess_bytes, _GUESS * guess_bytes, limit_bytes):
+        room = _room.of(min(room_bytes, limit_bytes))
         try:
             size_bytes: int = codec.decompress_into(packed, room)
         except cramjam.DecompressionError as exc:
             if _FULL not in str(exc):
                 raise
         else:
+            if size_bytes > limit_bytes:
+                break
             return bytes(memoryview(room)[:size_bytes])
     raise _too_much(LZ4 if codec is cramjam.lz4 else ZSTD, limit_bytes)
 

@@ -7,11 +7,13 @@ import struct
 from collections.abc import Callable
 from itertools import pairwise
 
+import cramjam
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.streams.kafka import inflation
 from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX
 from testbed.batches import (
     ATTRIBUTES_AT,
@@ -278,3 +280,12 @@ def test_a_record_whose_header_names_are_no_text_is_read_without_them() -> None:
     for codec in CODECS:
         found = read([packed(5, payload, codec, count=2)], 5)
         assert [(one.offset, one.value, one.headers) for one in found] == [(5, b"one", ()), (6, b"two", ())]
+
+
+@pytest.mark.parametrize("codec", [inflation.LZ4, inflation.ZSTD])
+def test_what_was_inflated_stays_when_more_is(codec: int) -> None:
+    compress = {inflation.LZ4: cramjam.lz4.compress, inflation.ZSTD: cramjam.zstd.compress}[codec]
+    wanted = [b"long" * 40_000, b"short", b"", b"longer" * 400_000, b"last"]
+    assert [inflation.inflated(codec, bytes(compress(one))) for one in wanted] == wanted
+    with pytest.raises(inflation.UnreadableError, match="inflates to more than 99 bytes"):
+        inflation.inflated(codec, bytes(compress(b"x" * 100)), 99)
