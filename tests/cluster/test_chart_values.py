@@ -180,6 +180,26 @@ def test_a_history_larger_than_its_volume_is_refused_with_both_values() -> None:
     assert "console.storage.gib is 5 and console.storage.size 5Gi" in message
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "wanted", "limit", "fits"),
+    [
+        ("agent", "memory", "1Gi", "256Mi", False),
+        ("scheduler.kubeScheduler", "cpu", 2, "1500m", False),
+        ("console", "memory", "1G", "1Gi", True),
+        ("queue", "cpu", "0.5", 0.5, True),
+        ("stream", "memory", "1048577Ki", "1Gi", False),
+    ],
+)
+def test_a_request_above_its_limit_is_refused(
+    part: str, name: str, wanted: object, limit: object, *, fits: bool
+) -> None:
+    resources = {"requests": {name: wanted}, "limits": {name: limit}}
+    found = refused(put(f"{part.replace('.', '/')}/resources", resources))
+
+    assert fits == (found == {})
+    assert fits or f"{part}.resources.requests.{name} is {wanted}, and its limit {limit}" in str(found)
+
+
 CANDIDATES: list[object] = [
     -1, 0, 1, 65, 100, 101, 2**31, 0.5, 1.5, "", "x", "65", "5m", "50M", "usage", "cfsQuota", True, [], ["5m"], ["5"],
     ["0.5h", "1h30m"], ["0s"], ["20ms"], {}, {"nonsense": 1},

@@ -40,6 +40,14 @@ slacktide-kafka.slacktide-system.svc:9092
 {{- end }}
 {{- end }}
 
+{{/* A Kubernetes quantity as a number: cores or bytes. */}}
+{{- define "slacktide.amount" -}}
+{{- $unit := regexFind "[A-Za-z]+$" (toString .) }}
+{{- $metric := dict "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 }}
+{{- $binary := dict "Ki" 0x1p10 "Mi" 0x1p20 "Gi" 0x1p30 "Ti" 0x1p40 "Pi" 0x1p50 "Ei" 0x1p60 }}
+{{- mulf (float64 (trimSuffix $unit (toString .))) (get (merge $metric $binary) $unit | default 1.0) }}
+{{- end }}
+
 {{/* A pod that looks, as a hook; of a dict with root and command, kafka where it asks Kafka, and account where it asks the
 API server, and logins where it tries those of all parts. It names Kafka itself: before an installation there is no
 ConfigMap yet. */}}
