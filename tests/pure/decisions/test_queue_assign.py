@@ -1,10 +1,12 @@
 """Which flavors a workload gets."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet, assign
-from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, NodeNeeds, Taint, matches
+from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint, matches
+from slacktide.streams.decisions.queue.job_start import Toleration
 from slacktide.streams.decisions.queue.queue_order import Queued
 from slacktide.streams.decisions.queue.victims import Preemption
 from testbed.queue_worlds import worlds
@@ -50,3 +52,42 @@ def test_a_taint_keeps_pods_away_unless_it_is_only_preferred() -> None:
     assert not matches(NodeNeeds(), NodeFlavor(taints=(Taint("spot", "", "NoSchedule"),)))
     assert matches(NodeNeeds(), NodeFlavor(taints=(Taint("spot", "", "PreferNoSchedule"),)))
     assert matches(NodeNeeds(selector={"disk": "ssd"}), NodeFlavor(node_labels={"zone": "a"}))
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "holds"),
+    [
+        *(("In", ("5",), True), ("In", ("4", "6"), False), ("NotIn", ("5",), False), ("NotIn", ("4",), True)),
+        *(("Gt", ("4", "9"), True), ("Gt", ("5",), False), ("Gt", ("6",), False)),
+        *(("Lt", ("6", "1"), True), ("Lt", ("5",), False), ("Lt", ("4",), False)),
+        *(("Gt", ("x",), False), ("Gt", (), False), ("Lt", ("x",), False), ("Lt", (), False)),
+        *(("Exists", (), True), ("DoesNotExist", (), False), ("Near", ("5",), False)),
+    ],
+)
+def test_an_affinity_holds_by_its_operator(operator: str, values: tuple[str, ...], holds: bool) -> None:  # noqa: FBT001
+    needs = NodeNeeds(affinity=((Expression("size", operator, values),),))
+    assert matches(needs, NodeFlavor({"size": "5"})) == holds
+    assert matches(needs, NodeFlavor({"zone": "a"})), "labels that the flavor does not have exclude nothing"
+
+
+def test_one_term_of_an_affinity_suffices_and_all_of_it_has_to_hold() -> None:
+    a, b = Expression("zone", "In", ("a",)), Expression("disk", "In", ("ssd",))
+    flavor = NodeFlavor({"zone": "a", "disk": "hdd"})
+    assert matches(NodeNeeds(affinity=((b,), (a,))), flavor)
+    assert not matches(NodeNeeds(affinity=((a, b),)), flavor)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        *((Toleration("k", "Equal", "v"), True), (Toleration("k", "", "v"), True), (Toleration("", "", "v"), True)),
+        *((Toleration("k", "Equal", "u"), False), (Toleration("k", "Equal", "w"), False)),
+        *((Toleration("k", "Exists"), True), (Toleration("", "Exists"), True), (Toleration("j", "Exists"), False)),
+        *((Toleration("k", "Almost", "v"), False), (Toleration("k", "Near", "v"), False)),
+        *((Toleration("k", "Exists", "", "NoSchedule"), True), (Toleration("k", "Exists", "", "NoExecute"), False)),
+    ],
+)
+def test_a_toleration_is_of_a_key_a_value_and_an_effect(toleration: Toleration, tolerated: bool) -> None:  # noqa: FBT001
+    flavor = NodeFlavor(taints=(Taint("k", "v", "NoSchedule"),))
+    assert matches(NodeNeeds(tolerations=(toleration,)), flavor) == tolerated
+    assert matches(NodeNeeds(), flavor._replace(tolerations=(toleration,))) == tolerated
