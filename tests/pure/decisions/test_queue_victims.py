@@ -77,3 +77,13 @@ def test_what_a_queue_has_for_itself_is_not_asked_of_its_cohort(beside: int, kin
     holders = [holder("x", tree.queues["a"], 1, of=GPU), holder("y", tree.queues["d"], beside)]
     preemptor = Preemptor(Queued("p", 1, 0), tree.queues["b"], {CPU: 1, GPU: 1}, frozenset({GPU}))
     assert [one.kind for one in candidates(preemptor, LOWER, holders, usage_of(holders))] == [kind]
+
+
+@pytest.mark.parametrize(("used", "asked", "found"), [((1, 1, 2), 3, ["h0", "h2"]), ((2, 1, 1, 4), 6, ["h0", "h3"])])
+def test_of_two_choices_the_smaller_counts_and_of_equal_ones_the_references(
+    used: tuple[int, ...], asked: int, found: list[str]
+) -> None:
+    """The reference offers the last back first; the first offered first would leave others, or more."""
+    node = quota_tree([NodeSpec("a", quotas={CPU: Quota(sum(used))})]).queues["a"]
+    holders = [holder(f"h{at}", node, amount, at_s=9 - at) for at, amount in enumerate(used)]
+    assert chosen(node, asked, *holders) == found
