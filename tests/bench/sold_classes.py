@@ -33,7 +33,7 @@ WARM_UP_S = 3
 SPARSE = 60
 HISTORY_MS = [*[30_000] * SPARSE, *[2_000] * 150]
 """Steps between the samples before: half an hour, then five dense minutes. In these each node has its first forecast,
-one node after the other: with all of them at once the figures of all nodes would be published in the same second."""
+one node after the other, as agents send them."""
 REPLACED_EACH_S = 40
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -38,10 +39,10 @@ def known(trainer: Trainer) -> NodePeaks:
 
 def test_a_minute_teaches_its_90th_percentile() -> None:
     trainer = Trainer("node-1", BOOT)
+    begin_ms = START_MS + MINUTE_MS - crc32(b"node-1") % MINUTE_MS
     for tenth in range(10):
-        at_ms = START_MS + tenth * 6_000
-        trainer.saw(seen(0, 100 + 100 * tenth, observed_ms=at_ms), PODS)
-    trainer.saw(seen(1), PODS)
+        trainer.saw(seen(0, 100 + 100 * tenth, observed_ms=begin_ms + tenth * 6_000), PODS)
+    trainer.saw(seen(2), PODS)
     [service] = trainer.forecast().pods
 
     assert (service.uid, service.peaks.samples) == (SERVICE_UID, 1)
@@ -149,6 +150,20 @@ def test_a_record_is_due_at_first_and_once_warm_and_every_ten_minutes() -> None:
 
     assert due == [1, 11, 21, 31, 41, 51, 60, 70]
     assert PUBLISH_MS == 10 * MINUTE_MS
+
+
+def test_nodes_publish_at_times_of_their_own_in_a_minute() -> None:
+    """Agents that a rollout starts together do not load a worker in the same second."""
+    first_s = set()
+    for number in range(20):
+        trainer = Trainer(f"node-{number}", BOOT)
+        for second in range(61):
+            trainer.saw(msgspec.structs.replace(seen(0), observed_ms=START_MS + second * 1_000), PODS)
+            if trainer.due(COLD) is not None:
+                first_s.add(second)
+                break
+
+    assert len(first_s) > 10
 
 
 def test_a_forecast_takes_three_kilobytes_a_pod_at_most() -> None:

@@ -1,6 +1,7 @@
 """Usage models of a node's pods, trained each minute with its 90th percentile. Pure.
 
-Time is event time, so a replay of samples trains the same models.
+Time is event time, so a replay of samples trains the same models. Intervals begin at another time on each node:
+otherwise workers would publish the figures of all nodes in the same second.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from zlib import crc32
 
 from slacktide.schemas.forecast import NODE, SYSTEM, Model, NodeForecast, PodModel
 from slacktide.schemas.inventory import ENDED_PHASES, Pod, revision_of
@@ -66,6 +68,7 @@ class Trainer:
         self._behind = 0
         """Consecutive intervals with dropped samples."""
         self._node, self._boot_id, self._interval_ms = node, boot_id, interval_ms
+        self._spread_ms = crc32(node.encode()) % interval_ms
         self._models = PeakModels()
         self._containers: dict[str, str] = {}
         self._usage: dict[str, _Usage] = {}
@@ -107,7 +110,7 @@ class Trainer:
             pods: those that the sample refers to.
 
         """
-        if sample.observed_ms // self._interval_ms != self._seen_ms // self._interval_ms:
+        if self._interval_of(sample.observed_ms) != self._interval_of(self._seen_ms):
             self._train()
         self._pods, self._seen_ms = pods, sample.observed_ms
         self._whole.add(sample.use.cpu_milli, sample.use.mem_bytes)
@@ -116,6 +119,9 @@ class Trainer:
             if usage is None:
                 usage = self._usage[use.uid] = _Usage()
             usage.add(use.cpu_milli, use.mem_bytes)
+
+    def _interval_of(self, at_ms: int) -> int:
+        return (at_ms + self._spread_ms) // self._interval_ms
 
     def _train(self) -> None:
         usage, self._usage = self._usage, {}

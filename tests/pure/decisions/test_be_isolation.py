@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slacktide.schemas.inventory import Container, Pod, Resources
+from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.be_isolation import isolation
 
@@ -27,7 +28,7 @@ def pod(requests: Resources, limits: Resources | None = None, **more: Any) -> Po
     )
 
 
-def held(*pods: Pod) -> Mapping[tuple[str, str], tuple[int | None, str, Mapping[str, int]]]:
+def held(*pods: Pod) -> Mapping[tuple[str, str], tuple[int | None, str, Terms]]:
     return {(one.group, one.knob): (one.value, one.bound, one.terms) for one in isolation(pods, ON)}
 
 

@@ -81,6 +81,24 @@ def test_a_pod_is_predicted_once_it_has_samples_of_the_cold_start(minutes: int, 
     assert (found.reclaimable == use()) == bool(young)
 
 
+@pytest.mark.parametrize(("missing_s", "young"), [(1, 1), (0, 0)], ids=["a second less", "just as long"])
+def test_a_pod_is_young_up_to_the_last_second_of_the_cold_start(missing_s: int, young: int) -> None:
+    """A model of which each sample stands for a second."""
+    by_second = msgspec.structs.replace(record(web=peaks(1_000, 10, COLD_MIN * 60 - missing_s)), interval_ms=1_000)
+    warm = {name: peaks(one.cpu_p95_milli, one.mem_p98_bytes // GIB, 1_800) for name, one in USUAL.items()}
+    found = figured(of=msgspec.structs.replace(by_second, items=warm))
+
+    assert (young_of(found), found.reclaimable == use()) == (young, bool(young))
+
+
+@pytest.mark.parametrize(("cold_s", "young"), [(0, 0), (1, 1)])
+def test_without_a_model_a_pod_leaves_nothing_however_short_the_cold_start_is(cold_s: int, young: int) -> None:
+    found = figured(WEB, pod("unseen", 1_000, 10), on=msgspec.structs.replace(ON, mid_cold_start_s=cold_s))
+
+    assert young_of(found) == young
+    assert found.reclaimable == (use(3_000, 30) if young else use(2_300, 23))
+
+
 def test_a_young_pod_beside_a_predicted_one_wants_its_request() -> None:
     found = figured(WEB, pod("new", 1_000, 10), of=record(web=peaks(1_000, 10), new=peaks(1, 1, 3)))
 
@@ -169,6 +187,13 @@ def test_a_worker_computes_it_again_only_if_something_changed() -> None:
     wider = Policy(version="", colocation=msgspec.structs.replace(ON, mid_safety_margin_pct=100))
     assert on(given=wider).reclaimable == use(600, 6)
     assert foretold.order == ("b", 7)
+
+
+def test_a_node_without_production_pods_is_computed_again_too() -> None:
+    foretold, pods, node, policy = Foretold.of(record()), [batch_pod("batch")], facts(), Policy(version="")
+
+    assert state_of(foretold.on(pods, node, policy, boot_id="b", at_ms=AT_MS)) == ""
+    assert state_of(foretold.on(pods, node, policy, boot_id="c", at_ms=AT_MS)) == "forecast of another boot"
 
 
 def test_another_list_with_the_same_production_pods_is_not_computed_again() -> None:
