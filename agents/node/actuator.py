@@ -1,4 +1,4 @@
-"""Acts on the kernel and reports: intent to the spool, write, read back, outcome to the spool."""
+"""Sets the best-effort limit: writes the intent to the spool, then the kernel, reads back, writes the outcome."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.be_limits import capped, looser
 
 THROTTLED = "throttled"
-"""The bound of an act that the cap makes tighter."""
+"""The ``bound`` of an act that the cap tightens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """What shall hold, and its outcome's reason."""
+    """Limits to set, and fields of the outcome."""
 
     limits: Limits | None
-    """None: nothing can be named, so nothing is changed."""
+    """None: no limits can be computed, so nothing is changed."""
     id: str
     rule: str
     origin: Origin
@@ -34,7 +34,7 @@ class Act:
 
 
 class Actuator:
-    """The one place that changes a node's best-effort limit, and reports the outcomes of acts."""
+    """Changes a node's best-effort limit, and reports outcomes of all acts."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Actuator:
         concluded: Callable[[NodeOutcome], None],
     ) -> None:
         self.limits: Limits | None = None
-        """What the kernel holds, as last read."""
+        """The kernel's limits, as last read."""
         self.decided: Limits | None = None
-        """What was last to hold."""
+        """The limits decided last."""
         self.cap_us: int | None = None
-        """Of the quota, however much more is decided; None: what is decided holds."""
+        """Upper limit of the quota; None: the decided quota is set."""
         self._kernel = kernel
         self._spool = spool
         self._mono_ns = mono_ns
@@ -59,18 +59,18 @@ class Actuator:
         self._raised_ns: int | None = None
 
     def since_raise_ms(self, now_ns: int) -> int | None:
-        """Time since the limit was last raised; None: not by this agent."""
+        """Time since this agent last raised the limit; None: never."""
         return None if self._raised_ns is None else (now_ns - self._raised_ns) // 1_000_000
 
     def exceeds(self, limits: Limits | None) -> bool:
-        """Whether the kernel holds something tighter than these limits, and than the cap."""
+        """Whether the kernel's limits are tighter than these limits and the cap."""
         wanted = None if limits is None else self._capped(limits)
         return wanted is not None and self.limits is not None and looser(wanted, self.limits)
 
     def settle_interrupted(self) -> None:
-        """Conclude what the last run began and did not end: the kernel shows what came of it."""
+        """Report the result of acts that the last run began and did not finish, as read from the kernel."""
         for intent in self._spool.interrupted():
-            if not intent.about_limit:  # the tuner's, or the evictor's
+            if not intent.about_limit:  # an act of the tuner or the evictor
                 continue
             after = self._read_back()
             done = after is not None and intent.after is not None and not _differ(after, intent.after)
@@ -82,13 +82,13 @@ class Actuator:
     def perform(
         self, act: Act, outcome: NodeOutcome, *, dated: Callable[[NodeOutcome], NodeOutcome], dry_run: bool = False
     ) -> None:
-        """Make the act's limits hold, where they differ from what holds.
+        """Set the act's limits if they differ from those in force.
 
         Args:
-            act: what shall hold.
-            outcome: the report as far as it is known before the act.
-            dated: puts the time into a report; asked again once the act was read back.
-            dry_run: only report it.
+            act: the limits to set.
+            outcome: the outcome as known before the act.
+            dated: adds the time to an outcome; called again after reading back.
+            dry_run: report only.
 
         """
         before, wanted = self.limits, act.limits if dry_run else self._capped(act.limits)
@@ -111,27 +111,27 @@ class Actuator:
             self.conclude(dated(msgspec.structs.replace(outcome, result=result, reason=reason, after=after)))
 
     def intend(self, outcome: NodeOutcome) -> None:
-        """Note an act that is about to happen, with the outcome that it is meant to have."""
+        """Record an act before it happens, with its intended outcome."""
         self._spool.intend(outcome)
 
     def interrupted(self) -> list[NodeOutcome]:
-        """What the last run began and did not end."""
+        """Acts that the last run began and did not finish."""
         return self._spool.interrupted()
 
     def conclude(self, outcome: NodeOutcome) -> None:
-        """Hand one outcome to the spool, and to whoever counts them."""
+        """Write an outcome to the spool and count it."""
         self._spool.conclude(outcome)
         self._concluded(outcome)
 
     def _capped(self, limits: Limits | None) -> Limits | None:
-        """The tighter of what is decided and the cap."""
+        """The tighter of the decided limits and the cap."""
         if limits is None:
             return None
         self.decided = limits
         return limits if self.cap_us is None else capped(limits, self.cap_us)
 
     def _write(self, limits: Limits) -> str:
-        """Write; "" when the kernel took it, else why not."""
+        """Write the limits. Return the error; "": none."""
         try:
             self._kernel.hold(limits)
         except CgroupError as exc:

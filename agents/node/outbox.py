@@ -1,4 +1,4 @@
-"""What waits to be sent, in memory and bounded: the newest sample, and those that an outage held back."""
+"""Samples waiting to be sent, in bounded memory: the newest one, and the backlog of an outage."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from slacktide.streams.records import Out
 
 BACKLOG_SAMPLES_MAX = 600
 BACKLOG_BYTES_MAX = 4 * 1024 * 1024
-"""Ten minutes of seconds, or what a node with very many pods sends in less: the oldest go first."""
+"""About ten minutes of samples, less with very many pods. The oldest are dropped first."""
 
 
 class Offered(NamedTuple):
-    """A sample with the facts and the pod list that it names."""
+    """A sample with the facts and pods that it refers to."""
 
     sample: NodeSample
     facts: NodeFacts
@@ -29,47 +29,47 @@ class Offered(NamedTuple):
 
     @property
     def carries(self) -> bool:
-        """Whether facts or pods travel in it."""
+        """Whether it carries facts or pods."""
         return self.sample.facts is not None or self.sample.pods is not None
 
     def keyframe(self) -> Offered:
-        """The same as a keyframe."""
+        """The same sample as a keyframe."""
         return self._replace(sample=replace(self.sample, facts=self.facts, pods=list(self.pods)))
 
 
 class Newest:
-    """Holds one sample: the newest that was not sent. A list that an older one carried goes with it."""
+    """Holds the newest unsent sample. It also carries the pods and facts of an unsent older one."""
 
     def __init__(self) -> None:
         self._sample: Offered | None = None
         self._there = asyncio.Event()
         self._owed = False
-        """Kafka may lack what the next sample names."""
+        """Whether Kafka may lack facts or pods that the next sample refers to."""
 
     def put(self, sample: Offered) -> Offered | None:
-        """Hold this one; the older one, if any, whose place it takes."""
+        """Hold this sample. Return the older one that it replaces."""
         before, self._sample = self._sample, sample
         self._owed = self._owed or (before is not None and before.carries)
         self._there.set()
         return before
 
     def put_back(self, sample: Offered) -> Offered | None:
-        """It was not sent after all; it again, if a newer one is here."""
+        """Put back an unsent sample. Return it if a newer one is held."""
         if self._sample is None:
             return self.put(sample)
         self._owed = self._owed or sample.carries
         return sample
 
     def owe_keyframe(self) -> None:
-        """Whoever reads may not know what samples name: the next one is a keyframe."""
+        """Make the next sample a keyframe, since readers may lack facts or pods."""
         self._owed = True
 
     async def wait(self) -> None:
-        """Until there is one."""
+        """Wait until there is a sample."""
         await self._there.wait()
 
     def take(self) -> Offered:
-        """Take it out; as a keyframe, where one is owed."""
+        """Take the sample out, as a keyframe if one is owed."""
         sample, self._sample = self._sample, None
         assert sample is not None, "nothing was put"
         owed, self._owed = self._owed, False
@@ -78,7 +78,7 @@ class Newest:
 
 
 class Backlog:
-    """Samples that the log did not get while they were the newest, encoded, by seq; of too many the oldest go."""
+    """Encoded samples that were not sent while they were the newest, by seq. The oldest are dropped if full."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Out]] = []
@@ -89,9 +89,9 @@ class Backlog:
         return len(self._waiting)
 
     def add(self, sample: NodeSample) -> int:
-        """Keep one; how many are given up for it."""
+        """Add a sample. Return how many older ones are dropped."""
         out = of_history(sample)
-        insort(self._waiting, (sample.seq, out), key=itemgetter(0))  # one that failed comes after its successors
+        insort(self._waiting, (sample.seq, out), key=itemgetter(0))  # a failed sample is added after its successors
         self._bytes += _size(out)
         given_up = 0
         while len(self._waiting) > BACKLOG_SAMPLES_MAX or self._bytes > BACKLOG_BYTES_MAX:
@@ -101,15 +101,15 @@ class Backlog:
         return given_up
 
     async def wait(self) -> None:
-        """Until there is one."""
+        """Wait until there is a sample."""
         await self._there.wait()
 
     def some(self, count: int) -> list[Out]:
-        """The oldest, so many at most."""
+        """The oldest ``count`` records."""
         return [out for _, out in self._waiting[:count]]
 
     def sent(self, outs: list[Out]) -> None:
-        """The log has these; some may have been given up meanwhile."""
+        """Remove sent records. Some may have been dropped meanwhile."""
         for out in outs:
             if self._waiting and self._waiting[0][1] is out:
                 self._bytes -= _size(self._waiting.pop(0)[1])

@@ -1,8 +1,7 @@
-"""Who decides on a node, and which answers may act. Pure: takes what happened, gives what follows.
+"""Decides whether the stream or the guard is in charge, and which commands may act. Pure.
 
-The stream decides; the guard covers. Order comes from the node: a sample's seq within a boot, never
-an offset. Silence past the deadline puts the guard in charge until two successive samples were
-answered in time.
+Order comes from the node: a sample's ``seq`` within a boot, never an offset. If no command arrives before the deadline,
+the guard is in charge until two successive samples are answered in time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Refusal = Literal["foreign", "other boot", "unknown sample", "expired", "superse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A sample as it was taken, with all that its decision reads."""
+    """A sample with all inputs of its decision."""
 
     sample: NodeSample
     facts: NodeFacts
@@ -33,7 +32,7 @@ class Taken:
 
 
 class Protocol:
-    """The order of samples and answers of one boot, and who is in charge."""
+    """Order of samples and commands of one boot, and who is in charge."""
 
     def __init__(self, *, node: str, boot_id: str, deadline_ns: int) -> None:
         self.in_charge: Literal["stream", "guard"] = "stream"
@@ -52,18 +51,18 @@ class Protocol:
         return self._held[-1] if self._held else None
 
     def took(self, taken: Taken) -> None:
-        """A new sample was taken; its seq is above all before."""
+        """Record a new sample. Its seq is above all earlier ones."""
         self._held.append(taken)
 
     def deadline_ns(self) -> int | None:
-        """When the guard takes charge if no answer comes: counted from the oldest unanswered sample."""
+        """When the guard takes charge, counted from the oldest unanswered sample."""
         if self.in_charge == "guard":
             return None
         waiting = next((taken for taken in self._held if taken.sample.seq > self._answered_seq), None)
         return None if waiting is None else waiting.taken_ns + self._deadline_ns
 
     def overdue(self, now_ns: int) -> bool:
-        """Whether the stream has just lost its charge: true once, when the deadline has passed."""
+        """Whether the guard has just taken charge: true once, when the deadline has passed."""
         deadline_ns = self.deadline_ns()
         if deadline_ns is None or now_ns < deadline_ns:
             return False
@@ -72,9 +71,9 @@ class Protocol:
         return True
 
     def judge(self, command: NodeCommand, now_ns: int) -> Taken | Refusal:
-        """The sample that the answer may settle, or why it may not.
+        """The sample that a command answers, or why the command is refused.
 
-        Counts every answer, also those it refuses: two successive ones in time end the guard's charge.
+        Refused commands count, too: two successive commands in time end the guard's charge.
         """
         taken = self.held(command.seq)
         if command.node != self._node:
@@ -92,13 +91,13 @@ class Protocol:
         return next((taken for taken in self._held if taken.sample.seq == seq), None)
 
     def settle(self, seq: int, *, by_guard: bool) -> None:
-        """The sample was decided: nothing older, and not it again, acts from now on."""
+        """Record that a sample is decided. Commands for it and for older ones no longer act."""
         assert seq > self._settled_seq, f"sample {seq} settled after {self._settled_seq}"
         self._settled_seq = seq
         self._settled_by_guard = by_guard
 
     def settled(self, seq: int) -> bool:
-        """Whether this sample, or a newer one, was decided already."""
+        """Whether this sample or a newer one is decided."""
         return seq <= self._settled_seq
 
     def _out_of_order(self, seq: int) -> Refusal:

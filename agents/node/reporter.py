@@ -1,4 +1,4 @@
-"""What the outcomes of one boot have in common: whose they are, which sample they follow from, when it was."""
+"""Common fields of one boot's outcomes: node, sample and time."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from slacktide.schemas.outcome import NodeOutcome, Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why something is done."""
+    """The cause of an act."""
 
     taken: Taken
-    """The sample that it follows from."""
+    """The sample that led to it."""
     origin: Origin
     rule: str
     reason: str = ""
-    """Why the guard decided, where it did."""
+    """Why the guard decided; "": it did not."""
     bound: str = ""
     terms: Terms = field(default_factory=dict)
 
 
 class Reporter:
-    """Begins outcomes, and dates them."""
+    """Creates outcomes and sets their time."""
 
     def __init__(self, *, node: str, boot_id: str, clock: Clock, event_time: EventTime) -> None:
         self.policy_version = ""
@@ -38,16 +38,16 @@ class Reporter:
         self._event_time = event_time
 
     def id_of(self, taken: Taken, rule: str, target: str) -> str:
-        """The same decision about a sample has one id, whoever makes it."""
+        """Id of a decision: the same for stream and guard."""
         return command_id(self._node, self._boot_id, taken.sample.seq, rule, target, self.policy_version)
 
     def begun(self, cause: Cause, target: str, *, id_: str = "") -> NodeOutcome:
-        """An outcome as far as it is known before the act: unchanged, and not dated.
+        """An outcome as known before the act: ``unchanged``, without time.
 
         Args:
-            cause: why something is done.
-            target: to what.
-            id_: "" where it is the decision's own.
+            cause: of the act.
+            target: of the act.
+            id_: of the act; "": the decision's id.
 
         """
         return NodeOutcome(
@@ -69,13 +69,13 @@ class Reporter:
         )
 
     def dated(self, outcome: NodeOutcome, taken: Taken | None) -> NodeOutcome:
-        """With the present time, and the time since the sample was taken; None: an earlier run took it."""
+        """The outcome with the time now and the sample's age. ``taken`` None: a sample of an earlier run."""
         now_ns = self._clock.mono_ns()
         age_ms = outcome.age_ms if taken is None else (now_ns - taken.taken_ns) // 1_000_000
         return msgspec.structs.replace(outcome, acted_ms=self._event_time.of(now_ns), age_ms=age_ms)
 
     def refused(self, command: NodeCommand, cause: str, rule: str, target: str) -> NodeOutcome:
-        """An answer that may not act at all."""
+        """The outcome of a refused command."""
         return NodeOutcome(
             node=self._node,
             boot_id=self._boot_id,

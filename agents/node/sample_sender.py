@@ -1,4 +1,4 @@
-"""Sends samples of any size: plain, else compressed, else without the parts that make them too large."""
+"""Sends samples of any size: plain, else compressed, else without pods and facts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from slacktide.streams.kafka import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Place
 from slacktide.streams.records import Out
 
 ROOM_BYTES = 1_024
-"""Of a record's limit for key, headers and framing."""
+"""Part of a record's size limit for key, headers and framing."""
 
 
 class SampleSender:
-    """One node's samples, in order. The connection for compressed records is made when the first one is due."""
+    """Sends one node's samples in order. It connects for compressed records when the first one is due."""
 
     def __init__(
         self, bootstrap: Cluster, *, client_id: str, sign: Callable[[Out], Out], sample_format: SampleFormat
@@ -33,7 +33,7 @@ class SampleSender:
         self._plain = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
         self._compressed = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks, compress=True)
         self.too_large = ""
-        """Why the last list of pods could not be sent; "": it was sent."""
+        """Why the last pod list could not be sent; "": it was sent."""
 
     @property
     def connected(self) -> bool:
@@ -41,7 +41,7 @@ class SampleSender:
         return self._plain.connected
 
     async def connect(self) -> None:
-        """Connect anew.
+        """Connect again.
 
         Raises:
             LogError: Kafka is unavailable, or has no topic for samples.
@@ -50,18 +50,18 @@ class SampleSender:
         await self._plain.connect([self._topic])
 
     def out_of(self, sample: NodeSample, pods: Sequence[Pod]) -> Out:
-        """The record of a sample, unsigned; ``pods``: the list that it names."""
+        """The unsigned record of a sample; ``pods``: those that it refers to."""
         return of_sample(sample, pods if self._columns else None)
 
     async def send(self, sample: NodeSample, pods: Sequence[Pod]) -> Placed:
-        """Send one sample and wait for its acknowledgement; of one that is too large all but its pods and facts.
+        """Send one sample and wait for its acknowledgement. Drop pods and facts if it is too large.
 
         Args:
             sample: to be sent.
-            pods: the list that it names.
+            pods: those that it refers to.
 
         Raises:
-            RecordRefusedError: Kafka takes it in no form.
+            RecordRefusedError: Kafka refuses it in every form.
             LogError: it was not acknowledged in time.
 
         """
@@ -104,7 +104,7 @@ class SampleSender:
 
 
 def _forms(sample: NodeSample, pods: Sequence[Pod]) -> Iterator[tuple[NodeSample, Sequence[Pod]]]:
-    """As it is, then without what makes it large: a worker answers that ``skipped``, and the node decides."""
+    """The sample, then one without pods and facts, which a worker answers ``skipped`` so that the node decides."""
     yield sample, pods
     if sample.pods is not None or sample.facts is not None or _count(sample, pods) > PODS_MAX:
         yield msgspec.structs.replace(sample, pods=None, facts=None, pod_use=sample.pod_use[:PODS_MAX]), ()

@@ -1,4 +1,4 @@
-"""From the kernel's figures to an enriched sample: numbered, dated, with pods and facts when due."""
+"""Makes samples from the kernel's figures: with sequence number, time, and pods and facts when due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATE_NS_MIN = 200_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Facts and pods in force, with the revisions that name them."""
+    """Facts and pods in force, with their revisions."""
 
     facts: NodeFacts
     pods: Sequence[Pod]
@@ -29,14 +29,14 @@ class Inventory:
 
 
 def inventory_of(facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> Inventory:
-    """Name facts and pods by their content.
+    """Compute the revisions of facts and pods.
 
-    Pods that have ended are left out. A pod is marked that claims in vain, and one that has CPUs alone.
+    Ended pods are left out. Pods that claim best-effort in vain and pods with exclusive CPUs are marked.
 
     Args:
         facts: of the node.
         pods: of the node.
-        exclusive: CPU lists by the pod's uid; None: no pod has CPUs alone.
+        exclusive: exclusive CPU lists by pod uid; None: no pod has any.
 
     """
 
@@ -50,20 +50,20 @@ def inventory_of(facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What of earlier acts a decision needs."""
+    """State of earlier acts that a decision needs."""
 
     evict: EvictState
     drift: list[Drift]
     burst: list[ContainerBurst]
     missing: list[Missing]
-    """What of that could not be read."""
+    """Figures of it that could not be read."""
 
 
 class Sampler:
     """Takes samples of one boot.
 
     Args:
-        remembered: given what was read just now and the inventory in force; asked once for each sample.
+        remembered: called once per sample with the reading and the inventory.
 
     """
 
@@ -103,15 +103,15 @@ class Sampler:
         ls_lately_cpu_milli: int | None,
         ls_pressure: LsPressure | None = None,
     ) -> Taken:
-        """Read the kernel once more and return what was seen.
+        """Read the kernel and return a sample.
 
         Args:
             now_ns: the monotonic instant of the sample.
-            limits: what is known to hold, should the kernel not be read anew.
-            policy_version: the policy that the agent decides by.
+            limits: the known limits, in case the kernel is not read again.
+            policy_version: of the policy in force.
             since_raise_ms: time since the limit was last raised.
-            ls_lately_cpu_milli: what latency-sensitive pods used within the last moment, where it rose.
-            ls_pressure: what they waited since the sample before, where the policy goes by it.
+            ls_lately_cpu_milli: latency-sensitive CPU use since the last look, if its rise caused this sample.
+            ls_pressure: stalls since the previous sample, if the policy uses pressure.
 
         """
         reading = self._read(now_ns, limits)
@@ -150,9 +150,9 @@ class Sampler:
         return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
 
     def _read(self, now_ns: int, limits: Limits | None) -> Reading:
-        """Read the kernel; a keyframe close upon another sample repeats its rates.
+        """Read the kernel. A keyframe right after another sample repeats its rates.
 
-        Over a few milliseconds a rate would be mostly the counters' own coarseness.
+        Over a few milliseconds rates are too coarse.
         """
         since_ns = now_ns - self._read_at_ns
         if self._reading is not None and since_ns < RATE_NS_MIN:

@@ -1,4 +1,4 @@
-"""Whether an answer may act: it gives best-effort pods no more, and evicts nobody else, than the agent's own result."""
+"""Checks a command against the agent's own decision: no higher limits, and no other victims."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from slacktide.streams.decisions.node_evict import Eviction
 from slacktide.streams.decisions.node_settings import WantedSetting
 
 PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000_000
-"""What the kernel takes, on cgroup v1 and v2."""
+"""The kernel's range, on cgroup v1 and v2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What of an answer acts. Pods and knobs are the agent's own: of an answer only the choice is taken."""
+    """The accepted parts of a command. Pods and settings are the agent's own; the command only selects them."""
 
     hold: Hold
     evict: tuple[Eviction, ...]
@@ -28,13 +28,13 @@ class Accepted:
 
 
 def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeDecision) -> Accepted | None:
-    """What of the answer acts; None where it disagrees with the agent's own result.
+    """The accepted parts of a command; None: it disagrees with the agent's own decision.
 
     Args:
-        command: the answer, in order and of the agent's policy.
+        command: in order, with the agent's policy version.
         taken: the sample that it answers.
-        current: the same by what holds now.
-        own: the agent's result for ``current``.
+        current: the sample with the limits in force now.
+        own: the agent's decision for ``current``.
 
     """
     hold = _hold_of(command, taken)
@@ -47,7 +47,7 @@ def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeD
 
 
 def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
-    """What the answer wants held for best-effort pods; nothing else is ever touched."""
+    """The command's limit for best-effort pods; None: there is none."""
     if not command.hold:
         limits = taken.sample.limits
         return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
@@ -55,11 +55,11 @@ def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
 
 
 def _holdable(limits: Limits, taken: Taken) -> bool:
-    """Whether this node's kernel can hold it; an answer that it cannot is no answer."""
+    """Whether this node's kernel accepts these limits."""
     if limits.be_cpuset is not None:
         held = taken.sample.limits and taken.sample.limits.be_cpuset
         known = {one.cpu for one in taken.facts.processors} | set(held or ())
-        ascending = limits.be_cpuset == sorted(set(limits.be_cpuset))  # as the field promises, and as it is read back
+        ascending = limits.be_cpuset == sorted(set(limits.be_cpuset))  # as the field is defined, and as it reads back
         if not limits.be_cpuset or not ascending or not known.issuperset(limits.be_cpuset):
             return False
     quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
@@ -67,7 +67,7 @@ def _holdable(limits: Limits, taken: Taken) -> bool:
 
 
 def _victims(command: NodeCommand, current: NodeSample, own: NodeDecision) -> tuple[Eviction, ...] | None:
-    """The answer's victims in its order, without those that are dying already; None where one is not our own."""
+    """The command's victims in order, without terminating ones; None: the agent would not evict one of them."""
     mine = {one.pod.uid: one for one in own.evict}
     wanted = [one.uid for one in command.evict if one.uid not in current.evict.dying]
     if not mine.keys() >= set(wanted):
@@ -76,7 +76,7 @@ def _victims(command: NodeCommand, current: NodeSample, own: NodeDecision) -> tu
 
 
 def _settings(command: NodeCommand, own: NodeDecision) -> tuple[WantedSetting, ...] | None:
-    """The answer's settings; None where one is not what we would set."""
+    """The command's settings; None: the agent would not set one of them."""
     mine = {(one.group, one.knob, one.value): one for one in own.settings}
     wanted = [(one.group, one.knob, one.value) for one in command.settings]
     return tuple(mine[one] for one in dict.fromkeys(wanted)) if mine.keys() >= set(wanted) else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 WINDOW_MS_MIN, WINDOW_MS_MAX = 500, 10_000
 """Limits that every kernel accepts."""
-UNPRIVILEGED = "the kernel gives windows that are no multiple of 2 s to CAP_SYS_RESOURCE alone"
+UNPRIVILEGED = "the kernel allows windows that are not a multiple of 2 s only with CAP_SYS_RESOURCE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

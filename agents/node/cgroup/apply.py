@@ -1,4 +1,4 @@
-"""Holds a quota: reads what groups hold, carries a plan out, reads it back."""
+"""Sets the best-effort CPU quota: reads the cgroups, writes a plan, reads it back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from slacktide.schemas.errors import CgroupError
 
 
 class Holder:
-    """The best-effort group of one node and what lies below it."""
+    """The best-effort cgroup of a node and the cgroups below it."""
 
     def __init__(self, hierarchy: Hierarchy, originals: Originals) -> None:
         self._version = hierarchy.version
@@ -41,20 +41,20 @@ class Holder:
         self._knobs = Knobs(hierarchy, hierarchy.best_effort)
         self._shares: Shares = NO_SHARES
         self._allowance: Bandwidth | None = None
-        """What the shares sum to; None: none were given, or by an earlier run."""
+        """The sum of the shares; None: no shares, or those of an earlier run."""
         self.spared: frozenset[str] = frozenset()
-        """Uids of the pods that a quota of the best-effort group must not hold."""
+        """Uids of pods that the best-effort quota must not limit."""
 
     def held(self) -> Bandwidth:
-        """What best-effort pods hold now, by the best-effort group's quota or by their shares.
+        """The current limit of best-effort pods, by the best-effort cgroup's quota or by their shares.
 
         Raises:
-            CgroupError: it is not there, or not as it should be.
+            CgroupError: the file is missing or malformed.
 
         """
         tier, pods = self._read(BEST_EFFORT_ITSELF), self._divided()
         if tier.quota_us is not None:
-            # One that holds spared pods, too, counts as none: the limit is then decided anew.
+            # A quota that also limits spared pods counts as none, so that the limit is decided again.
             return tier if pods is None else Bandwidth(None, tier.period_us)
         held = dict(self._held_by(self._sharers() if pods is None else pods))
         if pods is not None and self._allowance is not None and held == self._shares:
@@ -64,10 +64,10 @@ class Holder:
         return tier
 
     def hold(self, wanted: Bandwidth) -> None:
-        """Make best-effort pods hold ``wanted`` and read it back.
+        """Limit best-effort pods to ``wanted`` and read it back.
 
         Raises:
-            CgroupError: a write was refused, or they hold something else afterwards.
+            CgroupError: a write was refused, or another value reads back.
 
         """
         pods = self._divided()
@@ -86,12 +86,12 @@ class Holder:
             )
 
     def own(self, group: PurePosixPath, now: Bandwidth) -> Bandwidth:
-        """Of a group below that holds ``now``: that, or what it held before it was cut to fit."""
+        """The own bandwidth of a cgroup that has ``now``: the value before a cut, else ``now``."""
         known = self._originals.clipped.get(group)
         return known.own if known is not None and now in known.ours else now
 
     def hold_own(self, group: PurePosixPath, wanted: Bandwidth) -> None:
-        """Make this a lower group's own: it gets that, or as much of it as the best-effort group has just now.
+        """Set the own bandwidth of a cgroup below. It gets at most what the best-effort cgroup has now.
 
         Raises:
             CgroupError: a write was refused.
@@ -104,7 +104,7 @@ class Holder:
         self._settle(plan_own_v1(held, group, wanted, self._originals.clipped, self._shares))
 
     def _divided(self) -> list[PurePosixPath] | None:
-        """The pods that are held each by its own quota; None: the best-effort group's quota holds all."""
+        """Pods that are limited each by its own quota; None: the best-effort cgroup's quota limits all."""
         if not self.spared:
             return None
         try:
@@ -116,11 +116,11 @@ class Holder:
         return [PurePosixPath(group.rpartition("/")[2]) for uid, group in found.items() if uid not in self.spared]
 
     def _sharers(self) -> list[PurePosixPath]:
-        """The pods that were given shares."""
+        """Pods that have shares."""
         return [path for path, known in self._originals.clipped.items() if known.share]
 
     def _divide(self, wanted: Bandwidth, pods: list[PurePosixPath]) -> None:
-        """Hold each pod by its own quota, then lift that of all of them."""
+        """Limit each pod by its own quota, then lift the common quota."""
         clipped = self._originals.clipped
         held = dict(self._held_by([BEST_EFFORT_ITSELF, *clipped, *pods]))
         own = {path: clipped[path].own if path in clipped else held[path] for path in pods if path in held}
@@ -136,14 +136,14 @@ class Holder:
         self._allowance = wanted
 
     def _hold_v2(self, wanted: Bandwidth) -> None:
-        """The group's quota first; then pods get back what was theirs before they had shares."""
+        """Set the common quota first. Then restore the quotas of pods that had shares."""
         self._knobs.carry_out(plan_v2(self._read(BEST_EFFORT_ITSELF), wanted))
         if self._originals.clipped:
             held = dict(self._held_by([BEST_EFFORT_ITSELF, *self._originals.clipped]))
             self._settle(plan_shares_v2(held, wanted, NO_SHARES, self._originals.clipped))
 
     def _hold_own_v2(self, group: PurePosixPath, wanted: Bandwidth) -> None:
-        """A pod with a share keeps it; its own is remembered, and counts at the next hold."""
+        """Keep a pod's share. Its own quota is saved, and counts at the next ``hold``."""
         known = self._originals.clipped.get(group)
         if known is None:
             self._knobs.write(Write(group, CPU_MAX_FILE, cpu_max_text(wanted)))
@@ -151,10 +151,9 @@ class Holder:
             self._originals.keep(self._originals.clipped | {group: Clipped(wanted, known.ours, known.share)})
 
     def _hold_v1(self, wanted: Bandwidth) -> None:
-        """Try with the groups known to be cut; look at all groups below only where the kernel refuses.
+        """Try with the cgroups known to be cut. Read all cgroups below only if the kernel refuses.
 
-        Pods under the best-effort group seldom have a quota of their own, and asking the kernel is
-        cheaper than reading some hundred files at each change.
+        Best-effort pods seldom have their own quota, and a refused write costs less than reading hundreds of files.
         """
         known = [BEST_EFFORT_ITSELF, *self._originals.clipped]
         try:

@@ -1,4 +1,4 @@
-"""Best-effort pods through their cgroups: ``slacktide.agents.node.evict.best_effort.BestEffortPods``."""
+"""Kills and freezes best-effort pods through their cgroups. Implements ``BestEffortPods``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slacktide.schemas.errors import CgroupError
 
 
 class CgroupBestEffort:
-    """Each call looks the pod up anew, and checks it."""
+    """Each call looks up the pod's cgroup and checks it again."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._groups = BestEffortGroups(hierarchy)
@@ -21,24 +21,24 @@ class CgroupBestEffort:
 
     @property
     def freeze_trouble(self) -> str:
-        """Why no pod can be frozen on this node; "": they can."""
+        """Why no pod can be frozen on this node; "": freezing works."""
         return self._freezer.trouble
 
     def processes(self, uid: str) -> int:
         """How many processes run in a pod; 0: none, or the pod is gone.
 
         Raises:
-            CgroupError: it is not a best-effort pod, or must not be ended, or its processes cannot be read.
+            CgroupError: the pod is not best-effort, must not be killed, or its processes cannot be read.
 
         """
         group = self._checked(uid)
         return 0 if group is None else self._processes.count(group)
 
     def terminate(self, uid: str) -> None:
-        """Ask a pod's processes to end; a frozen pod goes on to do so.
+        """Send SIGTERM to a pod's processes. A frozen pod is thawed for it.
 
         Raises:
-            CgroupError: as in ``processes``, or not all could be asked.
+            CgroupError: as in ``processes``, or a process could not be signalled.
 
         """
         group = self._checked(uid)
@@ -46,7 +46,7 @@ class CgroupBestEffort:
             self._processes.terminate(group)
 
     def kill(self, uid: str) -> None:
-        """End a pod's processes now. Some may need a moment: ``processes`` shows them.
+        """Send SIGKILL to a pod's processes. They may take a moment to end: see ``processes``.
 
         Raises:
             CgroupError: as in ``processes``, or the kernel refused.
@@ -57,7 +57,7 @@ class CgroupBestEffort:
             self._processes.kill(group)
 
     def freeze(self, uid: str) -> bool:
-        """Stop a pod's processes. False: some stop only when the kernel is done with something for them.
+        """Freeze a pod. False: some processes freeze later, when a system call returns.
 
         Raises:
             CgroupError: as in ``processes``, or the kernel refused, or cannot.
@@ -69,7 +69,7 @@ class CgroupBestEffort:
         return self._freezer.freeze(group)
 
     def thaw(self, uid: str) -> None:
-        """Let a pod's processes go on; of a pod that is gone nothing is wanted.
+        """Thaw a pod. A pod that is gone is ignored.
 
         Raises:
             CgroupError: as in ``processes``, or it stays frozen.
@@ -80,16 +80,16 @@ class CgroupBestEffort:
             self._freezer.thaw(group)
 
     def frozen(self) -> frozenset[str]:
-        """Uids of the pods that are frozen, whoever did it.
+        """Uids of all frozen pods, whoever froze them.
 
         Raises:
-            CgroupError: that cannot be read.
+            CgroupError: the state cannot be read.
 
         """
         return frozenset(uid for uid, group in self._groups.groups().items() if self._freezer.is_frozen(group))
 
     def _checked(self, uid: str) -> PurePosixPath | None:
-        """The pod's group; None: it is gone."""
+        """The pod's cgroup; None: it is gone."""
         group = self._groups.group(uid)
         if group is not None:
             self._processes.check(group)

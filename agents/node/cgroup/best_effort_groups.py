@@ -1,4 +1,4 @@
-"""Which group is which best-effort pod's: looked up anew for each act, for nobody else is ever signalled or stopped."""
+"""Finds the cgroups of best-effort pods, again for each act, so that no other pod is signalled or frozen."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _KERNELS = ("cgroup", "cgroup2")
 
 
 class BestEffortGroups:
-    """The pods whose groups lie in the best-effort group now. A uid is only ever compared, never part of a path."""
+    """Pods with cgroups in the best-effort cgroup now. A uid is only compared, never used in a path."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._hierarchy = hierarchy
 
     def groups(self) -> dict[str, PurePosixPath]:
-        """By uid, relative to the best-effort group.
+        """Cgroups by uid, relative to the best-effort cgroup.
 
         Raises:
-            CgroupError: the best-effort group cannot be read.
+            CgroupError: the best-effort cgroup cannot be read.
 
         """
         try:
@@ -34,10 +34,10 @@ class BestEffortGroups:
             raise CgroupError(str(self._hierarchy.best_effort), why_of(error)) from error
 
     def group(self, uid: str) -> PurePosixPath | None:
-        """The group of one pod, relative to the best-effort group; None: it has none, so it is gone.
+        """The cgroup of a pod, relative to the best-effort cgroup; None: the pod is gone.
 
         Raises:
-            CgroupError: the pod is not a best-effort pod, or that cannot be known.
+            CgroupError: the pod is not best-effort, or this cannot be checked.
 
         """
         group = self.groups().get(uid)
@@ -61,10 +61,10 @@ class BestEffortGroups:
 
 
 def is_kernels(folder: Path) -> bool:
-    """Whether the folder is a group of a real kernel, and not a plain one, such as a virtual node's.
+    """Whether the folder is a cgroup of a real kernel, and not a plain folder of a simulated node.
 
     Raises:
-        OSError: it is gone.
+        OSError: the folder is gone.
 
     """
     device = folder.stat().st_dev

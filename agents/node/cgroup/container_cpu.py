@@ -1,4 +1,4 @@
-"""What containers may use of the CPU, how much they did, and how often they were stopped at it."""
+"""CPU quota, CPU use and throttling of containers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from slacktide.schemas.inventory import Pod
 
 _NORMAL_PERIOD_US = 100_000
 _CALM_LOOKS = 2
-"""So often in a row a pod must have been seen calm before it is spared: neither throttled nor above its limits."""
+"""A pod is skipped after this many calm looks in a row: neither throttled nor above its limits."""
 _SPARED_LOOKS = 9
-"""For so many looks in a row, at most, of a calm pod only this is read: whether it was throttled."""
+"""For at most this many looks in a row only the throttling of a calm pod is read."""
 
 
 class _Quota:
-    """The quota of one group, per 100 ms."""
+    """The quota of one cgroup, per 100 ms."""
 
     def __init__(self, hierarchy: Hierarchy, group: PurePosixPath, room: Room) -> None:
         def file(name: str) -> KeptFile:
@@ -38,7 +38,7 @@ class _Quota:
         self._period = None if unified else file(PERIOD_FILE)
 
     def read_us(self, notes: Notes) -> int | None:
-        """None: it could not be read."""
+        """The quota; None: it could not be read."""
         if self._period is None:
             held = notes.figure(self._quota, parse.cpu_max)
         else:
@@ -65,7 +65,7 @@ class _Container:
         self._time = CpuTime(hierarchy, str(group), room)
 
     def read(self, notes: Notes) -> tuple[int, PodCounters] | None:
-        """Quota and counters; None: it ended, or its quota could not be read."""
+        """Quota and counters; None: the container ended, or its quota could not be read."""
         noted = len(notes.missing)
         quota_us, counters = self._quota.read_us(notes), self._time.read(notes)
         if len(notes.missing) > noted and not self.there:
@@ -73,7 +73,7 @@ class _Container:
         return None if quota_us is None else (quota_us, counters)
 
     def throttled(self) -> int | None:
-        """Periods in which it was, so far; None: not known."""
+        """Throttled periods so far; None: unknown."""
         return self._time.throttled_periods(Notes())
 
     @property
@@ -86,14 +86,14 @@ class _Container:
 
 
 class _Key(NamedTuple):
-    """Whose files these are: a container that starts anew has another id."""
+    """Identity of a container. A restarted container has another id."""
 
     name: str
     id: str
 
 
 class _Pod:
-    """The containers of one pod that have a limit and a group."""
+    """The containers of one pod that have a limit and a cgroup."""
 
     def __init__(self, hierarchy: Hierarchy, group: PurePosixPath, room: Room) -> None:
         self._hierarchy = hierarchy
@@ -107,8 +107,8 @@ class _Pod:
         self._calm = self._spared = 0
 
     def keep(self, pod: Pod) -> None:
-        """Keep files of these containers, and of no others; look for those that have none yet."""
-        if pod is not self._kept:  # the same until the list of pods changes
+        """Open the files of these containers, and close all others."""
+        if pod is not self._kept:  # the same object until the pod list changes
             self._kept = pod
             self._limits_us = {
                 _Key(one.name, one.id): one.limits.cpu_milli * _NORMAL_PERIOD_US // 1000
@@ -131,10 +131,10 @@ class _Pod:
                 self._calm = 0
 
     def may_be_spared(self, *, still: bool) -> bool:
-        """Whether it is as calm as it was; asked once in each look.
+        """Whether the pod is still calm. Called once per look.
 
         Args:
-            still: it used no CPU, and so was not stopped: nothing need be read.
+            still: the pod used no CPU, so it was not throttled and need not be read.
 
         """
         if self._calm < _CALM_LOOKS or self._spared >= _SPARED_LOOKS or self._before is None:
@@ -147,7 +147,7 @@ class _Pod:
         )
 
     def read(self, uid: str, mono_ns: int, notes: Notes) -> list[ContainerCpu]:
-        """Its containers."""
+        """Read its containers."""
         self._spared = 0
         figures = {key: figure for key, one in self._containers.items() if (figure := one.read(notes)) is not None}
         for key in [key for key, one in self._containers.items() if key not in figures and not one.there]:
@@ -171,7 +171,7 @@ class _Pod:
         ]
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close its files."""
         self._quota.close()
         for one in self._containers.values():
             one.close()
@@ -186,13 +186,13 @@ class _Pod:
 
 
 class ContainersReader:
-    """The containers of the pods that it is asked for; of others it keeps no file.
+    """Reads the containers of given pods. It keeps no files of other pods open.
 
     Args:
-        hierarchy: where the groups are.
-        room: for descriptors.
-        pod_group: a pod's group by its uid; None: it has none.
-        still: whether a pod was seen to use no CPU, of late and now.
+        hierarchy: where cgroups are.
+        room: limits open descriptors.
+        pod_group: a pod's cgroup by uid; None: it has none.
+        still: whether a pod has used no CPU for some seconds.
 
     """
 
@@ -210,7 +210,7 @@ class ContainersReader:
         self._pods: dict[str, _Pod] = {}
 
     def read(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
-        """Read those that have a limit, and a group; of ``spare`` (uids) those that stir."""
+        """Read containers with a limit and a cgroup. Skip calm pods among ``spare`` (uids)."""
         notes = Notes()
         wanted = {pod.uid for pod in pods}
         for uid in self._pods.keys() - wanted:
@@ -229,12 +229,12 @@ class ContainersReader:
         return ContainersLook(containers=containers, calm=frozenset(calm), missing=notes.missing)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for uid in list(self._pods):
             self._pods.pop(uid).close()
 
     def _pod(self, uid: str) -> _Pod | None:
-        """Kept from look to look; None: it has no group now."""
+        """The pod's files, kept between looks; None: it has no cgroup now."""
         one = self._pods.get(uid)
         if one is None and (group := self._pod_group(uid)) is not None:
             one = self._pods[uid] = _Pod(self._hierarchy, group, self._room)

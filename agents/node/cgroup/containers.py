@@ -1,4 +1,4 @@
-"""Which groups below a pod's are its containers', by the ids in the pod list."""
+"""Finds the cgroups of a pod's containers by the ids in the pod list."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ _BY_SYSTEMD = ("cri-containerd-{}.scope", "crio-{}.scope", "docker-{}.scope")
 
 
 def names_of(container_id: str, *, systemd: bool) -> tuple[str, ...]:
-    """What containerd, CRI-O and Docker may call a container's group. Pure.
+    """Names that containerd, CRI-O and Docker may give a container's cgroup. Pure.
 
-    Only whole names count: ``crio-conmon-ID``, a sandbox (the pod list names none) and whatever else lies beside a
-    container is never taken for one.
+    Only whole names match, so that ``crio-conmon-ID``, sandboxes and other cgroups beside it are not mistaken for it.
     """
     return tuple(name.format(container_id) for name in (_BY_SYSTEMD if systemd else _BY_CGROUPFS))
 
 
 def container_groups(hierarchy: Hierarchy, root: Path, pod_group: PurePosixPath, pod: Pod) -> dict[str, PurePosixPath]:
-    """The groups of a pod's containers that are there now, by the container's name.
+    """Existing cgroups of a pod's containers, by container name.
 
     Args:
-        hierarchy: shows who names the groups.
-        root: of the controller that is looked at, such as ``hierarchy.cpu``.
-        pod_group: the pod's group relative to ``root``.
-        pod: names its containers and their ids; one without an id cannot be found.
+        hierarchy: has the naming scheme of cgroups.
+        root: of the controller, such as ``hierarchy.cpu``.
+        pod_group: the pod's cgroup relative to ``root``.
+        pod: lists containers with ids. One without an id is not found.
 
     """
     found: dict[str, PurePosixPath] = {}

@@ -1,4 +1,4 @@
-"""Holds a CPU set: reads what groups have, carries a plan out, reads it back."""
+"""Sets the best-effort CPU set: reads the cgroups, writes a plan, reads it back."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ATTEMPTS = 3
 
 
 class CpusetHolder:
-    """The CPUs of the best-effort group of one node and of what lies below it.
+    """The CPU set of the best-effort cgroup and of the cgroups below it.
 
     Args:
-        hierarchy: where the groups are.
+        hierarchy: where cgroups are.
         root: the root of the cpuset controller.
 
     """
@@ -33,7 +33,7 @@ class CpusetHolder:
         self._knobs = Knobs(hierarchy, root / hierarchy.tier(BEST_EFFORT))
 
     def allowed(self) -> Cpus:
-        """CPUs that pods may run on at all; none where that cannot be read."""
+        """CPUs that pods may run on; empty if they cannot be read."""
         for file in (EFFECTIVE_FILE[self._version], CPUSET_FILE):
             try:
                 return parse.cpus((self._pods / file).read_bytes())
@@ -42,7 +42,7 @@ class CpusetHolder:
         return frozenset()
 
     def held(self) -> Cpus | None:
-        """CPUs of the best-effort group; None where it has no cpuset controller.
+        """CPUs of the best-effort cgroup; None: it has no cpuset controller.
 
         Raises:
             CgroupError: they cannot be read.
@@ -56,15 +56,15 @@ class CpusetHolder:
             if is_gone(error):
                 return None
             raise
-        # On v2 any text is taken, and what the group above lacks has no effect: all its CPUs, if nothing is left.
+        # v2 accepts any CPU list. CPUs that the parent lacks are ignored; if none is left, all of the parent's count.
         allowed = self.allowed()
         return own & allowed or allowed or own or None
 
     def hold(self, wanted: Cpus) -> None:
-        """Bind the best-effort group to these CPUs and read them back.
+        """Bind the best-effort cgroup to these CPUs and read them back.
 
         Raises:
-            CgroupError: a write was refused, or the group has others afterwards.
+            CgroupError: a write was refused, or other CPUs read back.
 
         """
         if self._version == 2:
@@ -80,7 +80,7 @@ class CpusetHolder:
             )
 
     def _hold_v1(self, wanted: Cpus) -> None:
-        """Look again where the kernel reports that a group below is in the way: one may have appeared meanwhile."""
+        """Read again if the kernel refuses because of a cgroup below, since one may have been created meanwhile."""
         for attempt in range(_ATTEMPTS):
             try:
                 self._knobs.carry_out(plan_cpuset_v1(dict(self._held_by_all()), wanted))

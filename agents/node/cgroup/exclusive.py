@@ -1,6 +1,6 @@
-"""Which CPUs pods have alone: by the kubelet's ``cpu_manager_state``, else by the cpusets of their containers.
+"""Exclusive CPUs of pods, from the kubelet's ``cpu_manager_state``, else from the cpusets of their containers.
 
-The kubelet writes its file when it admits a pod, before the pod's containers start.
+The kubelet writes its file when it admits a pod, before the containers start.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from slacktide.streams.decisions.cpu_list import cpu_ranges
 
 
 def whole_cpus(limit_milli: int | None) -> int:
-    """How many CPUs a limit is; 0: it is none, or has a part of a CPU."""
+    """Number of CPUs of a limit; 0: no limit, or not whole CPUs."""
     return 0 if not limit_milli or limit_milli % 1000 else limit_milli // 1000
 
 
 class ExclusiveCpus:
-    """The CPUs of one node that pods have alone.
+    """Exclusive CPUs of pods on one node.
 
     Args:
-        hierarchy: where the groups are.
+        hierarchy: where cgroups are.
         kubelet_folder: the kubelet's root directory; None: only cpusets are read.
 
     """
@@ -44,15 +44,15 @@ class ExclusiveCpus:
 
     @property
     def watched(self) -> bool:
-        """Whether there is a file to look at."""
+        """Whether there is a kubelet file to watch."""
         return self._file is not None
 
     def changed(self) -> bool:
-        """Whether the kubelet's file is another than was read last: cheap to ask."""
+        """Whether the kubelet's file has changed since it was read. Cheap."""
         return self._file is not None and stamp_of(self._file) != self._stamp
 
     def look(self, pods: Sequence[Pod]) -> Mapping[str, str]:
-        """CPU lists such as ``2-3``, by the pod's uid; of a torn file the last good content counts."""
+        """CPU lists such as ``2-3``, by pod uid. If the file is torn, the last valid content counts."""
         if self._file is not None:
             self._stamp = stamp_of(self._file)
             with suppress(OSError, ZonesError):
@@ -63,7 +63,7 @@ class ExclusiveCpus:
         return {uid: cpu_ranges(cpus) for uid, cpus in self._of_cpusets(pods)}
 
     def _of_cpusets(self, pods: Sequence[Pod]) -> Iterator[tuple[str, Cpus]]:
-        """By what the static policy does alone: a Guaranteed container has as many CPUs as it requests, and not all."""
+        """Exclusive CPUs by cpuset: a Guaranteed container with as many CPUs as it requests, and not all CPUs."""
         root = self._hierarchy.cpuset
         wanted = [pod for pod in pods if pod.kube_qos == "Guaranteed" and _has_whole(pod)]
         if root is None or not wanted:

@@ -1,4 +1,4 @@
-"""Stops all processes of a best-effort pod, and lets them go on: the freezer of v1, ``cgroup.freeze`` of v2."""
+"""Freezes and thaws best-effort pods: the freezer controller of v1, ``cgroup.freeze`` of v2."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from slacktide.schemas.errors import CgroupError
 FILES = {1: "freezer.state", 2: "cgroup.freeze"}
 _TEXTS = {1: ("THAWED", "FROZEN"), 2: ("0", "1")}
 _OWN = {1: "freezer.self_freezing", 2: "cgroup.freeze"}
-"""Whether the group itself is frozen, and not only one above it."""
+"""The file that shows whether the cgroup itself is frozen, and not only a parent."""
 _LOOKS = 50
 _APART_MS = 2
 
 
 class Freezer:
-    """Groups are relative to the best-effort group."""
+    """Cgroups are relative to the best-effort cgroup."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._version = hierarchy.version
@@ -34,7 +34,7 @@ class Freezer:
 
     @property
     def trouble(self) -> str:
-        """Why no pod can be frozen here; "": they can."""
+        """Why no pod can be frozen on this node; "": freezing works."""
         if self._knobs is None:
             return f"the freezer controller is not mounted under {self._mount}"
         if not self._knobs.root.is_dir():
@@ -44,7 +44,7 @@ class Freezer:
         return ""
 
     def is_frozen(self, group: PurePosixPath) -> bool:
-        """Whether somebody has frozen this very group. One that cannot be frozen is not."""
+        """Whether this cgroup itself is frozen. False if it cannot be frozen."""
         if self._knobs is None:
             return False
         try:
@@ -55,10 +55,10 @@ class Freezer:
             raise
 
     def freeze(self, group: PurePosixPath) -> bool:
-        """Stop it. False: some process has not stopped yet, but will as soon as the kernel can stop it.
+        """Freeze a cgroup. False: some processes freeze later, when a system call returns.
 
         Raises:
-            CgroupError: the kernel refused, or cannot.
+            CgroupError: the kernel refused, or has no freezer.
 
         """
         self._write(group, frozen=True)
@@ -70,10 +70,10 @@ class Freezer:
         return False
 
     def thaw(self, group: PurePosixPath) -> None:
-        """Let it go on; one that is gone is left alone.
+        """Thaw a cgroup. One that is gone is ignored.
 
         Raises:
-            CgroupError: the kernel refused, or reports that it is frozen all the same.
+            CgroupError: the kernel refused, or the cgroup still reads as frozen.
 
         """
         try:
@@ -85,7 +85,7 @@ class Freezer:
             raise CgroupError(str(group), "is frozen after it was thawed; does somebody else freeze it?")
 
     def thaw_below(self, group: PurePosixPath) -> None:
-        """Let it go on with all that lies below: on v1 whoever is frozen cannot even be killed.
+        """Thaw a cgroup and all cgroups below, because v1 cannot kill frozen processes.
 
         Raises:
             CgroupError: as in ``thaw``.

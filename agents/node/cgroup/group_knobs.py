@@ -1,4 +1,4 @@
-"""Reads and sets knobs of the groups of pods, containers and tiers, each through a door as narrow as its group."""
+"""Reads and sets knobs of pods, containers and tiers. Each write is confined to the cgroup that it is meant for."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _ITSELF = BEST_EFFORT_ITSELF
 
 
 class GroupKnobs:
-    """Knobs of one node's groups.
+    """Knobs of one node's cgroups.
 
     Args:
-        hierarchy: where the groups are.
-        holder: of the best-effort group; quotas below it have to fit into its own.
-        pod_group: a pod's group by its uid, relative to each root; None: it has none.
+        hierarchy: where cgroups are.
+        holder: of the best-effort cgroup, whose quota bounds those below.
+        pod_group: a pod's cgroup by uid, relative to each root; None: it has none.
 
     """
 
@@ -54,12 +54,12 @@ class GroupKnobs:
         self._files = FILES[hierarchy.version]
 
     def know(self, pods: Iterable[Pod]) -> None:
-        """Of no others is any knob read or set."""
+        """Set the known pods. Knobs of other pods are neither read nor set."""
         self._known = {pod.uid: pod for pod in pods}
         self._found.clear()
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
-        """What knobs hold now; groups that are not there are left out."""
+        """Read knobs. Missing cgroups are left out."""
         values: dict[KnobKey, int | None] = {}
         lacking: dict[KnobKey, str] = {}
         for key in keys:
@@ -76,10 +76,10 @@ class GroupKnobs:
         return Held(values=values, lacking=lacking)
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Make a knob hold this.
+        """Set a knob.
 
         Raises:
-            CgroupError: its group is not there, the kernel refused, or it must not be set to this.
+            CgroupError: its cgroup is missing, the kernel refused, or this value is not permitted.
 
         """
         place = self._place(key.group)
@@ -94,15 +94,15 @@ class GroupKnobs:
         file = self._file(key.knob)
         text = file.text(value)
         self._door(place, file.controller, file.name).write(Write(place.inside, file.name, text))
-        if key.knob == "cpu_idle" and value == 0:  # the kernel gives back its own default weight, not the kubelet's
+        if key.knob == "cpu_idle" and value == 0:  # the kernel restores its own default weight, not the kubelet's
             self.put(KnobKey(key.group, "cpu_shares"), SHARES_MIN)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` gives for a knob once this was put."""
+        """The value that ``held`` returns after ``put``."""
         return as_reads_back(knob, value, self._hierarchy.version)
 
     def _place(self, group: str) -> Place | None:
-        """Where it is, as long as it is there: looking for it costs more than reading its knobs."""
+        """The cgroup's place, cached while it exists, since finding it costs more than reading its knobs."""
         place = self._found.get(group)
         if place is None:
             place = self._look(group)
@@ -111,7 +111,7 @@ class GroupKnobs:
         return place
 
     def _look(self, group: str) -> Place | None:
-        """Where it is, if it is one of the node's tiers, or of a pod that is known; None: it is not there."""
+        """Find the cgroup of a tier or of a known pod; None: it does not exist."""
         if group in _TIER_OF:
             tier = _TIER_OF[group]
             return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF) if self._by_kubelet() else None
@@ -133,7 +133,7 @@ class GroupKnobs:
         return Place(tier=tier, base=base, inside=inside.relative_to(base), pod=pod, container=container)
 
     def _by_kubelet(self) -> bool:
-        """Whether there are tiers: elsewhere the best-effort group's own knobs belong to systemd."""
+        """Whether a kubelet made the tiers. Otherwise the best-effort cgroup's knobs belong to systemd."""
         return (self._hierarchy.cpu / self._hierarchy.tier(BURSTABLE)).is_dir()
 
     def _read(self, place: Place, knob: Knob) -> int | None:
@@ -144,7 +144,7 @@ class GroupKnobs:
         return file.read(self._text(place, file.controller, file.name))
 
     def _own(self, place: Place) -> Bandwidth:
-        """Of a best-effort group its own, also while it is cut to fit."""
+        """A cgroup's own bandwidth, also while it is cut to fit."""
         if self._hierarchy.version == 2:
             held = Bandwidth(*parse.cpu_max(self._text(place, "cpu", CPU_MAX_FILE)))
         else:
@@ -153,11 +153,11 @@ class GroupKnobs:
         return held if place.tier != BEST_EFFORT else self._holder.own(self._below(place), held)
 
     def _text(self, place: Place, controller: str, name: str) -> bytes:
-        """A control file: there are hundreds."""
+        """Read a control file without keeping it open, since there are hundreds."""
         return read_once(f"{self._root(controller)}/{place.text}/{name}")
 
     def _below(self, place: Place) -> PurePosixPath:
-        """A best-effort group relative to the group of all of them."""
+        """A pod's cgroup relative to the best-effort cgroup."""
         return place.path.relative_to(self._hierarchy.tier(BEST_EFFORT))
 
     def _put_quota(self, place: Place, quota_us: int | None) -> None:
@@ -188,7 +188,7 @@ class GroupKnobs:
         return root
 
     def _door(self, place: Place, controller: str, *writable: str) -> Knobs:
-        """To the pod's or the tier's group and what lies below, for these files only."""
+        """A writer for the pod's or tier's cgroup and those below, limited to these files."""
         return Knobs(self._hierarchy, self._root(controller) / place.base, frozenset(writable))
 
     def _why(self, place: Place, knob: Knob, error: OSError | ValueError | CgroupError) -> str:

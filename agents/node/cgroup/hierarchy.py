@@ -1,4 +1,4 @@
-"""Where the groups are: cgroup v1 or v2, and which group holds the pods."""
+"""Finds the cgroup hierarchies, v1 or v2, and the cgroup that holds the pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "freezer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """The roots of the controllers, and what lies below each."""
+    """Roots of the controllers, and the layout below them."""
 
     version: Literal[1, 2]
     mount: Path
@@ -32,53 +32,53 @@ class Hierarchy:
     freezer: Path | None
     """None: not mounted. On v2 every group can be frozen, since kernel 5.2."""
     layout: Layout
-    """Which groups are pods, and which one is held; the same below each root."""
+    """Which cgroups are pods, and which one is best-effort; the same below each root."""
 
     @property
     def pods(self) -> PurePosixPath:
-        """The group above the best-effort group, relative to each root."""
+        """The parent of the best-effort cgroup, relative to each root."""
         return self.layout.pods
 
     @property
     def by_systemd(self) -> bool:
-        """Whether systemd names the groups; else they are named plainly (driver cgroupfs)."""
+        """Whether systemd names the cgroups; otherwise the cgroupfs driver does."""
         return self.pods.suffix == ".slice"
 
     def tier(self, name: str) -> PurePosixPath:
-        """The group of one QoS tier, relative to each root."""
+        """The cgroup of one QoS tier, relative to each root."""
         return self.layout.tier(name)
 
     @property
     def best_effort(self) -> Path:
-        """The folder of the group that holds all best-effort pods."""
+        """The folder of the cgroup that holds all best-effort pods."""
         return self.cpu / self.tier(BEST_EFFORT)
 
     @property
     def unified(self) -> Path | None:
-        """The root of version 2, which alone shows a group's pressure: also beside version 1 (hybrid)."""
+        """The v2 root, also on a hybrid machine. Only v2 has PSI per cgroup."""
         root = self.mount if self.version == 2 else self.mount / "unified"
         return root if (root / "cgroup.controllers").exists() else None
 
     def pod_groups(self, tier: str) -> Iterator[tuple[str, str]]:
-        """Uid and group, as text relative to each root, of each pod of one tier that is there now.
+        """Uid and cgroup (relative to each root) of each pod of a tier.
 
         Raises:
-            OSError: the tier's group cannot be read.
+            OSError: the tier's cgroup cannot be read.
 
         """
         return self.layout.pod_groups(self.cpu, tier)
 
 
 def find(mount: Path, kubepods: str | None, layout: Layout | None = None) -> Hierarchy:
-    """Find the hierarchies below ``mount`` and the group that holds the pods.
+    """Find the hierarchies below ``mount`` and the cgroup that holds the pods.
 
     Args:
-        mount: /sys/fs/cgroup, or a folder that looks like it.
-        kubepods: the pods' group relative to each hierarchy; None: looked for at the top and one level below.
-        layout: of a machine without a kubelet; then no such group is looked for.
+        mount: /sys/fs/cgroup, or a folder like it.
+        kubepods: the pods' cgroup relative to each hierarchy; None: searched at the top and one level below.
+        layout: of a machine without kubelet; then kubepods is not searched.
 
     Raises:
-        CgroupError: no hierarchy, no pods' group, or more than one.
+        CgroupError: no hierarchy, no cgroup of pods, or more than one.
 
     """
     version, roots = _roots(mount)
@@ -101,7 +101,7 @@ def find(mount: Path, kubepods: str | None, layout: Layout | None = None) -> Hie
 def _roots(mount: Path) -> tuple[Literal[1, 2], dict[str, Path | None]]:
     if (mount / "cgroup.controllers").exists():
         return 2, dict.fromkeys(_CONTROLLERS, mount)
-    # A hybrid machine has v2 beside them, but its controllers are here.
+    # A hybrid machine also mounts v2, but its controllers are on v1.
     version_1 = {controller: _version_1_root(mount, controller) for controller in _CONTROLLERS}
     if version_1["cpu"] is not None:
         return 1, version_1
@@ -113,7 +113,7 @@ def _roots(mount: Path) -> tuple[Literal[1, 2], dict[str, Path | None]]:
 
 
 def _version_1_root(mount: Path, controller: str) -> Path | None:
-    """Its own mount (or the link to it), else the mount that it shares, such as ``cpu,cpuacct``."""
+    """The controller's own mount (or link), else a shared one such as ``cpu,cpuacct``."""
     if (mount / controller).is_dir():
         return mount / controller
     return next((folder for folder in _folders(mount) if controller in folder.name.split(",")), None)
@@ -147,7 +147,7 @@ def _found(cpu: Path) -> PurePosixPath:
 
 
 def _nested(cpu: Path) -> Iterator[PurePosixPath]:
-    """As in kind: ``kubelet/kubepods``, or by systemd's naming ``kubelet.slice/kubelet-kubepods.slice``."""
+    """Nested kubepods, as in kind: ``kubelet/kubepods`` or ``kubelet.slice/kubelet-kubepods.slice``."""
     for above in _folders(cpu):
         for name in ("kubepods", "kubepods.slice", f"{above.stem}-kubepods.slice"):
             if (above / name).is_dir():

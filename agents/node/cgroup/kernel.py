@@ -1,4 +1,4 @@
-"""A node's kernel through its cgroups, v1 or v2: ``slacktide.agents.node.kernel.Kernel``."""
+"""A node's kernel through cgroups v1 or v2. Implements ``slacktide.agents.node.kernel.Kernel``."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.streams.decisions.spared_pods import is_unsuppressed
 
 MISSING_MAX = 20
-"""A reading names no more; what more there is, it counts."""
+"""Most missing figures listed in one reading. The others are counted."""
 
 
 class CgroupKernel:
-    """Reads a node and its pods, and holds its best-effort pods. A plain folder with the same files will do.
+    """Reads a node and its pods, and limits its best-effort pods. Plain folders with the same files work, too.
 
     Args:
         cgroup_mount: /sys/fs/cgroup.
         proc_mount: /proc.
-        kubepods: the group that holds the pods, relative to each hierarchy; None: looked for.
-        state_folder: where it is remembered what groups held before they were cut to fit; it must exist.
-        layout: of a machine without a kubelet.
+        kubepods: the cgroup that holds the pods, relative to each hierarchy; None: searched.
+        state_folder: existing folder that stores the quotas of cgroups before they were cut.
+        layout: of a machine without kubelet.
 
     Raises:
-        CgroupError: there is no hierarchy or no group that holds pods.
+        CgroupError: no hierarchy, or no cgroup of pods.
 
     """
 
@@ -58,9 +58,9 @@ class CgroupKernel:
         layout: Layout | None = None,
     ) -> None:
         self.hierarchy: Hierarchy = find(cgroup_mount, kubepods, layout)
-        """What was found."""
+        """The hierarchies of this node."""
         self.best_effort = CgroupBestEffort(self.hierarchy)
-        """Its pods, to end or stop one."""
+        """Kills and freezes best-effort pods."""
         room = Room.of_process()
         self._node = NodeReader(proc_mount, room)
         self._pods = PodsReader(self.hierarchy, room)
@@ -69,12 +69,12 @@ class CgroupKernel:
         self._holder = Holder(self.hierarchy, self._originals)
         self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)
         self._groups = GroupKnobs(self.hierarchy, self._holder, self._settable)
-        # Beside /proc is /sys, also where both are mounted below another folder.
+        # /sys is beside /proc, also if both are mounted below another folder.
         self._sys_cpu = proc_mount.parent / "sys/devices/system/cpu"
         self._before: Counters | None = None
 
     def read(self, mono_ns: int) -> Reading:
-        """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""
+        """Read every figure once. Unreadable figures are listed in ``missing``; nothing is raised for them."""
         notes = Notes()
         cpu_ns = self._node.cpu_ns(notes)
         pods = self._pods.read(mono_ns, notes)
@@ -94,15 +94,15 @@ class CgroupKernel:
         )
 
     def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
-        """Look at the CPU of these pods' containers that have a limit; nothing is kept open of any others."""
+        """Read the CPU of these pods' containers that have a limit. Files of other pods are closed."""
         look = self._containers.read(pods, mono_ns, spare)
         return replace(look, missing=bounded(look.missing))
 
     def limits(self) -> Limits:
-        """Read back what the best-effort group holds now.
+        """Read the limits of the best-effort cgroup.
 
         Raises:
-            CgroupError: it cannot be read.
+            CgroupError: they cannot be read.
 
         """
         held = self._holder.held()
@@ -114,12 +114,12 @@ class CgroupKernel:
         )
 
     def hold(self, limits: Limits) -> None:
-        """Make the best-effort group hold these limits; nothing else is ever touched.
+        """Set these limits on the best-effort cgroup, and on nothing else.
 
-        Where one knob takes over from the other, it cuts before the other is lifted.
+        If one knob replaces the other, it is set before the other is lifted.
 
         Raises:
-            CgroupError: a write was refused; what was written before it stays.
+            CgroupError: a write was refused; earlier writes stay.
 
         """
         wanted = Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us)
@@ -132,37 +132,37 @@ class CgroupKernel:
             self._holder.hold(wanted)
 
     def know(self, pods: Sequence[Pod]) -> None:
-        """These pods are on the node; of no others is any knob read or set."""
+        """Set the known pods. Knobs of other pods are neither read nor set."""
         self._groups.know(pods)
         self._holder.spared = frozenset(pod.uid for pod in pods if is_unsuppressed(pod))
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
-        """What knobs of groups hold now; those of a group side by side."""
+        """Read knobs; those of one cgroup must be adjacent."""
         return self._groups.held(keys)
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Make one knob hold this; None: unlimited.
+        """Set one knob; None: unlimited.
 
         Raises:
-            CgroupError: its group is not there, the kernel refused, or it must not be set to this.
+            CgroupError: its cgroup is missing, the kernel refused, or this value is not permitted.
 
         """
         self._groups.put(key, value)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` gives for a knob once this was put."""
+        """The value that ``held`` returns after ``put``."""
         return self._groups.as_reads_back(knob, value)
 
     def pod_group(self, uid: str) -> PurePosixPath | None:
-        """A pod's group as of the last reading, in whichever tier, relative to each root; None: it had none."""
+        """A pod's cgroup at the last reading, relative to each root; None: it had none."""
         return self._pods.group(uid)
 
     def processors(self) -> list[Processor]:
-        """CPUs that pods may run on, ascending; none where best-effort pods cannot be bound to CPUs."""
+        """CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
         return [] if self._cpuset is None else processors(self._sys_cpu, self._cpuset.allowed())
 
     def close(self) -> None:
-        """Let go of all files. What the kernel holds stays."""
+        """Close all files. Limits stay in force."""
         self._node.close()
         self._pods.close()
         self._containers.close()
@@ -200,7 +200,7 @@ def _pod_use(uid: str, pod: PodReading, rate: PodRates) -> PodUse:
 
 
 def bounded(missing: list[Missing]) -> list[Missing]:
-    """The first 20, and how many more there are."""
+    """The first 20, and the number of the others."""
     if len(missing) <= MISSING_MAX:
         return missing
     more = len(missing) - MISSING_MAX

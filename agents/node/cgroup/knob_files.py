@@ -1,4 +1,4 @@
-"""PURE: each knob in the words of cgroup v1 and v2, and back. Bandwidth has two files on v1: see ``group_knobs``."""
+"""PURE: formats and parses each knob's file of cgroup v1 and v2. Bandwidth has two files on v1: see ``group_knobs``."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from slacktide.agents.node.cgroup import parse
 from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, SHARES_MAX, SHARES_MIN, Knob
 
 _NO_LIMIT_BYTES = 1 << 62
-"""Where no limit was written, cgroup v1 shows some pages below 2**63."""
+"""Without a limit, cgroup v1 shows a number slightly below 2**63."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobFile:
-    """One control file that holds one figure."""
+    """One control file with one value."""
 
     controller: str
     name: str
     read: Callable[[bytes], int | None]
-    """Raises ValueError where the text is something else."""
+    """Raises ValueError for malformed text."""
     text: Callable[[int | None], str]
 
 
 def weight_of(shares: int) -> int:
-    """The v2 weight of v1 shares, as the kubelet converts."""
+    """The v2 weight of v1 shares, by the kubelet's formula."""
     return 1 + (min(max(shares, SHARES_MIN), SHARES_MAX) - SHARES_MIN) * 9_999 // 262_142
 
 
 def shares_of(weight: int) -> int:
-    """The v1 shares of a v2 weight, as the kubelet converts back; an idle group's weight is 0."""
+    """The v1 shares of a v2 weight, by the kubelet's formula. An idle cgroup's weight is 0."""
     return SHARES_MIN + max(0, weight - 1) * 262_142 // 9_999
 
 
 def as_reads_back(knob: Knob, value: int | None, version: int) -> int | None:
-    """What a kernel shows once this was written: weights are coarser on v2, memory comes in pages."""
+    """The value that reads back after a write: weights are coarser on v2, memory is rounded to pages."""
     unit = KNOBS[knob].unit
     if value is None:
         return None
@@ -45,7 +45,7 @@ def as_reads_back(knob: Knob, value: int | None, version: int) -> int | None:
 
 def _limit_v1(text: bytes) -> int | None:
     word = text.strip()
-    if word == b"-1":  # a plain file, a virtual node's, keeps what was written
+    if word == b"-1":  # a plain file of a simulated node keeps what was written
         return None
     if not word.isdigit() or len(word) > len(str(_NO_LIMIT_BYTES)):
         raise ValueError(f"malformed: {word[:40]!r} is not a number of bytes")
@@ -75,4 +75,4 @@ FILES: Mapping[int, Mapping[Knob, KnobFile]] = {
     }
     for version in (1, 2)
 }
-"""By the version of cgroups; what is not here that version has not, but for ``cfs_quota_us``."""
+"""By cgroup version. A version lacks the knobs not listed, except ``cfs_quota_us``."""

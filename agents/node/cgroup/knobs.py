@@ -1,4 +1,4 @@
-"""Control files of one group and what lies below it. The one place that writes to a kernel."""
+"""Control files of one cgroup and those below it. All writes to the kernel go through here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from slacktide.schemas.knob_table import KNOBS
 
 _T = TypeVar("_T")
 WRITABLE = frozenset({QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE})
-"""What is written to hold best-effort pods."""
+"""Files that limit best-effort pods."""
 _GONE = (errno.ENOENT, errno.ENODEV)
 _SUBTREE_CONTROL = "cgroup.subtree_control"
 _ROOT_HINTS = {
@@ -60,12 +60,12 @@ _INSIDE_MAX = 1_000
 
 
 class Knobs:
-    """Control files in one hierarchy, by group relative to one root: the best-effort group, or a narrower one.
+    """Control files below one root in one hierarchy: the best-effort cgroup, or a narrower one.
 
     Args:
-        hierarchy: where the groups are.
+        hierarchy: where cgroups are.
         root: nothing outside it is ever written.
-        writable: the only files that may be.
+        writable: the only files that may be written.
 
     """
 
@@ -74,13 +74,13 @@ class Knobs:
         self._mount = hierarchy.mount
         self._writable = writable
         self._inside: set[Path] = set()
-        """Folders that were seen to lie in the root: a kernel's have no links."""
+        """Folders already checked to be inside the root. Cgroups have no links."""
 
     def read(self, group: PurePosixPath, file: str, parse: Callable[[bytes], _T]) -> _T:
-        """One figure.
+        """Read one value.
 
         Raises:
-            CgroupError: it is not there, or not as it should be.
+            CgroupError: the file is missing or malformed.
 
         """
         path = f"{self.root}/{group}/{file}"
@@ -92,10 +92,10 @@ class Knobs:
             raise CgroupError(str(Path(path)), why_of(error)) from error
 
     def carry_out(self, writes: Iterable[Write]) -> None:
-        """Write them in their order; of a group that ended meanwhile nothing is wanted.
+        """Write in order. Cgroups removed meanwhile are skipped.
 
         Raises:
-            CgroupError: one was refused.
+            CgroupError: a write was refused.
 
         """
         for write in writes:
@@ -106,10 +106,10 @@ class Knobs:
                     raise
 
     def write(self, write: Write) -> None:
-        """One text into one file.
+        """Write one file.
 
         Raises:
-            CgroupError: it was refused, or must not be written.
+            CgroupError: the kernel refused, or the file must not be written.
 
         """
         path = self.root / write.group / write.file
@@ -118,7 +118,7 @@ class Knobs:
             fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 written = os.write(fd, f"{write.text}\n".encode())
-                if os.fstat(fd).st_size > written:  # only a plain file, a virtual node's, keeps an old tail
+                if os.fstat(fd).st_size > written:  # only a plain file of a simulated node keeps an old tail
                     os.ftruncate(fd, written)
             finally:
                 os.close(fd)
@@ -126,11 +126,11 @@ class Knobs:
             raise CgroupError(str(path), f"writing {write.text!r}: {self._explain(path, error)}") from error
 
     def groups(self, top: PurePosixPath = BEST_EFFORT_ITSELF) -> list[PurePosixPath]:
-        """A group, if not another one the root's, and all below it, at whatever depth."""
+        """A cgroup (default: the root) and all cgroups below it."""
         return [PurePosixPath(os.path.relpath(folder, self.root)) for folder, _, _ in os.walk(self.root / top)]
 
     def _check_allowed(self, path: Path) -> None:
-        """Nothing outside the root is ever touched, whatever a message claims."""
+        """Raise unless the path is inside the root and its file is writable."""
         if path.name in self._writable and path.parent in self._inside:
             return
         folder = os.path.realpath(path.parent)
@@ -142,7 +142,7 @@ class Knobs:
         self._inside.add(path.parent)
 
     def _explain(self, path: Path, error: OSError) -> str:
-        """The kernel's word for it, and what to do."""
+        """The kernel's error, and what to do."""
         hints = _HINTS.get(path.name, _KNOB_HINTS)
         hint = hints.get(error.errno or 0, "")
         if error.errno == errno.ENOENT:
@@ -164,7 +164,7 @@ class Knobs:
 
 
 def is_gone(error: CgroupError) -> bool:
-    """Whether what was read or written is not there."""
+    """Whether the file or cgroup does not exist."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _GONE
 
 

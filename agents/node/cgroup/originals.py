@@ -1,4 +1,4 @@
-"""What groups below the best-effort group held before they were cut to fit: a small file that outlives the agent."""
+"""Stores the quotas that cgroups had before they were cut to fit, in a file that outlives the agent."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FILE = "cgroup-originals.json"
 
 
 class Originals:
-    """The memory of ``plan.plan_v1``, in memory and on disk.
+    """Original quotas for ``plan.plan_v1``, in memory and on disk.
 
-    A file that cannot be read is set aside under ``.bad``: its groups keep the limit they have; ``trouble`` reports it.
+    An unreadable file is renamed to ``.bad``. Its cgroups keep their current quota, and ``trouble`` reports it.
     """
 
     def __init__(self, state_folder: Path) -> None:
         self._file = state_folder / FILE
         self.trouble = ""
-        """Why the file was not usable, once; the reader empties it."""
+        """Why the file was unusable; the reader clears it."""
         self.clipped: dict[PurePosixPath, Clipped] = self._load()
 
     @property
     def path(self) -> Path:
-        """Where it is kept."""
+        """Path of the file."""
         return self._file
 
     def keep(self, clipped: Mapping[PurePosixPath, Clipped]) -> None:
-        """Remember this and nothing else, on disk before it returns.
+        """Replace the stored quotas. They are on disk when this returns.
 
         Raises:
-            CgroupError: the file could not be written; then nothing may be cut, for it could not be given back.
+            CgroupError: the file could not be written. Then no quota may be cut, since it could not be restored.
 
         """
         if clipped == self.clipped:

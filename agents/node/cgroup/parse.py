@@ -1,4 +1,4 @@
-"""PURE: the texts of control files and of /proc to numbers. Whatever is not as it should be is a ValueError."""
+"""PURE: parses control files and /proc. Malformed text raises ValueError."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from slacktide.streams.decisions.cpu_list import cpu_list
 
 Reader: TypeAlias = Callable[[bytes], int]
 _SHOWN_CHARS = 40
-_DIGITS_MAX = 18  # what fits a record; a kernel gets there after years
+_DIGITS_MAX = 18  # fits in a record; a counter takes years to reach it
 
 
 def number(text: bytes) -> int:
-    """One non-negative integer, alone in its file.
+    """Parse a file with one non-negative integer.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: malformed.
 
     """
-    word = text[:-1]  # the kernel's own, with a line's end
+    word = text[:-1]  # kernel files end with a newline
     return int(word) if word.isdigit() and text[-1:] == b"\n" and len(word) <= _DIGITS_MAX else _digits(text.strip())
 
 
@@ -38,7 +38,7 @@ def field(key: bytes) -> Callable[[bytes], int]:
             raise ValueError(f"malformed: no line {key.decode()!r}")
         start = before + length
         end = text.find(b"\n", start)
-        if end < 0:  # cut off: the number may be, too
+        if end < 0:  # no newline: the number may be cut off
             raise ValueError(f"malformed: the line {key.decode()!r} does not end")
         return _digits(text[start:end].strip())
 
@@ -46,7 +46,7 @@ def field(key: bytes) -> Callable[[bytes], int]:
 
 
 def optional_field(key: bytes) -> Callable[[bytes], int | None]:
-    """Make a reader as ``field`` does, but of a line that need not be there: None then."""
+    """Like ``field``, but the reader returns None if the line is absent."""
     needle = b"\n" + key + b" "
     read = field(key)
 
@@ -59,7 +59,7 @@ def optional_field(key: bytes) -> Callable[[bytes], int | None]:
 def busy_ticks(text: bytes) -> int:
     """All CPUs' busy time from /proc/stat: user, nice, system, irq, softirq.
 
-    Waiting for disks is idle time, and what another machine took (steal) was not used here; guest time is in user's.
+    iowait counts as idle, steal is not used here, and guest time is part of user.
 
     Raises:
         ValueError: the first line is not the sum of all CPUs.
@@ -70,7 +70,7 @@ def busy_ticks(text: bytes) -> int:
 
 
 def idle_ticks(text: bytes) -> int:
-    """All CPUs' idle time from /proc/stat; waiting for disks is idle time, too.
+    """All CPUs' idle time from /proc/stat, iowait included.
 
     Raises:
         ValueError: the first line is not the sum of all CPUs.
@@ -81,10 +81,10 @@ def idle_ticks(text: bytes) -> int:
 
 
 def stall_us(text: bytes) -> int:
-    """All time so far in which some process stalled: ``total`` of the line ``some`` of a PSI file.
+    """Total stall time: ``total`` in the line ``some`` of a PSI file.
 
     Raises:
-        ValueError: there is no such figure.
+        ValueError: the figure is absent.
 
     """
     words = _first_line(text).split()
@@ -98,7 +98,7 @@ _mem_available = field(b"MemAvailable:")
 
 
 def used_bytes(text: bytes) -> int:
-    """The node's working set from /proc/meminfo: what could not be had without taking it from somebody.
+    """The node's working set from /proc/meminfo: ``MemTotal - MemAvailable``.
 
     Raises:
         ValueError: ``MemTotal`` or ``MemAvailable`` is absent or not in kB.
@@ -163,7 +163,7 @@ def cpu_max(text: bytes) -> tuple[int | None, int]:
 
 
 def cpus(text: bytes) -> frozenset[int]:
-    """Read a CPU list such as ``cpuset.cpus``; nothing in it is the empty set.
+    """Read a CPU list such as ``cpuset.cpus``; empty text is the empty set.
 
     Raises:
         ValueError: not ``0-3,6`` or the like.
@@ -185,7 +185,7 @@ def _all_cpus(text: bytes) -> list[bytes]:
 
 def _first_line(text: bytes) -> bytes:
     end = text.find(b"\n")
-    if end < 0:  # cut off: its last number may be, too
+    if end < 0:  # no newline: the last number may be cut off
         raise ValueError(f"malformed: the first line, {_shown(text)}, does not end")
     return text[:end]
 

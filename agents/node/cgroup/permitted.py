@@ -1,4 +1,4 @@
-"""PURE: which knobs of which groups may be set to what, whatever a message claims; the last word before a write."""
+"""PURE: the final check before a write: which knobs of which cgroups may be set to which values."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from slacktide.streams.decisions.qos_class_cpu import runs_last
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a group is, and whose it is."""
+    """The location and owner of a cgroup."""
 
     tier: str
-    """As in ``hierarchy.TIERS``, by where the group really lies."""
+    """As in ``hierarchy.TIERS``, by the cgroup's actual location."""
     base: PurePosixPath
-    """The tier's or the pod's group, relative to each root."""
+    """The tier's or pod's cgroup, relative to each root."""
     inside: PurePosixPath
-    """The container's below the pod's; itself: ``.``."""
+    """The container's cgroup relative to the pod's; ``.``: the pod or tier itself."""
     pod: Pod | None = None
-    """None: it is a tier."""
+    """None: a tier."""
     container: Container | None = None
-    """None: it is a whole pod, or a tier."""
+    """None: a whole pod, or a tier."""
 
     @cached_property
     def path(self) -> PurePosixPath:
-        """The group, relative to each root."""
+        """The cgroup, relative to each root."""
         return self.base / self.inside
 
     @cached_property
     def text(self) -> str:
-        """The same as a text."""
+        """The path as text."""
         return str(self.path)
 
 
 def refusal(place: Place, knob: Knob, value: int | None) -> str:
-    """Why this may not be written there; "": it may."""
+    """Why this value may not be written there; "": it may."""
     row = KNOBS[knob]
     if _kind(place) not in row.groups:
         return f"{knob} of {_named(place)} is never written"
@@ -69,7 +69,7 @@ def _named(place: Place) -> str:
 
 
 def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
-    """Who is latency-sensitive never gets less than its spec has."""
+    """A latency-sensitive pod never gets less than its spec."""
     if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not may_burst(pod):
         return f"{knob} of a pod that is not latency-sensitive is never raised"
     if knob == "cfs_quota_us":

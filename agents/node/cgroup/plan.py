@@ -1,8 +1,8 @@
-"""PURE: from what the groups hold to the writes that make the best-effort group hold a limit.
+"""PURE: plans the writes that set a CPU quota on the best-effort cgroup.
 
-On v2 that is one write. On v1 no group may hold more than the nearest limited group above it (EINVAL), so groups below
-the best-effort group are cut to fit before it is cut, the deepest first, and get back what was theirs after it
-is raised, the highest first. Stopped anywhere, a cut has loosened nothing.
+On v2 that is one write. On v1 no cgroup may have more than its nearest limited parent (EINVAL). So before a cut,
+cgroups below are cut to fit, the deepest first. After a raise, they are restored, the highest first. A cut that stops
+half-way has loosened nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CPUSET_FILE = "cpuset.cpus"
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """CPU time that a group may take in each period."""
+    """CPU time per period of a cgroup."""
 
     quota_us: int | None
     """None: unlimited."""
@@ -37,34 +37,34 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One text into one control file."""
+    """One write to one control file."""
 
     group: PurePosixPath
-    """Relative to the best-effort group."""
+    """Relative to the best-effort cgroup."""
     file: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """A group below the best-effort group that was cut to fit."""
+    """A cgroup below the best-effort cgroup that was cut to fit."""
 
     own: Bandwidth
-    """What it held by somebody else's will, and gets back."""
+    """Its original value, to be restored."""
     ours: tuple[Bandwidth, ...]
-    """What our writes can have left there; whatever else it holds is somebody's will again."""
+    """Values that the agent's writes may have left. Any other value was set by another program."""
     share: bool = False
-    """It holds its share of the allowance, for the best-effort group holds nobody."""
+    """It has a share of the allowance, while the best-effort cgroup has no quota."""
 
 
 Shares = Mapping[PurePosixPath, Bandwidth]
-"""What pods' groups shall hold at most, by path."""
+"""Upper limits of pods' cgroups, by path."""
 NO_SHARES: Shares = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Writes in their order, and what to remember before the first and after the last of them."""
+    """Writes in order, and the cut cgroups to store before the first and after the last write."""
 
     writes: list[Write]
     before: dict[PurePosixPath, Clipped]
@@ -72,14 +72,14 @@ class Plan:
 
 
 def plan_v2(held: Bandwidth, wanted: Bandwidth) -> list[Write]:
-    """One file holds quota and period, and groups below may hold what they like: the tightest counts."""
+    """On v2 one file has quota and period, and cgroups below may have any quota: the tightest counts."""
     if held == wanted:
         return []
     return [Write(BEST_EFFORT_ITSELF, CPU_MAX_FILE, cpu_max_text(wanted))]
 
 
 def cpu_max_text(wanted: Bandwidth) -> str:
-    """What is written to ``cpu.max``."""
+    """Text for ``cpu.max``."""
     return f"{'max' if wanted.quota_us is None else wanted.quota_us} {wanted.period_us}"
 
 
@@ -89,14 +89,14 @@ def plan_v1(
     clipped: Mapping[PurePosixPath, Clipped],
     shares: Shares = NO_SHARES,
 ) -> Plan:
-    """Plan the writes that make the best-effort group hold ``wanted``.
+    """Plan the writes that set ``wanted`` on the best-effort cgroup.
 
     Args:
-        held: the best-effort group's bandwidth and that of groups below it, by path. A group left out is
-            taken to be in nobody's way; if it is, the kernel refuses the plan with EINVAL.
-        wanted: what the best-effort group shall hold.
-        clipped: what was remembered by earlier plans.
-        shares: what pods' groups shall hold at most, below a best-effort group without limit.
+        held: bandwidth of the best-effort cgroup and of those below it, by path. Cgroups left out are assumed to fit;
+            otherwise the kernel refuses the plan with EINVAL.
+        wanted: bandwidth for the best-effort cgroup.
+        clipped: cut cgroups, as stored by earlier plans.
+        shares: upper limits of pods' cgroups, if the best-effort cgroup has no limit.
 
     """
     ours, own = owned(held, clipped)
@@ -110,13 +110,13 @@ def plan_own_v1(
     clipped: Mapping[PurePosixPath, Clipped],
     shares: Shares = NO_SHARES,
 ) -> Plan:
-    """Plan the writes that make ``wanted`` a lower group's own: it holds that, or as much of it as fits just now.
+    """Plan the writes that set ``wanted`` as a lower cgroup's own bandwidth, cut to what fits now.
 
     Args:
-        held: as in ``plan_v1``, of the group, all above it and all below it.
-        group: below the best-effort group.
-        wanted: what it shall hold where nothing above it is in the way, in the period that it has by itself.
-        clipped: what was remembered by earlier plans; of groups that are not in ``held`` it stays.
+        held: as in ``plan_v1``: the cgroup, all its parents and all cgroups below it.
+        group: below the best-effort cgroup.
+        wanted: its bandwidth without limits above it, in its own period.
+        clipped: cut cgroups, as stored by earlier plans; those not in ``held`` are kept.
         shares: as in ``plan_v1``.
 
     """
@@ -126,7 +126,7 @@ def plan_own_v1(
     plan = _plan(held, own, iter((held[BEST_EFFORT_ITSELF],)), ours | {group: Clipped(wanted, seen)}, shares)
     others = {path: known for path, known in clipped.items() if path not in held}
     before = others | plan.before
-    if group not in ours and group not in plan.after:  # all of it fits: nothing to give back, were it cut short
+    if group not in ours and group not in plan.after:  # all of it fits: nothing to restore if the plan stops half-way
         del before[group]
     return Plan(plan.writes, before, others | plan.after)
 
@@ -134,7 +134,7 @@ def plan_own_v1(
 def owned(
     held: Mapping[PurePosixPath, Bandwidth], clipped: Mapping[PurePosixPath, Clipped]
 ) -> tuple[dict[PurePosixPath, Clipped], dict[PurePosixPath, Bandwidth]]:
-    """The groups that are still as we cut them, and what each group holds by somebody's will."""
+    """The cgroups that are still cut by the agent, and the own bandwidth of each cgroup."""
     ours = {path: known for path, known in clipped.items() if held.get(path) in known.ours}
     return ours, {path: ours[path].own if path in ours else now for path, now in held.items()}
 
@@ -163,14 +163,14 @@ def _plan(
 
 @dataclass(slots=True)
 class _Model:
-    """What the groups will hold after the writes so far."""
+    """Bandwidth of the cgroups after the writes so far."""
 
     held: dict[PurePosixPath, Bandwidth]
     writes: list[Write] = field(default_factory=list)
     seen: dict[PurePosixPath, list[Bandwidth]] = field(default_factory=dict)
 
     def move(self, path: PurePosixPath, to: Bandwidth) -> None:
-        """Write quota and period in the order in which neither write loosens a cut nor overshoots a raise."""
+        """Write quota and period in an order that neither loosens a cut nor overshoots a raise."""
         now = self.held[path]
         cut = to.within(now)
         between = Bandwidth(now.quota_us, to.period_us) if cut else Bandwidth(to.quota_us, now.period_us)
@@ -188,7 +188,7 @@ class _Model:
 
 
 def _route(now: Bandwidth, wanted: Bandwidth) -> Iterator[Bandwidth]:
-    """The way from one to the other on which each write is a cut, then each a raise: through the tighter of both."""
+    """The steps from one to the other, through the tighter of both: cuts first, then raises."""
     if now.quota_us is not None and wanted.quota_us is not None:
         low = Bandwidth(min(now.quota_us, wanted.quota_us), max(now.period_us, wanted.period_us))
         if low not in {now, wanted}:
@@ -197,7 +197,7 @@ def _route(now: Bandwidth, wanted: Bandwidth) -> Iterator[Bandwidth]:
 
 
 def _settle(model: _Model, own: Mapping[PurePosixPath, Bandwidth], target: Bandwidth, shares: Shares) -> None:
-    """Bring the best-effort group to ``target``, and each group below to its share, its own or what fits."""
+    """Bring the best-effort cgroup to ``target``, and each cgroup below to its share, its own or what fits."""
     wish = {BEST_EFFORT_ITSELF: target}
     down = sorted((path for path in own if path.parts), key=lambda path: (len(path.parts), path))
     for path in down:
@@ -206,7 +206,7 @@ def _settle(model: _Model, own: Mapping[PurePosixPath, Bandwidth], target: Bandw
         now, limit = model.held[path], _limit_above(path, wish)
         if not now.within(wish[path]):
             model.move(path, wish[path])
-        elif now.quota_us is not None and not now.within(limit):  # a share that was, below a limit that comes
+        elif now.quota_us is not None and not now.within(limit):  # a former share below a new limit
             model.move(path, _fit(now, limit))
     model.move(BEST_EFFORT_ITSELF, target)
     for path in down:
@@ -214,7 +214,7 @@ def _settle(model: _Model, own: Mapping[PurePosixPath, Bandwidth], target: Bandw
 
 
 def _limit_above(path: PurePosixPath, wish: Mapping[PurePosixPath, Bandwidth]) -> Bandwidth:
-    """What the nearest limited group above will hold; on v1 an unlimited group passes its parent's limit on."""
+    """The limit of the nearest limited parent. On v1 an unlimited cgroup inherits its parent's limit."""
     for above in path.parents:
         limit = wish.get(above)
         if limit is not None and limit.quota_us is not None:
@@ -223,9 +223,9 @@ def _limit_above(path: PurePosixPath, wish: Mapping[PurePosixPath, Bandwidth]) -
 
 
 def _fit(own: Bandwidth, limit: Bandwidth) -> Bandwidth:
-    """Its own, or the most in its own period that is within ``limit``.
+    """Its own bandwidth, or the most within ``limit`` in its own period.
 
-    Where that would be less than the kernel takes, the smallest quota in a longer period.
+    If that is below the kernel's smallest quota, that quota in a longer period.
     """
     if own.quota_us is None or limit.quota_us is None or own.within(limit):
         return own

@@ -1,11 +1,11 @@
-"""PURE: from the CPUs that groups have to the writes that bind the best-effort group to others.
+"""PURE: plans the writes that bind the best-effort cgroup to CPUs.
 
-On v2 that is one write: groups below have what they ask for and the groups above have, too. On v1 a group may only have
-CPUs of the group above it, so all below are written: where CPUs go, the deepest first; where they come, the highest.
+On v2 that is one write. On v1 a cgroup may only have CPUs of its parent, so all cgroups below are written: CPUs are
+removed from the deepest first, and added to the highest first.
 
-Groups below mostly have the very set of the best-effort group: container runtimes copy it from above. They follow it. A
-group with a set of its own keeps that while it fits; where it no longer does, it is given up for good and the group
-follows, too: nothing is to be remembered, and nobody stays bound to a few CPUs after the limit is lifted.
+Container runtimes copy the parent's set, so most cgroups below have the same set and follow it. A cgroup with its own
+set keeps it while it fits. When it no longer fits, the cgroup follows for good: nothing needs to be stored, and no pod
+stays bound to a few CPUs after the limit is lifted.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Cpus = frozenset[int]
 
 
 def plan_cpuset_v2(wanted: Cpus) -> list[Write]:
-    """Bind the best-effort group; what lies below needs no write."""
+    """Bind the best-effort cgroup. Cgroups below need no write."""
     return [_write(BEST_EFFORT_ITSELF, wanted)]
 
 
 def plan_cpuset_v1(held: Mapping[PurePosixPath, Cpus], wanted: Cpus) -> list[Write]:
-    """Plan the writes that bind the best-effort group to ``wanted``.
+    """Plan the writes that bind the best-effort cgroup to ``wanted``.
 
-    On the way each group passes through what it has and shall have, and no CPU is added before
-    those that go are gone; only where a group would be left without any, through both sets together.
+    Each cgroup is first reduced to the CPUs that it keeps, then gets the new ones. A cgroup that keeps none gets the
+    union of both sets first.
 
     Args:
-        held: CPUs of the best-effort group and of all groups below it, by path; one without any is left alone.
-        wanted: what the best-effort group shall have; not empty.
+        held: CPUs of the best-effort cgroup and of all cgroups below it, by path. Cgroups without CPUs are skipped.
+        wanted: CPUs for the best-effort cgroup; not empty.
 
     """
     now = {path: cpus for path, cpus in held.items() if cpus}

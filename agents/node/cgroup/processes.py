@@ -1,8 +1,7 @@
-"""The processes of best-effort pods: counted, asked to end, killed. The one place that signals anybody.
+"""Counts and signals the processes of best-effort pods. All signals are sent from here.
 
-Between reading a pid and signalling it the process may end and its pid go to another. So a descriptor holds the
-process first, and it is signalled only if the group names the pid still: as long as the one that is held has not
-ended, nobody else can have its pid.
+A pid may be reused between reading and signalling it. So a pidfd is opened first, and the signal is sent only if the
+cgroup still lists the pid: while the process lives, its pid is not reused.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from slacktide.schemas.errors import CgroupError
 KILL_FILE = "cgroup.kill"
 _PROCESSES_FILE = "cgroup.procs"
 _ELSEWHERE = frozenset({errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
-"""Gone; or, on v2, a group of threads, whose processes the group above it names."""
+"""The cgroup is gone; or, on v2, it is threaded, and its parent lists the processes."""
 _AT_ONCE = 256
-"""Processes held by a descriptor at one time."""
+"""Most pidfds open at one time."""
 _ROUNDS = 25
 _ROUND_MS = 10
 
 
 class Processes:
-    """Groups are relative to the best-effort group; ``best_effort_groups`` decides who may be asked for."""
+    """Cgroups are relative to the best-effort cgroup. ``best_effort_groups`` decides which are permitted."""
 
     def __init__(self, hierarchy: Hierarchy, freezer: Freezer) -> None:
         self._root = hierarchy.best_effort
@@ -43,7 +42,7 @@ class Processes:
         self._knobs = Knobs(hierarchy, hierarchy.best_effort, frozenset({KILL_FILE}))
 
     def count(self, group: PurePosixPath) -> int:
-        """How many there are, in the group and all below it.
+        """Number of processes in the cgroup and all below it.
 
         Raises:
             CgroupError: they cannot be read.
@@ -52,10 +51,10 @@ class Processes:
         return len(_listed(self._root / group))
 
     def check(self, group: PurePosixPath) -> None:
-        """Whether they may be signalled or stopped at all.
+        """Check that they may be signalled or frozen.
 
         Raises:
-            CgroupError: they are no real ones, or one is this very agent, or the first process of all.
+            CgroupError: the cgroup is simulated, or has this agent or pid 1.
 
         """
         folder = self._root / group
@@ -69,10 +68,10 @@ class Processes:
             raise CgroupError(str(folder), f"process {min(own)}, this agent or the first of all, runs in it: not ended")
 
     def terminate(self, group: PurePosixPath) -> None:
-        """Ask each to end; if the group is frozen, it goes on first.
+        """Send SIGTERM to each. A frozen cgroup is thawed first.
 
         Raises:
-            CgroupError: not all could be asked.
+            CgroupError: a process could not be signalled.
 
         """
         if self._freezer.is_frozen(group):
@@ -80,10 +79,10 @@ class Processes:
         _signal(self._root / group, signal.SIGTERM)
 
     def kill(self, group: PurePosixPath) -> None:
-        """End all, and whoever they start meanwhile.
+        """Send SIGKILL to all, and to processes that they start meanwhile.
 
         Raises:
-            CgroupError: it could not be tried. That some are still there is no error: they may be about to end.
+            CgroupError: signalling failed. Remaining processes are no error, since they may be about to end.
 
         """
         if (self._root / group / KILL_FILE).exists():
@@ -95,7 +94,7 @@ class Processes:
                 return
 
     def _kill_stopped(self, group: PurePosixPath) -> None:
-        """Whoever starts processes faster than they are ended is stopped first, where that can be done."""
+        """Freeze first, if possible, a cgroup that starts processes faster than they are killed."""
         with suppress(CgroupError):
             self._freezer.freeze(group)
             _signal(self._root / group, signal.SIGKILL)
@@ -103,7 +102,7 @@ class Processes:
 
 
 def _listed(folder: Path) -> set[int]:
-    """Pids of the group and all below it."""
+    """Pids of the cgroup and all below it."""
     pids: set[int] = set()
     for path, _, _ in os.walk(folder):
         try:
@@ -115,13 +114,13 @@ def _listed(folder: Path) -> set[int]:
 
 
 def _signal(folder: Path, number: signal.Signals, *, wait_ms: int = 0) -> int:
-    """Signal all processes of the group and those below it, and wait a moment for their end.
+    """Signal all processes of the cgroup and those below it, and wait up to ``wait_ms`` for their end.
 
     Returns:
         How many were signalled.
 
     Raises:
-        CgroupError: one could not be.
+        CgroupError: a process could not be signalled.
 
     """
     pids = _listed(folder)
@@ -141,7 +140,7 @@ def _signal(folder: Path, number: signal.Signals, *, wait_ms: int = 0) -> int:
 
 @contextmanager
 def _held(pids: Iterable[int]) -> Iterator[dict[int, int]]:
-    """A descriptor for each process that has not ended yet."""
+    """A pidfd for each process that has not ended yet."""
     with ExitStack() as stack:
         held: dict[int, int] = {}
         for pid in pids:
@@ -153,7 +152,7 @@ def _held(pids: Iterable[int]) -> Iterator[dict[int, int]]:
 
 
 def _opened(pid: int) -> int | None:
-    """None: it has ended."""
+    """A pidfd; None: the process has ended."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
@@ -174,7 +173,7 @@ def _reached(folder: Path, fd: int, number: signal.Signals) -> bool:
 
 
 def _wait(fds: Iterable[int], wait_ms: int) -> None:
-    """Until all have ended, or the time is over for one of them."""
+    """Wait until all have ended, or until one has not ended in time."""
     for fd in fds:
         poll = select.poll()
         poll.register(fd, select.POLLIN)

@@ -1,4 +1,4 @@
-"""Where each CPU is, from /sys/devices/system/cpu: core, socket, NUMA node. Read once: machines seldom change."""
+"""Core, socket and NUMA node of each CPU, from /sys/devices/system/cpu. Read once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slacktide.schemas.inventory import Processor
 
 
 def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
-    """The allowed CPUs that are online, ascending; those whose place cannot be read are left out.
+    """Allowed CPUs that are online, ascending. CPUs with unreadable topology are left out.
 
     Args:
         folder: /sys/devices/system/cpu.
@@ -26,7 +26,7 @@ def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
 
 
 def _processor(folder: Path, cpu: int) -> Processor | None:
-    """Its core is named after the core's first CPU: the kernel's ids repeat from die to die."""
+    """A CPU's topology. The core's id is its first CPU, since the kernel's ids repeat on each die."""
     place = folder / f"cpu{cpu}"
     try:
         siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())

@@ -1,4 +1,4 @@
-"""PURE: counters of two readings to rates between them."""
+"""PURE: rates from the counters of two readings."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from slacktide.schemas.sample import Missing
 NO_PREVIOUS = "no previous reading"
 RESET = "counter reset"
 _What = tuple[str, str]
-"""The pod's uid, "" for the node, and the counter: put into words only where something is missing."""
+"""Pod uid ("": the node) and counter; formatted only if a figure is missing."""
 _NODE_CPU: _What = ("", "cpu")
 _CPU_MILLI_MAX = 1_000_000_000
-"""More than any machine has: such a counter is wrong."""
+"""More than any machine has: a higher rate means a wrong counter."""
 
 
 class PodCounters(NamedTuple):
-    """What one pod's group has counted since it was made. None: could not be read.
+    """Counters of one pod's cgroup since its creation. None: unreadable.
 
-    A tuple, as all that is made of each pod in each sample: no other object is made so quickly.
+    A tuple, since it is created for each pod in each sample.
     """
 
     cpu_ns: int | None = None
     periods: int | None = None
-    """0 where no limit ever held."""
+    """0: never limited."""
     throttled_periods: int | None = None
 
 
@@ -41,7 +41,7 @@ class Counters:
 
 
 class PodRates(NamedTuple):
-    """What one pod did between two readings; None: not known, or of periods: no limit ever held."""
+    """Rates of one pod between two readings. None: unknown; for periods: never limited."""
 
     cpu_milli: int | None = None
     periods: int | None = None
@@ -50,19 +50,19 @@ class PodRates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What happened between two readings."""
+    """Rates between two readings."""
 
     interval_ms: int
     cpu_milli: int | None
     pods: Mapping[str, PodRates]
     missing: list[Missing]
-    """Why a rate is None although its counter was read."""
+    """Why rates are None although their counters were read."""
 
 
 def rates(before: Counters | None, now: Counters) -> Rates:
-    """Rates since ``before``; all None for a first reading, or where no time has passed.
+    """Rates since ``before``; all None for a first reading, or if no time has passed.
 
-    A counter below its earlier value has begun anew: its rate is unknown this once.
+    A counter below its earlier value was reset, so its rate is unknown once.
     """
     interval_ns = 0 if before is None else now.mono_ns - before.mono_ns
     if before is None or interval_ns <= 0:
@@ -101,7 +101,7 @@ def _rise(what: _What, before: int | None, now: int | None, missing: list[Missin
 
 
 def _milli(what: _What, before: int | None, now: int | None, interval_ns: int, missing: list[Missing]) -> int | None:
-    """1000 is one CPU busy for the whole interval."""
+    """CPU use in millicores: 1000 is one CPU busy for the whole interval."""
     cpu_ns = _rise(what, before, now, missing)
     if cpu_ns is None:
         return None

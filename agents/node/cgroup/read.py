@@ -1,4 +1,4 @@
-"""Every figure of the node and of each pod, read once. What cannot be read is noted with the reason; nothing raises."""
+"""Reads every figure of the node and its pods once. Unreadable figures are noted with the reason; nothing raises."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _PSI = {
 
 
 class Notes:
-    """What could not be read in one reading."""
+    """Figures that could not be read in one reading."""
 
     def __init__(self) -> None:
         self.missing: list[Missing] = []
 
     def figure(self, file: KeptFile, read: Callable[[bytes], _T]) -> _T | None:
-        """One figure of one file, or None and a note."""
+        """Read one figure of a file; None and a note if that fails."""
         try:
             return read(file.read())
         except (OSError, ValueError) as error:
@@ -40,19 +40,19 @@ class Notes:
             return None
 
     def add(self, what: str, why: str) -> None:
-        """Note one thing."""
+        """Note one figure."""
         self.missing.append(Missing(what=what, why=why))
 
 
 def why_of(error: OSError | ValueError) -> str:
-    """The reason as a report has it: the name that a search finds, then the words."""
+    """The reason of an error: errno name, then the message."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"{errno.errorcode.get(error.errno, error.errno)} ({os.strerror(error.errno)})"
     return str(error)
 
 
 class NodeReader:
-    """/proc of the node, or a folder that looks like it."""
+    """Reads /proc of the node, or a folder like it."""
 
     def __init__(self, proc_mount: Path, room: Room) -> None:
         def file(name: str) -> KeptFile:
@@ -72,7 +72,7 @@ class NodeReader:
         return notes.figure(self._meminfo, parse.used_bytes)
 
     def pressure(self, notes: Notes) -> Pressure:
-        """PSI averages over 10 s; one note for a file, however many of its figures are wanted."""
+        """PSI averages over 10 s. There is one note per unreadable file."""
         texts = {kind: notes.figure(file, bytes) for kind, file in self._pressure.items()}
         figures: dict[str, float] = {}
         for name, (kind, read) in _PSI.items():
@@ -86,30 +86,30 @@ class NodeReader:
         return Pressure(**figures)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for file in (self._stat, self._meminfo, *self._pressure.values()):
             file.close()
 
 
 class PodReading(NamedTuple):
-    """What one pod's group holds now."""
+    """Figures of one pod's cgroup now."""
 
     counters: PodCounters
     mem_bytes: int | None
-    """Working set: page cache that could be dropped at once does not count."""
+    """Working set: without inactive page cache."""
     best_effort: bool
 
 
 _USAGE_USEC = parse.field(b"usage_usec")
 _PERIODS = parse.field(b"nr_periods")
 _THROTTLED = parse.field(b"nr_throttled")
-# On v2 cpu.stat is there without the cpu controller, too.
+# v2 has cpu.stat even without the cpu controller.
 _PERIODS_V2 = parse.optional_field(b"nr_periods")
 _THROTTLED_V2 = parse.optional_field(b"nr_throttled")
 
 
 class CpuTime:
-    """How much CPU one group used, and how often it was stopped at its quota."""
+    """CPU time and throttling of one cgroup."""
 
     def __init__(self, hierarchy: Hierarchy, group: str, room: Room) -> None:
         unified, cpuacct = hierarchy.version == 2, hierarchy.cpuacct
@@ -120,30 +120,30 @@ class CpuTime:
         self._parsed: tuple[int | None, int | None, int | None] = (None, None, None)
 
     def read(self, notes: Notes) -> PodCounters:
-        """What it has counted since the group was made."""
+        """Counters since the cgroup was created."""
         cpu_ns, periods, throttled = notes.figure(self._stat, self._figures) or (None, None, None)
         if self._cpuacct is not None:
             cpu_ns = self.cpu_ns(notes)
         return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
 
     def cpu_ns(self, notes: Notes) -> int | None:
-        """Of all that, this alone: one file."""
+        """CPU time alone, from one file."""
         if self._cpuacct is not None:
             return notes.figure(self._cpuacct, parse.number)
         return (notes.figure(self._stat, self._figures) or (None, None, None))[0]
 
     def throttled_periods(self, notes: Notes) -> int | None:
-        """Of all that, this alone: one file."""
+        """Throttled periods alone, from one file."""
         return (notes.figure(self._stat, self._figures) or (None, None, None))[2]
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close its files."""
         for file in (self._stat, self._cpuacct):
             if file is not None:
                 file.close()
 
     def _figures(self, text: bytes) -> tuple[int | None, int | None, int | None]:
-        if text == self._text:  # as on v1 of every group without a limit
+        if text == self._text:  # as on v1 for every cgroup without a limit
             return self._parsed
         if self._time_in_stat:
             self._parsed = _USAGE_USEC(text) * 1000, _PERIODS_V2(text), _THROTTLED_V2(text)
@@ -154,17 +154,17 @@ class CpuTime:
 
 
 def kept(hierarchy: Hierarchy, root: Path, group: str, name: str, room: Room) -> KeptFile:
-    """A file of a group, by its full name."""
+    """A file of a cgroup, by its full name."""
     path = f"{root}/{group}/{name}"
     return KeptFile(path, os.path.relpath(path, hierarchy.mount), room)
 
 
 MEM_NS_MIN = 1_500_000_000
-"""From one look at a pod's memory to the next: it moves slowly, and the kernel adds it up anew for each look."""
+"""Interval of reading a pod's memory: it changes slowly, and each reading makes the kernel sum it up."""
 STILL_NS = 3_000_000_000
-"""A pod that used no CPU for so long is still: the kernel, some 2 s late, has added up what it did before."""
+"""A pod without CPU use for this long is still: the kernel has summed up its counters, which takes some 2 s."""
 STANDS_NS_MAX = 10_000_000_000
-"""What was read of a still pod stands so long at most, while it uses no CPU: others may reclaim its memory."""
+"""Longest reuse of a still pod's figures: its memory may be reclaimed meanwhile."""
 
 
 class _Pod:
@@ -190,7 +190,7 @@ class _Pod:
         self._whole_ns = self._used_ns = 0
 
     def read(self, mono_ns: int, notes: Notes) -> PodReading:
-        """Everything; of a still pod, whether it is still."""
+        """Read all figures; for a still pod only its CPU time."""
         before, noted = self._whole, len(notes.missing)
         self.still = before is not None and self._stands(before, mono_ns)
         if before is not None and self.still:
@@ -200,7 +200,7 @@ class _Pod:
         now = PodReading(counters=self._cpu.read(notes), mem_bytes=self._mem_bytes, best_effort=self.best_effort)
         if before is None or before.counters.cpu_ns != now.counters.cpu_ns:
             self._used_ns = mono_ns
-        # What could not be read is tried, and named, each time.
+        # Unreadable figures are tried and noted each time.
         self._whole, self._whole_ns = None if len(notes.missing) > noted else now, mono_ns
         return now
 
@@ -226,7 +226,7 @@ class _Pod:
 
 
 class PodsReader:
-    """All pods' groups of the three tiers; new ones are noticed, gone ones let go, in each reading."""
+    """Reads the pods' cgroups of the three tiers. Each reading follows new and removed ones."""
 
     def __init__(self, hierarchy: Hierarchy, room: Room) -> None:
         self._hierarchy = hierarchy
@@ -234,7 +234,7 @@ class PodsReader:
         self._pods: dict[str, _Pod] = {}
 
     def read(self, mono_ns: int, notes: Notes) -> dict[str, PodReading]:
-        """Every pod's figures, by uid; of memory, those of the second before will do."""
+        """Every pod's figures by uid. Memory may be from the previous second."""
         for controller, root in (("cpuacct", self._hierarchy.cpuacct), ("memory", self._hierarchy.memory)):
             if root is None:
                 notes.add(controller, f"the controller is not mounted under {self._hierarchy.mount}")
@@ -252,22 +252,22 @@ class PodsReader:
         return readings
 
     def group(self, uid: str) -> PurePosixPath | None:
-        """A pod's group as of the last reading, relative to each root; None: it had none."""
+        """A pod's cgroup at the last reading, relative to each root; None: it had none."""
         pod = self._pods.get(uid)
         return None if pod is None else PurePosixPath(pod.relative)
 
     def still(self, uid: str) -> bool:
-        """Whether it has used no CPU for some seconds, as of the last reading."""
+        """Whether it had used no CPU for some seconds at the last reading."""
         pod = self._pods.get(uid)
         return pod is not None and pod.still
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for uid in list(self._pods):
             self._forget(uid)
 
     def _look(self, notes: Notes) -> None:
-        """Bring the list of pods to what is there now."""
+        """Follow new and removed pods."""
         there: dict[str, tuple[str, str]] = {}
         for tier in TIERS:
             try:

@@ -1,7 +1,7 @@
-"""PURE: the allowance of best-effort pods, divided among them where a pod beside them must not be held.
+"""PURE: divides the CPU allowance among best-effort pods if a pod in their tier must not be limited.
 
-A tier's quota holds all that is below it. Where a critical pod lives in the tier, each other pod is held by a quota of
-its own instead: as much as its neighbours, or less where it has less by itself. The quotas sum to the allowance.
+A tier's quota limits all pods in it. If a critical pod is in the tier, each other pod gets its own quota instead: equal
+shares, or less if its own quota is lower. The quotas sum to the allowance.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from slacktide.agents.node.cgroup.plan import CPU_MAX_FILE, Bandwidth, Clipped, 
 from slacktide.schemas.knob_table import QUOTA_US_MIN
 
 PERIOD_US_MAX = 1_000_000
-"""The kernel takes no longer one."""
+"""The kernel's longest period."""
 
 
 def shares_of(allowance: Bandwidth, own: Mapping[PurePosixPath, Bandwidth]) -> dict[PurePosixPath, Bandwidth]:
-    """What each pod may take; nothing where the allowance has no limit.
+    """The share of each pod; empty if the allowance has no limit.
 
     Args:
-        allowance: of all of them together.
-        own: what each pod's group holds by somebody else's will, by its path.
+        allowance: of all pods together.
+        own: each pod's own bandwidth, by the path of its cgroup.
 
     """
     if allowance.quota_us is None:
@@ -43,13 +43,13 @@ def plan_shares_v2(
     shares: Mapping[PurePosixPath, Bandwidth],
     clipped: Mapping[PurePosixPath, Clipped],
 ) -> Plan:
-    """Plan the writes by which pods hold their shares, and those without a share what was their own.
+    """Plan the writes that set shares, and restore the own bandwidth of pods without a share.
 
     Args:
-        held: what the best-effort group and the pods' groups hold.
-        tier: what the best-effort group shall hold.
-        shares: by ``shares_of``.
-        clipped: what was remembered by earlier plans.
+        held: bandwidth of the best-effort cgroup and the pods' cgroups.
+        tier: bandwidth for the best-effort cgroup.
+        shares: from ``shares_of``.
+        clipped: cut cgroups, as stored by earlier plans.
 
     """
     ours, own = owned(held, clipped)
@@ -64,7 +64,7 @@ def plan_shares_v2(
 
 
 def total(parts: Mapping[PurePosixPath, Bandwidth], period_us: int) -> int | None:
-    """What pods may take together in a period; None: one of them has no limit."""
+    """The sum of quotas in a period; None: one has no limit."""
     amounts = [_in_period(one, period_us) for one in parts.values()]
     return None if float("inf") in amounts else int(sum(amounts))
 
@@ -74,7 +74,7 @@ def _in_period(one: Bandwidth, period_us: int) -> float:
 
 
 def _taken(share_us: int, period_us: int) -> Bandwidth:
-    """As the kernel takes it: less than its smallest quota is that quota in a longer period."""
+    """A share as bandwidth. Below the kernel's smallest quota: that quota in a longer period."""
     if share_us >= QUOTA_US_MIN:
         return Bandwidth(share_us, period_us)
     stretched_us = PERIOD_US_MAX if share_us == 0 else -(-QUOTA_US_MIN * period_us // share_us)

@@ -1,4 +1,4 @@
-"""What latency-sensitive groups waited, and what ran meanwhile: some files, quick to read many times a second."""
+"""Stalls of latency-sensitive cgroups and CPU use meanwhile, from few files, many times a second."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from slacktide.agents.node.cgroup.use import LatencySensitiveUse
 from slacktide.schemas.sample import PressureLook
 
 LISTED_NS = 5_000_000_000
-"""Groups are listed so often."""
+"""Interval of listing cgroups."""
 GUARANTEED_MAX = 16
-"""So many guaranteed pods are read, each by itself: the group that holds them holds best-effort pods, too."""
+"""Most guaranteed pods read. Each is read alone, since their parent holds best-effort pods, too."""
 LIMITED_MAX = 256
-"""So many groups with a limit are read."""
+"""Most cgroups with a limit read."""
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _THROTTLED_USEC = parse.optional_field(b"throttled_usec")
 _THROTTLED_NS = parse.optional_field(b"throttled_time")
@@ -26,7 +26,7 @@ _THROTTLED_NS = parse.optional_field(b"throttled_time")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """Counters at one instant; those of groups by group, for groups come and go."""
+    """Counters at one time. Those of cgroups are kept by cgroup, since cgroups come and go."""
 
     mono_ns: int
     ls_ns: int
@@ -38,10 +38,10 @@ class _Counted:
 
 
 class StallReader:
-    """Reads looks, each since the one before.
+    """Reads looks, each since the previous one.
 
     Args:
-        hierarchy: where the groups are. PSI of groups is on v2, and beside v1 in the folder ``unified``.
+        hierarchy: where cgroups are. PSI per cgroup is on v2, and beside v1 in the folder ``unified``.
         proc_mount: where /proc is.
 
     """
@@ -58,7 +58,7 @@ class StallReader:
         self._before: _Counted | None = None
 
     def look(self, mono_ns: int) -> PressureLook | None:
-        """What was counted since the look before; None: it is not known, as in the first look."""
+        """Counts since the previous look; None: unknown, as in the first look."""
         if mono_ns - self._listed_ns >= LISTED_NS:
             self._listed_ns = mono_ns
             self._list()
@@ -77,7 +77,7 @@ class StallReader:
         )
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._use.close()
         self._stat.close()
         for files in (self._cpu, self._mem, self._limited):
@@ -117,7 +117,7 @@ class StallReader:
         return {path: kept.get(path) or KeptFile(path, path, self._room) for path in paths}
 
     def _limits(self) -> Iterator[str]:
-        """Of pods and containers with a CPU limit, the file that counts for how long it stopped them."""
+        """The files with throttled time of pods and containers with a CPU limit."""
         for tier in (BURSTABLE, GUARANTEED):
             try:
                 pods = sorted(group for _, group in self._hierarchy.pod_groups(tier))
@@ -129,7 +129,7 @@ class StallReader:
 
 
 def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
-    """The burstable tier, and guaranteed pods one by one: groups without best-effort pods."""
+    """Cgroups without best-effort pods: the burstable tier, and each guaranteed pod."""
     burstable = root / hierarchy.tier(BURSTABLE)
     if burstable.is_dir():
         yield burstable
@@ -168,7 +168,7 @@ def _figures(files: Mapping[str, KeptFile], read: parse.Reader) -> dict[str, int
         try:
             found[path] = read(file.read())
         except (OSError, ValueError):
-            continue  # its group went, or the kernel counts none
+            continue  # its cgroup was removed, or the kernel has no PSI
     return found
 
 

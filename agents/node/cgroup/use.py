@@ -1,4 +1,4 @@
-"""CPU time of all pods that are not best-effort: two files, quick to read many times a second."""
+"""CPU time of all pods that are not best-effort, from two files, many times a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _USAGE_USEC = parse.field(b"usage_usec")
 
 
 class LatencySensitiveUse:
-    """What the pods' group counts less what its best-effort tier does."""
+    """CPU time of the pods' cgroup minus its best-effort tier."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         unified = hierarchy.version == 2
@@ -23,7 +23,7 @@ class LatencySensitiveUse:
         self._best_effort_ns = 0
 
     def cpu_ns(self) -> int | None:
-        """All CPU time so far; None where it is not known, as once when the best-effort group was made anew."""
+        """Total CPU time; None: unknown, as once after the best-effort cgroup was recreated."""
         if not self._known:
             return None
         try:
@@ -39,7 +39,7 @@ class LatencySensitiveUse:
         return self._best_effort_ns
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._pods.close()
         self._best_effort.close()
 
