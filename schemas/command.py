@@ -1,4 +1,4 @@
-"""The answer to one sample. Topic slacktide.node.command.v1, key: node. Streams to agent."""
+"""The command that answers one sample. Topic slacktide.node.command.v1, key: node. Streams to agent."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Answer = Literal["set", "keep", "skipped"]
 
 
 class Hold(Message, frozen=True, kw_only=True):
-    """A limit that shall hold, and why."""
+    """A limit to set, and why."""
 
     id: str
     rule: str
     target: str
     limits: Limits
     bound: str
-    """The step of the rule that fixed the result, e.g. ``stepped`` or ``floored``."""
+    """The step of the rule that determined the result, such as ``stepped`` or ``floored``."""
     terms: Terms = {}
 
 
 class Setting(Message, frozen=True, kw_only=True):
-    """What one knob of one group shall hold, and why."""
+    """A value to set on one knob of one cgroup, and why."""
 
     id: str
     rule: str
@@ -42,11 +42,11 @@ class Setting(Message, frozen=True, kw_only=True):
 
 
 class Evict(Message, frozen=True, kw_only=True):
-    """A pod that shall go, and why. The node's eviction credit decides whether it may go now."""
+    """A pod to evict, and why. The node's eviction credit decides whether it is evicted now."""
 
     id: str
     rule: str
-    """The feature that wants it: BEMemoryEvict, BECPUEvict, ..."""
+    """The feature that evicts it: BEMemoryEvict, BECPUEvict, ..."""
     uid: Name
     namespace: Name
     name: Name
@@ -55,7 +55,7 @@ class Evict(Message, frozen=True, kw_only=True):
 
 
 class Origin(Message, frozen=True, kw_only=True):
-    """Where the sample stood in the log: evidence, never order."""
+    """Where the sample is in Kafka: evidence, never order."""
 
     topic: str
     partition: Count
@@ -63,37 +63,37 @@ class Origin(Message, frozen=True, kw_only=True):
 
 
 class NodeCommand(Message, frozen=True, kw_only=True):
-    """What shall hold on the node that sent the sample (boot_id, seq)."""
+    """What the node that sent the sample (boot_id, seq) must apply."""
 
     id: str
     node: Name
     boot_id: Revision
     seq: Count
     observed_ms: TimeMs
-    """Event time of the sample that is answered."""
+    """Event time of the sample."""
     policy_version: Revision
     facts_revision: Revision
     pods_revision: Revision
     answer: Answer
-    """set: what is below; keep: what the sample has in force; skipped: cannot decide."""
+    """set: apply the fields below; keep: keep the limits in force; skipped: no decision is possible."""
     reason: str = ""
     """Why it was skipped."""
     hold: list[Hold] = []
-    """Empty where the best-effort limit stays as the sample has it."""
+    """Empty if the best-effort limit stays as in the sample."""
     evict: list[Evict] = []
-    """The first victim first."""
+    """In order of eviction."""
     settings: list[Setting] = []
     decided_ms: TimeMs = 0
     worker: str = ""
     sample: Origin | None = None
     proof: Verdict = ""
-    """What the check of the sample's node-bound proof found. Absent where the policy does not ask for proofs."""
+    """Result of checking the sample's node proof. Absent if the policy does not require proofs."""
 
 
 def command_id(node: str, boot_id: str, seq: int, rule: str, target: str, policy_version: str) -> str:
-    """Return one id for the same decision, made anywhere and any number of times.
+    """The id of a decision, the same wherever and however often it is made.
 
-    A hash of all but the sequence number, then that number: a reader of many samples of a boot hashes once.
+    It is a hash of all but the sequence number, then that number, so that one hash serves all samples of a boot.
 
     >>> command_id("node-1", "000000000001-a", 7, "answer", "node-1", "p")
     '2dab9525f849-0000000007'

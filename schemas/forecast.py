@@ -1,7 +1,7 @@
-"""What the pods of a node are predicted to use at most. Topic slacktide.node.forecast.v1, key: node, compacted.
+"""Predicted peak use of a node's pods. Topic slacktide.node.forecast.v1, key: node, compacted.
 
-The node's agent trains the models and publishes them every 10 minutes. They are whole: an agent that lost its state
-folder goes on with the newest record.
+The node's agent trains the models and publishes them every 10 minutes. Records are complete: an agent that lost its
+state folder continues with the newest record.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from slacktide.schemas.bounds import PODS_MAX, Amount, Count, Int64, Name, Revis
 from slacktide.schemas.message import Message
 
 FORECAST_STALE_MS = 30 * 60_000
-"""By a forecast that is older nothing is sold."""
+"""An older forecast is stale: no mid resources are offered by it."""
 SYSTEM, NODE = "sys", "node"
-"""Names of the models of no pod and of no class."""
+"""Names of the models of the system and of the whole node."""
 BUCKETS_MAX = 205
 Bucket = Annotated[int, Meta(ge=0, le=BUCKETS_MAX - 1)]
 Weight = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 
 class PeakCheckpoint(Message, frozen=True, kw_only=True):
-    """What is kept of a histogram: its shape in integers, and its whole weight."""
+    """A saved histogram: its shape in integers, and its total weight."""
 
     reference_ms: Int64
     total_weight: Weight
     bucket_weights: Annotated[dict[Bucket, Count], Meta(max_length=BUCKETS_MAX)]
-    """Bucket -> weight, where the heaviest is 10,000; what rounds to 0 is left out."""
+    """Bucket -> weight. The heaviest is 10,000; weights that round to 0 are left out."""
 
 
 class Peaks(Message, frozen=True, kw_only=True):
-    """What something is predicted to use, and by how many samples."""
+    """Predicted peaks, and the samples behind them."""
 
     cpu_p95_milli: Amount
     mem_p98_bytes: Amount
     samples: Count
-    """One for each interval of the record."""
+    """Number of intervals in it."""
     since_ms: TimeMs
-    """Event time of the first."""
+    """Event time of the first sample."""
 
 
 class Model(Message, frozen=True, kw_only=True):
-    """The same with its histograms."""
+    """Predicted peaks with their histograms."""
 
     cpu_p95_milli: Amount
     mem_p98_bytes: Amount
     samples: Count
-    """One for each interval of the record."""
+    """Number of intervals in it."""
     since_ms: TimeMs
-    """Event time of the first."""
+    """Event time of the first sample."""
     updated_ms: TimeMs
     """Event time of the last sample."""
     cpu: PeakCheckpoint
@@ -69,7 +69,7 @@ class PodModel(Message, frozen=True, kw_only=True):
 
     uid: Name
     containers: Revision = ""
-    """Of the ids of its containers: a model begins anew when one of them does. "": not known."""
+    """Revision of its container ids: the model is reset when a container is replaced. "": unknown."""
     peaks: Model
 
 
@@ -78,21 +78,21 @@ class NodePeaks(Message, frozen=True, kw_only=True):
 
     node: Name
     boot_id: Revision
-    """Of the agent's start; compares as text, the higher start wins."""
+    """Of the agent's start. Compared as text; the highest is the newest start."""
     seq: Count
     observed_ms: TimeMs
     interval_ms: TimeMs
-    """What one sample of a model is the 90th percentile of."""
+    """Time covered by one sample of a model, which is a 90th percentile."""
     pods: Annotated[list[PodPeaks], Meta(max_length=PODS_MAX)] = []
     items: Annotated[dict[Name, Peaks], Meta(max_length=16)] = {}
 
     @property
     def revision(self) -> str:
-        """By which figures name it."""
+        """Revision that other records refer to."""
         return f"{self.boot_id}/{self.seq}"
 
     def sampled_s(self, peaks: Peaks) -> int:
-        """How many seconds a model has samples of."""
+        """Seconds covered by a model's samples."""
         return peaks.samples * self.interval_ms // 1_000
 
 
@@ -101,22 +101,22 @@ class NodeForecast(Message, frozen=True, kw_only=True):
 
     node: Name
     boot_id: Revision
-    """Of the agent's start; compares as text, the higher start wins."""
+    """Of the agent's start. Compared as text; the highest is the newest start."""
     seq: Count
     observed_ms: TimeMs
     """Event time of the newest sample."""
     interval_ms: TimeMs
-    """What one sample of a model is the 90th percentile of."""
+    """Time covered by one sample of a model, which is a 90th percentile."""
     pods: Annotated[list[PodModel], Meta(max_length=PODS_MAX)] = []
     """Production pods that have not ended, by uid."""
     items: Annotated[dict[Name, Model], Meta(max_length=16)] = {}
-    """By class of pods; ``node``: the whole node; ``sys``: what no pod accounts for. Who never had a pod has none."""
+    """By class of pods; ``node``: the whole node; ``sys``: use that no pod accounts for. Unused classes have none."""
     unknown: Annotated[list[Name], Meta(max_length=PODS_MAX)] = []
     """Production pods without a model, by uid."""
     dropped: Count = 0
-    """Samples of this boot that were older than their model's last."""
+    """Samples of this boot that were older than the last one of their model."""
 
     @property
     def revision(self) -> str:
-        """By which figures name it."""
+        """Revision that other records refer to."""
         return f"{self.boot_id}/{self.seq}"

@@ -1,10 +1,10 @@
-"""Which nodes' latest figures still hold. Topics of metric, allocatable and score, once a second in each partition.
+"""Keeps unchanged figures of nodes fresh. Topics of metric, allocatable and score, once a second in each partition.
 
 A heartbeat is a record with the key ``#heartbeat`` and no value. Its body is the JSON in the header
 ``heartbeat``. Kubernetes allows no ``#`` in a node's name. Workers refuse nodes whose names begin with it.
 
-The value is null for the sake of readers that do not know heartbeats: to them it is the removal of a node that does not
-exist, which changes nothing. Any other value would be a bad record to them, and each a dead letter.
+The value is null for readers that do not know heartbeats: they take it for the removal of an unknown node, which
+changes nothing. They would turn any other value into a dead letter.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ RESERVED = "#"
 KEY = f"{RESERVED}heartbeat"
 HEADER = "heartbeat"
 BEAT_NODES_MAX = 2_000
-"""Of one record: it stays below the 1 MiB that a broker takes. A larger partition has ``#heartbeat-1`` and more."""
+"""Most nodes in one record, to stay below the broker's 1 MiB. A larger partition has ``#heartbeat-1`` and more."""
 _KEY = KEY.encode()
 Covered: TypeAlias = Annotated[list[Name], Meta(max_length=BEAT_NODES_MAX)]
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """The owner of a partition lives, and what it published last of these nodes in this topic still holds."""
+    """The owner of a partition is alive, and its latest figures of these nodes in this topic are still valid."""
 
     worker: Name
     """The owner's name."""
     epoch: Count
-    """The generation of the workers' consumer group in which it owns the partition. The highest one counts."""
+    """Generation of the workers' consumer group in which it owns the partition. The highest one counts."""
     ticked_ms: TimeMs
-    """By the worker's monotonic clock: how far heartbeats lie apart."""
+    """The worker's monotonic time, for the distance between heartbeats."""
     nodes: Covered = []
-    """By name. The owner has published each since it took the partition over, and has read a sample of it within
-    seconds or calls it stale."""
+    """Names. The owner has published each since its takeover, and has read a sample of it within seconds or marked it
+    stale."""
 
 
 def is_heartbeat(key: bytes | None) -> bool:
-    """Whether a record of a latest-state topic is a heartbeat, and of no node."""
+    """Whether a record of a latest-state topic is a heartbeat."""
     return key is not None and key.startswith(_KEY)
 
 
@@ -64,7 +64,7 @@ def heartbeat_of(headers: Iterable[tuple[str, bytes]]) -> Heartbeat:
 
 
 def parts(nodes: Sequence[str]) -> list[tuple[bytes, Sequence[str]]]:
-    """Share nodes out among records: each one's key and nodes. Without nodes there is one record."""
+    """Distribute nodes over records: key and nodes of each. Without nodes there is one record."""
     found = []
     for number, begin in enumerate(range(0, max(1, len(nodes)), BEAT_NODES_MAX)):
         key = KEY if not number else f"{KEY}-{number}"

@@ -41,30 +41,30 @@ class Resources(Message, frozen=True, kw_only=True):
 
 
 LIVE_PHASES = frozenset({"Running", "Pending"})
-"""Of pods that hold what they asked for."""
+"""Phases of pods that hold their requests."""
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
-"""Of pods that use nothing any more."""
+"""Phases of pods that use no resources any more."""
 
 
 class Container(Message, frozen=True, kw_only=True):
-    """What rules read of a container. A sandbox is none."""
+    """The fields of a container that rules read. Sandboxes are not listed."""
 
     name: Name
     id: str = ""
-    """Of the runtime, without its name before it; "": not known, so that its group cannot be found."""
+    """The runtime's id without prefix; "": unknown, so that its cgroup cannot be found."""
     requests: Resources = Resources()
     limits: Resources = Resources()
 
 
 class Pod(Message, frozen=True, kw_only=True):
-    """What rules read of a pod."""
+    """The fields of a pod that rules read."""
 
     uid: Name
     namespace: Name
     name: Name
     phase: str = "Running"
     qos_label: str | None = None
-    """Label koordinator.sh/qosClass as written, known or not."""
+    """Label koordinator.sh/qosClass as written, even if unknown."""
     priority_class_label: str | None = None
     """Label koordinator.sh/priority-class as written."""
     sub_priority: Int64 | None = None
@@ -77,7 +77,7 @@ class Pod(Message, frozen=True, kw_only=True):
     cpuset: str = ""
     """Annotation scheduling.koordinator.sh/resource-status: CPUs that the pod is bound to, such as ``0-3,6``."""
     containers: Annotated[list[Container], Meta(max_length=PODS_MAX)] = []
-    """Those that are to run; none: not known."""
+    """Containers that must run; empty: unknown."""
     cpu_burst: str | None = None
     """Annotation koordinator.sh/cpuBurst as written."""
     eviction_enabled: bool = False
@@ -87,13 +87,13 @@ class Pod(Message, frozen=True, kw_only=True):
     eviction_features: list[str] | None = None
     """Annotation koordinator.sh/eviction-policy: only these may evict it; None: all may."""
     init_unlimited: bool = False
-    """An init container that has not ended lacks a limit: of batch resources where the pod has some."""
+    """Whether an init container that has not ended lacks a limit (of batch resources if the pod has some)."""
     grace_s: Count = 30
     """terminationGracePeriodSeconds."""
     exclusive_cpus: str = ""
-    """Set by the node's agent: CPUs that the kubelet's static policy gave to this pod alone, such as ``2-3``."""
+    """Set by the node's agent: exclusive CPUs of the pod by the kubelet's static policy, such as ``2-3``."""
     unheld: bool = False
-    """Set by the node's agent: it claims to be best-effort, and its cgroup lies outside the best-effort group. So it
+    """Set by the node's agent: the pod claims to be best-effort, but its cgroup is outside the best-effort cgroup. It
     counts as koord-prod."""
 
 
@@ -102,12 +102,12 @@ Pods = Annotated[list[Pod], Meta(max_length=PODS_MAX)]
 
 
 def unended(pods: Sequence[Pod]) -> list[Pod]:
-    """The pods that have not ended. No rule reads the others, and a node may list thousands of them."""
+    """Pods that have not ended. No rule reads ended ones, of which a node may list thousands."""
     return [pod for pod in pods if pod.phase not in ENDED_PHASES]
 
 
 class Processor(Message, frozen=True, kw_only=True):
-    """One CPU and where it is. Core ids are unique in a NUMA node of a socket."""
+    """One CPU and its topology. Core ids are unique in a NUMA node of a socket."""
 
     cpu: Cpu
     core: TopologyId
@@ -116,7 +116,7 @@ class Processor(Message, frozen=True, kw_only=True):
 
 
 class NodeFacts(Message, frozen=True, kw_only=True):
-    """What rules and policy read of a node."""
+    """The fields of a node that rules and policy read."""
 
     name: Name
     capacity: Resources
@@ -131,7 +131,7 @@ class NodeFacts(Message, frozen=True, kw_only=True):
     unschedulable: bool = False
     """Cordoned: schedulers place no new pod there."""
     processors: Annotated[list[Processor], Meta(max_length=CPUS_MAX)] = []
-    """CPUs that pods may run on, as the node's agent found them; none: best-effort pods cannot be bound to CPUs."""
+    """CPUs that pods may run on, set by the node's agent; empty: best-effort pods cannot be bound to CPUs."""
 
 
 class NodeInventory(Message, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class NodeInventory(Message, frozen=True, kw_only=True):
     revision: str
     facts: NodeFacts
     installation: Revision = ""
-    """As the policy of the same writer has it: epochs compare within it. "": a writer of an older release."""
+    """The writer's installation, as in its policy. Epochs compare within it. "": a writer of an older release."""
     writer_epoch: WriterEpoch = 0
     published_ms: TimeMs = 0
 

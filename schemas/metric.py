@@ -6,8 +6,8 @@ from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
 from slacktide.schemas.message import Message
 
 UNCOVERED_MS = 15_000
-"""A node's metric, allocatable and score are fresh for so long after they were published, and after each heartbeat that
-covers the node. What is not fresh is not known: nothing is written or placed by it, and nothing withdrawn."""
+"""A node's metric, allocatable and score are fresh for this long after their publication, and after each heartbeat that
+covers the node. Readers freeze a node that is not fresh: they place nothing there and withdraw nothing."""
 
 
 class Use(Message, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class PodMetric(Message, frozen=True, kw_only=True):
 
 
 class Spread(Message, frozen=True, kw_only=True):
-    """How one figure was spread over a while: nearest-rank percentiles of what single samples saw, and their average.
+    """Distribution of one figure over a window: average and nearest-rank percentiles of single samples.
 
     CPU in millicores, memory in bytes.
     """
@@ -47,7 +47,7 @@ class Aggregate(Message, frozen=True, kw_only=True):
 
     window_ms: TimeMs
     covered_ms: TimeMs
-    """How much of the window the samples cover; a young or silent node covers less."""
+    """How much of the window the samples cover; less for a new or silent node."""
     node_cpu_milli: Spread
     node_mem_bytes: Spread
     system_cpu_milli: Spread
@@ -55,7 +55,7 @@ class Aggregate(Message, frozen=True, kw_only=True):
 
 
 class NodeMetric(Message, frozen=True, kw_only=True):
-    """Averages over the policy's window, and the inputs they were made of."""
+    """Averages over the policy's window, and their inputs."""
 
     node: Name
     boot_id: Revision
@@ -76,12 +76,12 @@ class NodeMetric(Message, frozen=True, kw_only=True):
     aggregates: list[Aggregate] = []
     """Over 5, 10 and 30 minutes, the shortest first."""
     late: Count = 0
-    """Samples of this boot that came too late for any window."""
+    """Samples of this boot that arrived too late for any window."""
     stale_ms: TimeMs = 0
-    """For how long at least no record of the node had come to Kafka when this was published; 0: it is not silent."""
+    """Minimum time without a record from the node when this was published; 0: the node is not silent."""
     forecast_revision: Revision = ""
-    """The forecast that the following two go by; "": there is none."""
+    """The forecast behind the following two fields; "": none."""
     prod_reclaimable: Use | None = None
-    """What production pods are predicted to leave of what they asked for; None: nothing is predicted."""
+    """Predicted unused part of production pods' requests; None: no prediction."""
     prod_peak: Use | None = None
-    """What production pods, and the system where it is more with them, are predicted to want at most."""
+    """Predicted peak use of production pods, or of production pods and system together if that is higher."""

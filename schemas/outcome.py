@@ -1,4 +1,4 @@
-"""What came of a command. Topic slacktide.node.outcome.v1, key: node. Agent to all."""
+"""The outcome of a command. Topic slacktide.node.outcome.v1, key: node. Agent to all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Origin = Literal["stream", "guard", "agent"]
 
 
 class PodName(Message, frozen=True, kw_only=True):
-    """Whom an act was about, for readers."""
+    """The pod of an act, for readers."""
 
     namespace: Name
     name: Name
 
 
 class KnobChange(Message, frozen=True, kw_only=True):
-    """What one knob held before an act and after it. None: unlimited, or could not be read."""
+    """A knob's value before and after an act. None: unlimited, or unreadable."""
 
     knob: Knob
     before: KnobValue | None
@@ -29,19 +29,19 @@ class KnobChange(Message, frozen=True, kw_only=True):
 
 
 class Spent(Message, frozen=True, kw_only=True):
-    """Eviction credit: how much this boot of the node has spent, and by whose grant."""
+    """Eviction credit that this boot of the node has spent, and who granted it."""
 
     evictions: Count
     """Since the agent's start."""
     epoch: Count = 0
-    """Of the governor that granted it. The governor does not go by it: epochs come from the credit topic alone."""
+    """Epoch of the governor that granted it. The governor itself takes epochs from the credit topic alone."""
 
 
 class NodeOutcome(Message, frozen=True, kw_only=True):
     """One act, or one counted refusal, on a node.
 
     ``gap`` stands for ``count`` outcomes that a full spool could not hold.
-    Origin ``agent``: the agent's own housekeeping (reconcile at start, restore at exit).
+    Origin ``agent``: the agent's own acts (reconcile at start, restore at exit).
     """
 
     node: Name
@@ -59,7 +59,7 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     acted_ms: TimeMs
     """Event time of the act."""
     age_ms: TimeMs
-    """Monotonic time from the sample being taken to the act being read back."""
+    """Monotonic time from taking the sample to reading back the act."""
     before: Limits | None = None
     after: Limits | None = None
     """As read back from the kernel."""
@@ -67,13 +67,13 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     terms: Terms = {}
     count: Count = 1
     pod: PodName | None = None
-    """Of an act on a pod; its uid is in ``target``: ``pod/<uid>``."""
+    """Present for an act on a pod, whose uid is in ``target``: ``pod/<uid>``."""
     knob: KnobChange | None = None
-    """Of a setting; its group is the ``target``."""
+    """Present for a setting, whose cgroup is the ``target``."""
     spent: Spent | None = None
-    """Of an eviction, done or wanted."""
+    """Present for an eviction, done or refused."""
 
     @property
     def about_limit(self) -> bool:
-        """Whether it is about the best-effort limit, and neither about a knob nor about a pod."""
+        """Whether it is about the best-effort limit, not about a knob or a pod."""
         return self.knob is None and self.pod is None

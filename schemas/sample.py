@@ -28,14 +28,14 @@ from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Message
 
 KEYFRAME_MS = 60_000
-"""How often a sample carries facts and pods although they did not change: it is a keyframe."""
+"""Interval of keyframes: samples that carry facts and pods even if unchanged."""
 LISTED_MS = KEYFRAME_MS + 10_000
-"""Facts and pods that a sample names are in samples at most so much older, for a keyframe may be late."""
+"""Facts and pods that a sample refers to are in a sample at most this much older. A keyframe may be late."""
 
 LOOKS_MAX = 256
-"""Of a sample. Looks of a longer time are left out, the oldest first."""
+"""Most looks in one sample. The oldest are left out."""
 PAUSE_MS_MIN, PAUSE_MS_MAX = 500, 8_000
-"""How long the rule ``cpu_pressure`` lets best-effort pods be after a cut that did not help."""
+"""How long rule ``cpu_pressure`` pauses after a cut that did not help."""
 
 
 class Pressure(Message, frozen=True, kw_only=True):
@@ -49,42 +49,42 @@ class Pressure(Message, frozen=True, kw_only=True):
 
 
 class NodeUse(Message, frozen=True, kw_only=True):
-    """What the whole node used."""
+    """Resource use of the whole node."""
 
     cpu_milli: Amount | None = None
-    """Average since the previous sample; None: not known (see ``missing``)."""
+    """Average since the previous sample; None: unknown (see ``missing``)."""
     mem_bytes: Amount | None = None
-    """Working set: what could be dropped at once does not count."""
+    """Working set: without memory that could be reclaimed at once."""
     pressure: Pressure = Pressure()
 
 
 class PodUse(Message, frozen=True, kw_only=True):
-    """What one pod's cgroup used."""
+    """Resource use of one pod's cgroup."""
 
     uid: Name
     cpu_milli: Amount | None = None
     mem_bytes: Amount | None = None
     periods: Count | None = None
-    """CFS periods since the previous sample; None: no limit or not known."""
+    """CFS periods since the previous sample; None: no limit or unknown."""
     throttled_periods: Count | None = None
     best_effort_group: bool = False
-    """Whether the pod's cgroup lies under the best-effort group."""
+    """Whether the pod's cgroup is below the best-effort cgroup."""
 
 
 CpuSet = Annotated[list[Cpu], Meta(max_length=CPUS_MAX)]
 
 
 class Limits(Message, frozen=True, kw_only=True):
-    """What the kernel holds for best-effort pods. Unlimited is null, never -1."""
+    """Limits of best-effort pods in the kernel. Unlimited is null, never -1."""
 
     be_cfs_quota_us: QuotaUs | None
     be_cfs_period_us: PeriodUs = 100_000
     be_cpuset: CpuSet | None = None
-    """CPU ids, ascending. None: not known here, as where the cpuset controller is absent; it stays as it is."""
+    """CPU ids, ascending. None: unknown, for example without cpuset controller; then it is not changed."""
 
 
 class BeCpu(Message, frozen=True, kw_only=True):
-    """All best-effort pods' CPU, at one time or as an average."""
+    """CPU of all best-effort pods, at one time or on average."""
 
     usage_milli: Measured
     request_milli: Measured
@@ -92,58 +92,58 @@ class BeCpu(Message, frozen=True, kw_only=True):
 
 
 class BeCpuWindow(Message, frozen=True, kw_only=True):
-    """What best-effort pods got over the last while, and how often that was measured."""
+    """CPU of best-effort pods over a recent window, and the number of measurements."""
 
     average: BeCpu
     current: BeCpu
     samples: Count
     interval_s: Count
     node_usage_milli: Measured | None = None
-    """Of the whole node, as an average over the same while."""
+    """Average use of the whole node over the same window."""
 
 
 class EvictState(Message, frozen=True, kw_only=True):
-    """What the node remembers of evictions."""
+    """State of evictions on the node."""
 
     since_mem_ms: TimeMs | None = None
     """Monotonic time since a pod was last evicted for memory; None: not since the agent's start."""
     since_cpu_ms: TimeMs | None = None
-    """The same for CPU; None: neither that nor the agent's start is within the longest cool-down."""
+    """The same for CPU, or since the agent's start; None: longer than the longest cool-down."""
     dying: Annotated[list[str], Meta(max_length=PODS_MAX)] = []
-    """Uids of evicted pods that are still there; what they use counts as released."""
+    """Uids of evicted pods that still exist. Their use counts as released."""
     stuck: Annotated[list[str], Meta(max_length=PODS_MAX)] = []
-    """Uids of those who are there although they were killed: nobody's victims, and nothing of theirs is released."""
+    """Uids of pods that did not end after SIGKILL: they are no victims, and their use does not count as released."""
     kept: Annotated[list[str], Meta(max_length=PODS_MAX)] = []
-    """Uids of those whom the API server did not let go just now, as for a PodDisruptionBudget: they go last."""
+    """Uids of pods whose eviction the API server just refused, as for a PodDisruptionBudget: they are evicted last."""
     be_cpu: BeCpuWindow | None = None
-    """Where a rule asks for it."""
+    """Present if a rule needs it."""
 
 
 class ContainerBurst(Message, frozen=True, kw_only=True):
-    """A container whose CPU quota may move: it was throttled, or holds more than its limit."""
+    """A container whose CPU quota may change: it was throttled, or its quota is above its limit."""
 
     pod: str
     """Uid."""
     container: str
     """Name."""
     quota_us: QuotaUs
-    """In force per 100 ms; -1: unlimited."""
+    """Current quota per 100 ms; -1: unlimited."""
     pod_quota_us: QuotaUs
-    """The same of its pod."""
+    """Its pod's quota, likewise."""
     throttled_ratio: Ratio | None = None
-    """Share of periods since it was looked at before, a second ago, in which it was throttled; None: not known."""
+    """Share of throttled periods since the previous look, a second ago; None: unknown."""
     used_milli: Amount | None = None
     tokens: Int64 | None = None
-    """In the limiter's bucket after the previous decision; None: it is new."""
+    """Tokens in its bucket after the previous decision; None: a new bucket."""
     capacity_tokens: Int64 | None = None
     start_tokens: Int64 = 0
-    """What a new bucket begins with, drawn from the node's name and boot."""
+    """Tokens of a new bucket, drawn from the node's name and boot."""
     elapsed_s: Count = 0
     """Whole seconds since the limiter's previous decision."""
 
 
 class Drift(Message, frozen=True, kw_only=True):
-    """A knob that holds something else than what is wanted of it."""
+    """A knob whose value differs from the wanted one."""
 
     group: str
     """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier's, such as ``tier/besteffort``."""
@@ -160,46 +160,46 @@ class Missing(Message, frozen=True, kw_only=True):
 
 
 class PressureLook(Message, frozen=True, kw_only=True):
-    """What latency-sensitive groups waited between two looks, about 100 ms, and what ran meanwhile."""
+    """Stalls of latency-sensitive cgroups between two looks, about 100 ms apart, and CPU use meanwhile."""
 
     span_us: Count
-    """Monotonic time since the look before."""
+    """Monotonic time since the previous look."""
     ls_cpu_us: Count
-    """CPU time of all pods outside the best-effort group."""
+    """CPU time of all pods outside the best-effort cgroup."""
     be_cpu_us: Count
-    """CPU time of the best-effort group."""
+    """CPU time of the best-effort cgroup."""
     idle_us: Count
     """Idle time of all CPUs together."""
     cpu_stall_us: Count
-    """PSI ``some`` for CPU: time in which a process of latency-sensitive groups waited."""
+    """PSI ``some`` for CPU: time in which a process of latency-sensitive cgroups waited."""
     mem_stall_us: Count = 0
-    """PSI ``some`` for memory of the same groups."""
+    """PSI ``some`` for memory of the same cgroups."""
     throttled_us: Count = 0
-    """Time for which their own quotas stopped them: PSI counts it as stall."""
+    """Time for which their own quotas throttled them. PSI counts it as stall."""
 
 
 class PressureGate(Message, frozen=True, kw_only=True):
-    """What the rule ``cpu_pressure`` remembers from look to look."""
+    """State of rule ``cpu_pressure`` between looks."""
 
     base_permille: Count = 0
-    """The learned baseline: stall of latency-sensitive groups per time that they run, without best-effort work."""
+    """The learned baseline: stall of latency-sensitive cgroups per CPU time, without best-effort work."""
     closed: bool = False
-    """Whether best-effort pods shall stop."""
+    """Whether best-effort pods must stop."""
     closed_ms: Count = 0
     proof_looks: Count = 0
-    """Looks at stopped best-effort pods since the cut."""
+    """Looks since the cut with best-effort pods stopped."""
     cut_permille: Count = 0
-    """Stall that the cut was made for."""
+    """Stall that caused the cut."""
     be_permille: Count = 0
-    """CPU of the node that best-effort pods used at the cut."""
+    """Share of the node's CPU that best-effort pods used at the cut."""
     pause_ms: Annotated[int, Meta(ge=0, le=PAUSE_MS_MAX)] = PAUSE_MS_MIN
-    """No cut for so long after the next one that does not help."""
+    """Pause after the next cut that does not help."""
     wait_ms: Annotated[int, Meta(ge=0, le=PAUSE_MS_MAX)] = 0
-    """No cut for so long."""
+    """Time left of the current pause."""
 
 
 class LsPressure(Message, frozen=True, kw_only=True):
-    """The gate as the sample before left it, and the looks since."""
+    """The gate at the previous sample, and the looks since."""
 
     gate: PressureGate
     looks: Annotated[list[PressureLook], Meta(max_length=LOOKS_MAX)]
@@ -207,11 +207,11 @@ class LsPressure(Message, frozen=True, kw_only=True):
 
 
 class NodeSample(Message, frozen=True, kw_only=True):
-    """All that a decision needs that only the node knows, and what it decides by."""
+    """Everything about a node that a decision needs, and the policy version."""
 
     node: Name
     boot_id: Revision
-    """``<start counter, 12 digits>-<random>``: compares as text, the higher start wins."""
+    """``<start counter, 12 digits>-<random>``. Compared as text; the highest is the newest start."""
     seq: Count
     clock_epoch: Count = 0
     observed_ms: TimeMs
@@ -219,27 +219,27 @@ class NodeSample(Message, frozen=True, kw_only=True):
     interval_ms: TimeMs
     """Monotonic time since the previous sample; 0 for the first one."""
     policy_version: Revision
-    """The policy that the agent holds; it decides by this one."""
+    """The policy in force on the agent."""
     facts_revision: Revision
     pods_revision: Revision
     use: NodeUse
     pod_use: Annotated[list[PodUse], Meta(max_length=PODS_MAX)]
     limits: Limits | None
-    """None: the best-effort group's limit could not be read."""
+    """None: the best-effort cgroup's limit could not be read."""
     since_raise_ms: TimeMs | None = None
     """Monotonic time since the agent last raised the limit; None: not since its start."""
     facts: NodeFacts | None = None
-    """Where they changed, and in a keyframe."""
+    """Present if changed, and in a keyframe."""
     pods: Pods | None = None
-    """Where they changed, and in a keyframe."""
+    """Present if changed, and in a keyframe."""
     missing: list[Missing] = []
     evict: EvictState = EvictState()
     drift: list[Drift] = []
     burst: list[ContainerBurst] = []
     ls_lately_cpu_milli: Amount | None = None
-    """What pods outside the best-effort group used within the last moment, where its rise is why the sample was taken.
+    """CPU use of pods outside the best-effort cgroup since the last look, if its rise caused this sample.
 
-    The rates since the previous sample are mostly of before that rise.
+    Rates since the previous sample are mostly from before that rise.
     """
     ls_pressure: LsPressure | None = None
-    """Where the policy goes by pressure and the kernel reports it."""
+    """Present if the policy uses pressure and the kernel reports it."""

@@ -5,10 +5,9 @@
      "now":[1234,1763860000000,1000,7123,24123456789,1000,120,268435456,88,301989888],
      "psi":[12.3,0.0,0.0,null,null],"throttled":[0,10,3]}
 
-``of`` holds what rarely changes. A reader compares its bytes with those of the node's sample before: they are equal
-exactly where all that they state is equal. ``now`` holds the figures, in the order of the pod list that
-``pods_revision`` names. What is rare stands in ``more``, right behind ``now``. A keyframe carries facts and pods, and
-names the figures for people, in ``now_names``.
+``of`` has fields that rarely change. A reader compares its bytes with those of the node's previous sample: they are
+equal if and only if all fields are equal. ``now`` has the figures, in the order of the pod list with ``pods_revision``.
+Rare fields are in ``more``, right after ``now``. A keyframe carries facts and pods, and ``now_names`` for people.
 """
 
 from __future__ import annotations
@@ -30,44 +29,44 @@ DEFAULT_FORMAT: SampleFormat = "v2"
 Names: TypeAlias = Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"]
 NUMBERS: Names = "seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"
 NODE_NUMBERS = 6
-"""Of ``now``: those of the node. Two of each pod follow."""
+"""Numbers of the node in ``now``. Two of each pod follow."""
 NONE = -1
-"""In ``now``, where nothing is there to be measured: the limit was never raised, or the pod has no control group."""
+"""In ``now``: nothing to measure, because the limit was never raised or the pod has no cgroup."""
 
 
 class Of(Message, frozen=True, kw_only=True):
-    """What rarely changes. Its bytes are compared, and read only where they differ."""
+    """Fields that rarely change. Readers compare the bytes, and decode them only if they differ."""
 
     node: Name
     boot_id: Revision
-    """``<start counter, 12 digits>-<random>``: compares as text, the higher start wins."""
+    """``<start counter, 12 digits>-<random>``. Compared as text; the highest is the newest start."""
     clock_epoch: Count = 0
     policy_version: Revision
-    """The policy that the agent holds; it decides by this one."""
+    """The policy in force on the agent."""
     facts_revision: Revision
     pods_revision: Revision
-    """Names the pod list by its content: ``now`` and ``be_group`` follow its order."""
+    """Content hash of the pod list, whose order ``now`` and ``be_group`` follow."""
     limits: Limits | None
-    """None: the best-effort group's limit could not be read."""
+    """None: the best-effort cgroup's limit could not be read."""
     be_group: Annotated[str, Meta(max_length=PODS_MAX, pattern="^[01]*$")] = ""
-    """A character for each pod of the list: 1 where its cgroup lies under the best-effort group."""
+    """One character for each pod of the list: 1 if its cgroup is below the best-effort cgroup."""
     now: Names = NUMBERS
-    """Names the numbers in ``now``: written where these are others than ``now_names`` states."""
+    """Names of the numbers in ``now``, present if they differ from ``now_names``."""
 
 
 class More(Message, frozen=True, kw_only=True):
-    """What is rare."""
+    """Rare fields."""
 
     evict: EvictState = EvictState()
     drift: list[Drift] = []
     burst: list[ContainerBurst] = []
     missing: list[Missing] = []
     ls_lately_cpu_milli: Amount | None = None
-    """What pods outside the best-effort group used within the last moment, where it rose."""
+    """CPU use of pods outside the best-effort cgroup since the last look, if its rise caused this sample."""
     ls_pressure: LsPressure | None = None
-    """Where the policy goes by pressure."""
+    """Present if the policy uses pressure."""
     others: Annotated[list[PodUse], Meta(max_length=PODS_MAX)] = []
-    """Use of pods that the list does not name. Their entries in ``now``, if any, are -1."""
+    """Use of pods that are not in the list. Their entries in ``now``, if any, are -1."""
 
 
 Number: TypeAlias = Annotated[int, Meta(ge=NONE, le=INT64_MAX)]
@@ -78,25 +77,25 @@ Part: TypeAlias = Annotated[list[Count], Meta(min_length=2, max_length=2)]
 
 
 class SampleColumns(Message, frozen=True, kw_only=True):
-    """A sample in columns: what rarely changes, then all figures in one list. JSON keeps this order."""
+    """A sample in columns: rarely changed fields, then all figures in one list. JSON keeps this order."""
 
     of: Of
     now: Now
-    """Six numbers of the node, then two of each pod. null: not known. since_raise_ms is -1 where the limit was not
-    raised since the agent's start. Both numbers of a pod are -1 where it has no control group."""
+    """Six numbers of the node, then two of each pod. null: unknown. since_raise_ms is -1 if the limit was not raised
+    since the agent's start. Both numbers of a pod are -1 if it has no cgroup."""
     more: More = More()
-    """Right behind ``now``, or absent."""
+    """Right after ``now``, or absent."""
     psi: Psi | None = None
     """PSI averages over 10 s, percent of time stalled: cpu some, mem some, mem full, io some, io full."""
     throttled: Throttled = []
-    """Three numbers for each pod that has a CPU limit: its place in the list from 0, CFS periods since the previous
-    sample, and those of them in which it was throttled."""
+    """Three numbers for each pod with a CPU limit: its index in the list, CFS periods since the previous sample, and
+    the number of throttled ones."""
     now_names: Names | None = None
-    """Names the numbers in ``now``, for people: beside ``pods``."""
+    """Names of the numbers in ``now``, for people; present with ``pods``."""
     facts: NodeFacts | None = None
-    """Where they changed, and in a keyframe."""
+    """Present if changed, and in a keyframe."""
     pods: Pods | None = None
-    """Where they changed, and in a keyframe."""
+    """Present if changed, and in a keyframe."""
     pods_part: Part | None = None
-    """Reserved: ``pods`` is a part of the list that the revision names, by its number from 0 and how many parts there
-    are. Agents of this version write whole lists, and readers take a list in parts for one that is not known."""
+    """Reserved: ``pods`` is a part of the list: index and number of parts. Agents of this version write whole lists.
+    Readers treat a list in parts as unknown."""

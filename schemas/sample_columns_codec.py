@@ -1,4 +1,4 @@
-"""PURE: a sample into columns, and back into the form that the scalar rules read."""
+"""PURE: encodes a sample in columns, and decodes it for the scalar rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND = "NodeSample"
 
 
 class _Rest(msgspec.Struct, frozen=True, gc=False):
-    """What stands behind ``now``."""
+    """The fields after ``now``."""
 
     more: More = More()
     psi: Psi | None = None
@@ -42,11 +42,11 @@ class _Uid(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnknownPodsError(BadMessageError):
-    """The pod list that a sample names is not known: nobody knows which of the node's figures are of which pod."""
+    """The pod list of a sample is unknown, so its figures cannot be assigned to pods."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
-        """All that can be read: ``pod_use`` is empty."""
+        """The readable fields: ``pod_use`` is empty."""
         super().__init__(KIND, f"the pod list {fields['pods_revision']!r} at `$.of.pods_revision` is not known")
 
 
@@ -71,7 +71,7 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
 
     Args:
         sample: to be written.
-        pods: the list that its ``pods_revision`` names.
+        pods: the list with its ``pods_revision``.
 
     """
     use, since = sample.use, sample.since_raise_ms
@@ -122,7 +122,7 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
 
 
 def _canonical(limits: Limits | None) -> Limits | None:
-    """Equal limits in equal bytes: msgspec leaves out a default only where it is the same object."""
+    """Make equal limits encode to equal bytes: msgspec omits a default only if it is the same object."""
     if limits is None or limits.be_cfs_period_us != _NO_LIMITS.be_cfs_period_us:
         return limits
     return Limits(be_cfs_quota_us=limits.be_cfs_quota_us, be_cpuset=limits.be_cpuset)
@@ -131,10 +131,10 @@ def _canonical(limits: Limits | None) -> Limits | None:
 def _columns(
     uses: Sequence[PodUse], pods: Sequence[Pod], numbers: list[int | None]
 ) -> tuple[str, list[int | None], list[PodUse]]:
-    """Fill in the pods' numbers, in the order of the list: that of ``uses`` means nothing.
+    """Fill in the pods' numbers in the order of the list.
 
     Returns:
-        Which pods are in the best-effort group, what is known of throttling, and uses that the list does not name.
+        Which pods are in the best-effort cgroup, throttling, and uses of pods that are not in the list.
 
     """
     place_of = (_places if isinstance(pods, list) else _places_kept)(pods).get
@@ -156,19 +156,19 @@ def _columns(
 
 
 def _places(pods: Sequence[Pod]) -> dict[str, int]:
-    """By uid; the last one of a uid counts."""
+    """Index by uid; the last one of a uid counts."""
     return {pod.uid: place for place, pod in enumerate(pods)}
 
 
 _places_kept = lru_cache(maxsize=1)(_places)
-"""Found once for all samples that name a list: an agent has one at a time. A ``list`` may be changed in place."""
+"""Cached for the current list. Not for a ``list``, which may be changed in place."""
 
 
 def head_of(value: bytes) -> int:
-    """Return where the head ends: behind the bracket that opens ``now``.
+    """Return the end of the head, after the bracket that opens ``now``.
 
     Raises:
-        BadMessageError: it is no sample in columns.
+        BadMessageError: not a sample in columns.
 
     """
     at = value.find(NOW) if value.startswith(BEGIN) else -1
@@ -188,12 +188,10 @@ def decode_of(head: bytes) -> Of:
 
 
 def identity_of(value: bytes) -> tuple[Of, Any, Any]:
-    """Read whose sample it is, its ``seq`` and ``observed_ms``; all else of it may be unreadable.
-
-    The two are as they are written.
+    """Read the head, ``seq`` and ``observed_ms`` (both undecoded). All else may be unreadable.
 
     Raises:
-        BadMessageError: it does not state that.
+        BadMessageError: one of them is absent.
 
     """
     cut = head_of(value)
@@ -202,10 +200,10 @@ def identity_of(value: bytes) -> tuple[Of, Any, Any]:
 
 
 def carried(value: bytes) -> tuple[Raw, Raw]:
-    """Read what a sample carries of facts and of the whole pod list, undecoded; nothing of it where it does not.
+    """Read facts and the whole pod list, undecoded; empty if the sample does not carry them.
 
     Raises:
-        BadMessageError: what stands behind ``now`` cannot be read.
+        BadMessageError: the fields after ``now`` cannot be read.
 
     """
     rest = _read(_decode_rest, b"{" + value[_end_of_now(value, head_of(value)) :], "$")
@@ -213,7 +211,7 @@ def carried(value: bytes) -> tuple[Raw, Raw]:
 
 
 def to_sample(value: bytes | None, pods_of_revision: Callable[[str], Sequence[str] | None]) -> NodeSample:
-    """Read a sample as the scalar rules take it.
+    """Decode a sample for the scalar rules.
 
     Args:
         value: a record's body.
@@ -286,7 +284,7 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
 
 
 def _uses(of: Of, now: Sequence[int | None], uids: Sequence[str], throttled: Sequence[int | None]) -> list[PodUse]:
-    """Give each pod its figures."""
+    """The figures of each pod."""
     cfs: dict[int, tuple[int | None, int | None]] = {}
     for at in range(0, len(throttled), 3):
         place = throttled[at]
@@ -321,16 +319,16 @@ _RANGES: tuple[tuple[str, int, int, bool], ...] = (
     ("mem_bytes", 0, AMOUNT_MAX, True),
     ("since_raise_ms", NONE, TIME_MS_MAX, False),
 )
-"""Of the node's numbers: name, least, most, and whether it may be unknown."""
+"""The node's numbers: name, minimum, maximum, and whether it may be unknown."""
 
 
 def _check(of: Of, now: Sequence[int | None], pods: int | None) -> None:
-    """Refuse figures that no machine can have, and a count that is not that of the list.
+    """Refuse impossible figures, and a wrong number of pods.
 
     Args:
         of: the head.
         now: the figures.
-        pods: how many the list names; None: it is not known.
+        pods: number of pods in the list; None: unknown.
 
     Raises:
         BadMessageError: with the number's place, name, value and range.
@@ -373,7 +371,7 @@ def _use(cpu_milli: int | None, mem_bytes: int | None, psi: Sequence[float | Non
 
 
 def _end_of_now(value: bytes, cut: int) -> int:
-    """Where what stands behind ``now`` begins, its comma left out."""
+    """Where the fields after ``now`` begin, without the comma."""
     at = value.find(b"]", cut) + 1
     if not at:
         raise BadMessageError(KIND, "JSON is malformed: the list `$.now` does not end")
@@ -386,7 +384,7 @@ def _read(decode: Callable[[bytes], T], raw: bytes, path: str) -> T:
     Args:
         decode: of the part's type.
         raw: the part.
-        path: where it stands in the record.
+        path: its path in the record.
 
     Raises:
         BadMessageError: it is refused.
