@@ -1,4 +1,4 @@
-"""The node's one door to the API server: what an agent asks of it, which is little. Blocking: for a thread."""
+"""The agent's small client of the API server. Blocking: run it in a thread."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from slacktide.agents.listening import bracketed
 from slacktide.schemas.errors import SlacktideError
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
-"""In the environment of each container of a cluster."""
+"""Environment variables of each container in a cluster."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token, which is bound to it, and the cluster's authority."""
+"""Folder of a pod's token and the cluster's CA."""
 _PORT = 443
 _UNTRUSTED = "give the cluster's authority with --api-ca"
 
 
 class ApiServerError(SlacktideError):
-    """What was given is not the address of an API server."""
+    """The address of the API server is invalid."""
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Access | None:
-    """How a container of a cluster reaches the API server; None: this is none, or it was given no token."""
+    """Access of a container in a cluster; None: not in a cluster, or no token."""
     host, token = environment.get(HOST), account / "token"
     if not host or not token.is_file():
         return None
@@ -33,13 +33,13 @@ def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Acces
 
 
 class ApiServer:
-    """Asks one API server.
+    """Client of one API server.
 
     Args:
         access: how it is reached.
 
     Raises:
-        ApiServerError: the address is none.
+        ApiServerError: the address is invalid.
 
     """
 
@@ -53,32 +53,32 @@ class ApiServer:
         self.url = access.url.rstrip("/")
 
     def get(self, path: str) -> Answer:
-        """Read.
+        """GET a path.
 
         Raises:
-            HttpError: no whole answer.
+            HttpError: no complete response.
 
         """
         return self._server.ask(path)
 
     def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:
-        """Watch: a line for each change, until the server ends it.
+        """Watch a path: one line for each change, until the server ends it.
 
         Raises:
-            HttpError: it is away, refuses, or falls silent for longer than ``silence_s``.
+            HttpError: the server is unreachable, refuses, or is silent for longer than ``silence_s``.
 
         """
         return self._server.watch(path, accept=accept, silence_s=silence_s)
 
     def post(self, path: str, body: object) -> Answer:
-        """Create; what may be created must be harmless when it is asked for twice.
+        """POST to a path. The request may be sent twice, so it must be idempotent.
 
         Raises:
-            HttpError: no whole answer; ``UnreachedError``: the server has certainly not received the request.
+            HttpError: no complete response; ``UnreachedError``: the server has certainly not received the request.
 
         """
         return self._server.ask(path, method="POST", body=msgspec.json.encode(body))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._server.close()

@@ -1,4 +1,4 @@
-"""Keeps the node's key fresh: shows the pod's ServiceAccount token to the bridge, beside the tick."""
+"""Renews the node's key from the bridge, with the pod's ServiceAccount token."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ PORT = 9447
 LOOK_S = 1.0
 RETRY_S, RETRY_S_MAX = 4.0, 120.0
 REFUSED_S = 30.0
-"""Between two renewals because workers refuse the key: they may not have the newest cluster key yet."""
+"""Interval of renewals while workers refuse the key. They may not have the newest cluster key yet."""
 TRUSTED_S = 10.0
-"""A node whose sample was just found proven is not refused: somebody else uses its name."""
+"""A refusal this soon after a proven sample means that another sender uses the node's name."""
 WARN_EACH_S = 3_600.0
 RENEWS: frozenset[Verdict] = frozenset({"absent", "unknown key", "expired", "forged"})
-"""Verdicts that another key may mend."""
+"""Verdicts that a new key may fix."""
 
 
 class EnrolmentError(SlacktideError):
-    """The bridge gave no key."""
+    """The bridge issued no key."""
 
 
 class Enrolment:
-    """Asks for a key at the start, after half of its life, and when workers refuse it.
+    """Requests a key at start, after half of its life, and when workers refuse it.
 
     Args:
-        access: where the bridge is, the token, and the authorities that may have signed its certificate.
-        prover: takes the key.
+        access: the bridge's address, token and CA.
+        prover: receives the key.
         metrics: of the node.
-        backoff: between two attempts; a fleet does not ask at once.
+        backoff: between attempts, with jitter.
 
     Raises:
-        EnrolmentError: the address is none.
+        EnrolmentError: the address is invalid.
 
     """
 
@@ -70,12 +70,12 @@ class Enrolment:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, for whoever asks whether this node's figures are fresh; "" where nothing is."""
+        """Why this node's records may be refused; "": they are accepted."""
         refused = f"samples are refused (proof: {self._refused})" if self._refused else ""
         return refused or (self._prover.trouble and f"{self._prover.trouble}: {self._why}")
 
     def answered(self, proof: Verdict) -> None:
-        """A worker has found this of a sample of this boot."""
+        """Record a worker's verdict on a sample of this boot."""
         now_s = asyncio.get_running_loop().time()
         if proof in PROVEN:
             self._refused, self._proven_s = "", now_s
@@ -85,7 +85,7 @@ class Enrolment:
             self._refused = proof
 
     async def run(self) -> None:
-        """Keep the key fresh until cancelled."""
+        """Renew the key until cancelled."""
         try:
             while True:
                 now_s = asyncio.get_running_loop().time()
@@ -116,13 +116,13 @@ class Enrolment:
         self._backoff.reset()
 
     def _ask(self) -> Enrolled:
-        """Blocking. Asked twice, the bridge gives two keys, each of which is good."""
+        """Request a key. Blocking. Repeated requests give several valid keys."""
         try:
             answer = self._https.ask(PATH, method="POST", body=b"{}")
         except HttpError as exc:
             raise EnrolmentError(f"the bridge is away: {exc}") from exc
         if answer.status != HTTPStatus.OK:
-            self._https.close()  # the next replica may know more, and a new token is read for it
+            self._https.close()  # another replica may accept it, and the token is read again
             raise EnrolmentError(f"the bridge answered {answer.status}: {answer.words}")
         return decode(answer.body, Enrolled)
 

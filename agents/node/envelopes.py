@@ -1,4 +1,4 @@
-"""What a node agent sends: bodies with their headers, and what it lays aside of records that it cannot use."""
+"""Records that a node agent publishes, with headers, and its dead letters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_r
 
 
 def of_sample(sample: NodeSample, pods: Sequence[Pod] | None = None) -> Out:
-    """A sample on its way to the stream, which answers it.
+    """A sample for the stream workers.
 
     Args:
         sample: to be sent.
-        pods: the list that it names, for a record in columns; None: the record is in rows.
+        pods: the list that it refers to, for a record in columns; None: the record is in rows.
 
     """
     if pods is None:
@@ -30,7 +30,7 @@ def of_sample(sample: NodeSample, pods: Sequence[Pod] | None = None) -> Out:
 
 
 def of_history(sample: NodeSample) -> Out:
-    """A sample that comes too late to be answered: it only fills windows. In rows: its list may be known to nobody."""
+    """A backfilled sample, which only fills windows. In rows, since workers may not know its pod list."""
     return _of_sample(sample, BACKFILL.name, encode(sample))
 
 
@@ -40,24 +40,24 @@ def _of_sample(sample: NodeSample, topic: str, body: bytes) -> Out:
 
 
 def of_zones(zones: NodeZones) -> Out:
-    """The node's NUMA zones on their way to whoever places pods by them."""
+    """The node's NUMA zones, for the scheduler."""
     which = f"{zones.boot_id}/{zones.seq}"
     return _out(ZONES.name, zones.node, encode(zones), which, zones.observed_ms, f"{zones.node}/{which}")
 
 
 def of_forecast(forecast: NodeForecast) -> Out:
-    """The node's models on their way to the stream, and to the node's next agent."""
+    """The node's models, for the stream workers and the node's next agent."""
     which = f"{forecast.boot_id}/{forecast.seq}"
     return _out(FORECAST.name, forecast.node, encode(forecast), which, forecast.observed_ms, f"{forecast.node}/{which}")
 
 
 def of_outcome(outcome: NodeOutcome) -> Out:
-    """An outcome on its way to whoever wants to know; in the trace of the sample that led to it."""
+    """An outcome, in the trace of the sample that led to it."""
     return _of_outcome(outcome, OUTCOME.name)
 
 
 def of_audit(outcome: NodeOutcome) -> Out:
-    """The same outcome for the audit, whose topic keeps it for longer."""
+    """An outcome for the audit topic, which keeps it for longer."""
     return _of_outcome(outcome, AUDIT.name)
 
 
@@ -68,12 +68,12 @@ def _of_outcome(outcome: NodeOutcome, topic: str) -> Out:
 
 
 def of_dead_letter(record: Record, *, node: str, reason: str, now_ms: int) -> Out:
-    """A record that this node cannot use, with where it came from; never itself too large to be sent."""
+    """A dead letter for a record that this node cannot use. It is never too large."""
     return dead_letter(record, reader=f"agent/{node}", reason=reason, now_ms=now_ms)
 
 
 def of_refused(out: Out, *, node: str, reason: str, now_ms: int) -> Out:
-    """A record of this node that Kafka refuses for its size or content."""
+    """A dead letter for a record of this node that Kafka refused."""
     return dead_letter_of_refused(out, writer=f"agent/{node}", reason=reason, now_ms=now_ms)
 
 

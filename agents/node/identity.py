@@ -1,4 +1,4 @@
-"""Who an agent is this time: a boot id above all before it, from a folder that one agent has at a time."""
+"""The boot id of an agent, higher than all before it, from a state folder that one agent locks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _COUNTER = re.compile(r"[0-9]{1,12}\n?")
 
 
 class Identity:
-    """A boot id, and the folder's lock for as long as the process lives."""
+    """A boot id, and the folder's lock for the life of the process."""
 
     def __init__(self, folder: Path, *, start_ms: int) -> None:
-        """Take the folder and count this start.
+        """Lock the folder and count this start.
 
-        The counter goes up by one; where it is lost, the start time in seconds stands in, which is
-        above any count, so that the higher boot is always the later one.
+        If the counter is lost, the start time in seconds replaces it. That is above any count, so the highest boot id
+        is always the newest.
 
         Args:
-            folder: the agent's state folder; made if absent.
+            folder: the agent's state folder; created if absent.
             start_ms: UTC epoch milliseconds.
 
         Raises:
-            SlacktideError: another agent has the folder, or it cannot be used.
+            SlacktideError: another agent uses the folder, or it is unusable.
 
         """
         self._lock: int | None = _locked(folder)
@@ -44,7 +44,7 @@ class Identity:
         self.boot_id = f"{count:012d}-{os.urandom(4).hex()}"
 
     def release(self) -> None:
-        """Let another agent have the folder."""
+        """Unlock the folder."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
@@ -67,7 +67,7 @@ def _locked(folder: Path) -> int:
 
 
 def _counted(file: Path) -> int | None:
-    """Starts so far; None where that is not known."""
+    """Starts so far; None: unknown."""
     try:
         text = file.read_bytes()[:32].decode("ascii", errors="replace")
     except OSError:

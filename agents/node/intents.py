@@ -1,4 +1,4 @@
-"""Acts that have begun and not yet been reported, in a file of their own that is mostly empty."""
+"""Intents: acts that have begun and are not yet reported, in a file that is mostly empty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slacktide.schemas.outcome import NodeOutcome
 
 Key = tuple[str, str, str]
 LINES_MAX = 512
-"""Beside a pod that takes its time to end others are begun and ended: of those nothing need stay in the file."""
+"""The file is rewritten after this many lines, so that closed intents do not stay in it."""
 
 
 class _Line(Message, frozen=True, kw_only=True):
@@ -27,12 +27,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def key_of(outcome: NodeOutcome) -> Key:
-    """What an intent and its outcome have in common."""
+    """The key that an intent and its outcome share."""
     return outcome.command_id, outcome.rule, outcome.target
 
 
 class Intents:
-    """The open intents, in memory and on disk. Never raises; what the disk refused is counted."""
+    """Open intents, in memory and on disk. Never raises; failed writes are counted."""
 
     def __init__(self, path: Path) -> None:
         self.open: dict[Key, NodeOutcome] = {}
@@ -45,12 +45,12 @@ class Intents:
         self._recover()
 
     def begin(self, outcome: NodeOutcome) -> None:
-        """An act is about to happen."""
+        """Record an act before it happens."""
         self.open[key_of(outcome)] = outcome
         self._write(_Line(intent=outcome))
 
     def end(self, key: Key) -> None:
-        """Its outcome is kept elsewhere now."""
+        """Close an intent, since its outcome is in the spool."""
         if self.open.pop(key, None) is None:
             return
         if self.open:
@@ -59,7 +59,7 @@ class Intents:
             self._empty()
 
     def rewrite(self) -> None:
-        """Leave in the file what is open, and nothing that was cut short."""
+        """Rewrite the file with open intents only."""
         self.close()
         lines = [_encoder.encode(_Line(intent=outcome)) + b"\n" for outcome in self.open.values()]
         try:
@@ -70,7 +70,7 @@ class Intents:
             self._dirty = True
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with suppress(OSError):

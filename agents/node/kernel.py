@@ -1,4 +1,4 @@
-"""What an agent needs of a node's kernel, whichever kernel it is: read it, and hold best-effort pods."""
+"""The kernel interface of an agent: read figures, and limit best-effort pods."""
 
 from __future__ import annotations
 
@@ -28,65 +28,65 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What knobs hold. A group that is not there has none."""
+    """Values of knobs. Missing cgroups have none."""
 
     values: Mapping[KnobKey, int | None]
     """None: unlimited."""
     lacking: Mapping[KnobKey, str]
-    """Of groups that are there: why a knob is not."""
+    """Why existing cgroups lack a knob."""
 
 
 class Kernel(Protocol):
-    """One node's kernel. Synchronous: all of it is a few hundred small file reads."""
+    """One node's kernel. Synchronous, since a reading is a few hundred small file reads."""
 
     @property
     def best_effort(self) -> BestEffortPods:
-        """Best-effort pods, to end or stop one."""
+        """Kills and freezes best-effort pods."""
 
     def read(self, mono_ns: int) -> Reading:
-        """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""
+        """Read every figure once. Unreadable figures are listed in ``missing``; nothing is raised for them."""
 
     def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
-        """Look at the CPU of these pods' containers that have a limit; nothing is kept open of any others.
+        """Read the CPU of these pods' containers that have a limit. Files of other pods are closed.
 
-        Which pods there are, the last ``read`` saw. Those of ``spare`` (uids) may be left out where they are calm.
+        Only pods seen by the last ``read`` are found. Calm pods in ``spare`` (uids) may be left out.
         """
 
     def processors(self) -> list[Processor]:
-        """CPUs that pods may run on, ascending; none where best-effort pods cannot be bound to CPUs."""
+        """CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
 
     def limits(self) -> Limits:
-        """Read back what the best-effort group holds now.
+        """Read the limits of the best-effort cgroup.
 
         Raises:
-            CgroupError: it cannot be read.
+            CgroupError: they cannot be read.
 
         """
 
     def hold(self, limits: Limits) -> None:
-        """Make the best-effort group hold these limits; nothing else is ever touched.
+        """Set these limits on the best-effort cgroup, and on nothing else.
 
         Raises:
-            CgroupError: a write was refused; what was written before it stays.
+            CgroupError: a write was refused; earlier writes stay.
 
         """
 
     def know(self, pods: Sequence[Pod]) -> None:
-        """These pods are on the node; of no others is any knob read or set."""
+        """Set the known pods. Knobs of other pods are neither read nor set."""
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
-        """What knobs of groups hold now, in the units of ``schemas.sample.Knob``; those of a group side by side.
+        """Read knobs, in the units of ``schemas.sample.Knob``; those of one cgroup must be adjacent.
 
-        A best-effort pod's quota is its own, also while the limit of all of them leaves it less.
+        A best-effort pod's quota is its own one, also while it is cut to fit.
         """
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Make one knob hold this; None: unlimited.
+        """Set one knob; None: unlimited.
 
         Raises:
-            CgroupError: its group is not there, the kernel refused, or it must not be set to this.
+            CgroupError: its cgroup is missing, the kernel refused, or this value is not permitted.
 
         """
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` gives for a knob once this was put: kernels round."""
+        """The value that ``held`` returns after ``put``, since kernels round."""

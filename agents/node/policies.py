@@ -1,4 +1,4 @@
-"""The policy that an agent decides by: followed in Kafka, and stored for a start without it."""
+"""The policy of an agent: consumed from Kafka, and saved for a start without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Policies:
     """One agent's view of the policy topic.
 
     Args:
-        state: where the policy of the last run is stored.
+        state: stores the policy of the last run.
         metrics: of the agent.
 
     """
@@ -30,17 +30,17 @@ class Policies:
 
     @property
     def policy(self) -> policies.Policy:
-        """The one in force: the last good one of the highest epoch."""
+        """The policy in force: the last valid one of the highest epoch."""
         return self._in_force.policy
 
     @property
     def refused(self) -> str:
-        """Why the newest record of the topic is not in force; "": it is."""
+        """Why the newest record is refused; "": it is in force."""
         return self._in_force.refused
 
     @property
     def diverges(self) -> str:
-        """Why this agent may go by another policy than the others; "": it does not."""
+        """Why this agent may use another policy than the others; "": it does not."""
         return self._in_force.refused if self._in_force.by_epoch else ""
 
     def read(self, records: Iterable[Record], lay_aside: Callable[[Record, str], None]) -> bool:
@@ -48,10 +48,10 @@ class Policies:
 
         Args:
             records: in order.
-            lay_aside: takes a record that is no policy, with the reason.
+            lay_aside: called with an invalid record and the reason.
 
         Returns:
-            Whether a policy of another version is in force now.
+            Whether the version in force changed.
 
         """
         before, refused = self.policy, self.refused

@@ -1,4 +1,4 @@
-"""Signs what this node sends, with the key that it enrolled for, and keeps that key for the next start."""
+"""Signs this node's records with its enrolled key, and saves the key for the next start."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 FILE = "proof-key.json"
 RENEW_S = NODE_KEY_LIFE_S // 2
-"""With so much left or less, a new key is asked for."""
+"""Remaining life at which a new key is requested."""
 WARN_S = NODE_KEY_LIFE_S // 4
-"""With so much left or less, nobody has given one for six hours."""
+"""Remaining life at which renewals have failed for six hours."""
 
 
 class Prover:
@@ -29,7 +29,7 @@ class Prover:
 
     Args:
         node: its name.
-        folder: where the key is kept, readable by its owner alone; None: it is not kept.
+        folder: where the key is saved, readable by its owner alone; None: it is not saved.
         now_ms: UTC epoch milliseconds.
 
     """
@@ -42,12 +42,12 @@ class Prover:
 
     @property
     def left_s(self) -> int:
-        """Seconds until the key expires; 0: there is none, or it has."""
+        """Seconds until the key expires; 0: no key, or expired."""
         return 0 if self._key is None else max(0, self._key.expires_s - self._now_ms() // 1_000)
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the key; "" where it is good for a while."""
+        """Why the key is missing, expired or about to expire; "": it is valid."""
         if self._key is None:
             return "this node has no key to sign with"
         if not self.left_s:
@@ -55,16 +55,16 @@ class Prover:
         return "" if self.left_s > WARN_S else f"this node's key expires in {self.left_s // 60} min"
 
     def sign(self, out: Out) -> Out:
-        """The record with its proof; as it is where there is no key. To be called when it is sent."""
+        """The record with its proof, or unchanged without a key. Call it right before sending."""
         if self._key is None or out.value is None:
             return out
         return msgspec.structs.replace(out, headers=(*out.headers, self._key.header(out.topic, out.value)))
 
     def use(self, enrolled: Enrolled) -> None:
-        """Sign with this key from now on, and keep it.
+        """Sign with this key from now on, and save it.
 
         Raises:
-            BadMessageError: it is another node's, or no key.
+            BadMessageError: the key is invalid or another node's.
 
         """
         self._key = self._read(enrolled)

@@ -1,4 +1,4 @@
-"""Repeated refusals: of one cause there is one counted outcome a second."""
+"""Merges repeated refusals: one counted outcome per cause and second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHARE_NS = 1_000_000_000
 
 
 class Refusals:
-    """Holds the first refusal of each cause back for a second, counting the rest."""
+    """Delays the first refusal of each cause by a second, and counts the others."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[int, NodeOutcome]] = {}
@@ -24,19 +24,19 @@ class Refusals:
         self._held[outcome.reason] = (since_ns, counted)
 
     def due(self, now_ns: int, *, everything: bool = False) -> list[NodeOutcome]:
-        """Take out what was held long enough."""
+        """Take out the refusals that are due."""
         ripe = [cause for cause, (since_ns, _) in self._held.items() if everything or now_ns - since_ns >= SHARE_NS]
         return [self._held.pop(cause)[1] for cause in ripe]
 
 
 class Paced:
-    """Lets one outcome of each kind be reported a second, the first at once; the next one counts the others."""
+    """Allows one outcome per kind and second, the first at once. The next one counts those skipped."""
 
     def __init__(self) -> None:
         self._reported: dict[Hashable, tuple[int, int]] = {}
 
     def count(self, kind: Hashable, now_ns: int) -> int:
-        """For how many it stands, if it may be reported now; else 0."""
+        """The outcomes that this one stands for if it may be reported now; else 0."""
         reported_ns, skipped = self._reported.get(kind, (now_ns - SHARE_NS, 0))
         may = now_ns - reported_ns >= SHARE_NS
         self._reported[kind] = (now_ns, 0) if may else (reported_ns, skipped + 1)

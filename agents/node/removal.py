@@ -1,4 +1,4 @@
-"""Whether an agent that ends is removed for good, by its own DaemonSet. `agents/workload.py` has the rule."""
+"""Finds out whether an agent that ends is being uninstalled. `agents/workload.py` has the rule."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from slacktide.schemas.backoff import Backoff
 log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
-"""How long an agent that ends waits for the API server; without an answer it leaves all limits in force."""
+"""How long an ending agent waits for the API server. Without an answer it leaves limits in force."""
 RETRY_S, RETRY_MAX_S = 1.0, 60.0
 
 
 class Removal:
-    """Asks the API server about the agent's DaemonSet and namespace: once as the agent starts, once as it ends.
+    """Reads the agent's DaemonSet and namespace from the API server at start and at exit.
 
     Args:
         access: how the API server is reached.
@@ -33,7 +33,7 @@ class Removal:
         self._was_there = False
 
     async def run(self) -> None:
-        """Ask until the API server has answered, and wait for ever then."""
+        """Retry until the API server has answered, then wait until cancelled."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while (now := await self._ask()) == "unknown":  # noqa: ASYNC110 - nothing signals that the server is back
             await asyncio.sleep(backoff.next_s())
@@ -46,7 +46,7 @@ class Removal:
         await asyncio.Event().wait()
 
     async def removed(self) -> bool:
-        """Whether the DaemonSet is deleted; False where the API server does not answer within 2 s."""
+        """Whether the DaemonSet is deleted; False if the API server does not answer within 2 s."""
         now: Standing = "unknown"
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -64,7 +64,7 @@ class Removal:
         return await asyncio.to_thread(self._asked)
 
     def _asked(self) -> Standing:
-        """Over a connection of its own: an earlier question may still wait for its answer on another thread."""
+        """Use a new connection, since an earlier request may still be open on another thread."""
         server = ApiServer(self._access)
         try:
             answer = server.get(path_of("daemonsets", self._daemon_set))

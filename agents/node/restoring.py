@@ -1,4 +1,4 @@
-"""Lifts what an agent left in force, where none runs any more: by its state folder, and by what its rules set."""
+"""Lifts limits that a former agent left in force, by its state folder and by the values that its rules set."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _MAY_HAVE_BEEN = [
     msgspec.structs.replace(DEFAULT, resource_qos=ResourceQos(policies=QosPolicies(cpu=by), be=_IDLE))
     for by in get_args(CpuQosPolicy)
 ]
-"""Where the state folder has no policy: the one in force may have made best-effort pods idle, as no default does."""
+"""Used if the state folder has no policy: the former policy may have set ``cpu.idle``, which no default does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What came of it."""
+    """The result of restoring."""
 
     outcomes: list[NodeOutcome]
     clean: bool
-    """Nothing is held any more, and the state folder is emptied."""
+    """Whether no limit is left, so that the state folder was emptied."""
 
 
 def restored(
@@ -50,11 +50,11 @@ def restored(
         kernel: of the node.
         node: its name.
         folder: the agent's state folder.
-        inventory: the node and its pods as kubectl prints them; None: as the state folder has them.
-        machine: describes the node where neither does.
+        inventory: the node and its pods as kubectl prints them; None: those in the state folder.
+        machine: describes the node if neither does.
 
     Raises:
-        SlacktideError: an agent uses the state folder, or the inventory does not validate.
+        SlacktideError: an agent uses the state folder, or the inventory is invalid.
 
     """
     clock = SystemClock()
@@ -101,7 +101,7 @@ def _known(state: State, node: str, inventory: Path | None, machine: Callable[[]
 
 
 def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list[KnobKey]:
-    """The knobs that hold what an agent's rules set: an agent set them, though the state folder does not name them."""
+    """Knobs with values that the rules set: an agent has set them, even if the state folder does not list them."""
     colocation = msgspec.structs.replace(policy.colocation, enable=True)
     rules = wanted(known.facts, known.pods, msgspec.structs.replace(policy, colocation=colocation))
     held = kernel.held(sorted(rules)).values

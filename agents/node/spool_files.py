@@ -1,8 +1,7 @@
 """The spool's files: numbered segments of JSON lines, and the few intents that are open.
 
-A line counts when its newline is there. What a crash or a full disk cut short is skipped and counted.
-Nothing is flushed to the platter: lines outlive the process, which is what acts need; the limits they
-speak of do not outlive the machine either.
+A line is complete with its newline. Lines cut short by a crash or a full disk are skipped and counted.
+Files are not synced: lines outlive the process, but need not outlive the machine, because cgroup limits do not either.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ def write_line(fd: int, line: bytes) -> None:
     """Append one line.
 
     Raises:
-        OSError: also where only a part of it was written.
+        OSError: the write failed, or was partial.
 
     """
     if os.write(fd, line) != len(line):
@@ -27,10 +26,10 @@ def write_line(fd: int, line: bytes) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file's content at once: a reader sees the old or the new, never a part.
+    """Replace a file atomically.
 
     Raises:
-        OSError: the old content stays.
+        OSError: the old content is kept.
 
     """
     fresh = path.with_name(path.name + ".new")
@@ -39,13 +38,13 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def whole_lines(content: bytes) -> tuple[list[bytes], int]:
-    """The lines that are there to their newline, and how many are not (0 or 1)."""
+    """Complete lines, and the number of incomplete ones (0 or 1)."""
     *lines, rest = content.split(b"\n")
     return lines, 1 if rest else 0
 
 
 class Segments:
-    """Append-only lines over numbered files; the oldest files are deleted when nobody needs them."""
+    """Append-only lines in numbered files. The oldest files are deleted when no longer needed."""
 
     def __init__(self, folder: Path, bytes_each: int) -> None:
         self._folder = folder
@@ -56,7 +55,7 @@ class Segments:
             self._sizes = {int(path.stem): path.stat().st_size for path in folder.glob("[0-9]*.jsonl")}
         self._last = max(self._sizes, default=0)
         self.torn = sum(self._ends_torn(number) for number in self._sizes)
-        """Lines found cut short, and files found unreadable."""
+        """Incomplete lines and unreadable files found."""
 
     @property
     def bytes_used(self) -> int:
@@ -65,12 +64,12 @@ class Segments:
 
     @property
     def numbers(self) -> list[int]:
-        """The files there are, oldest first."""
+        """Numbers of the files, oldest first."""
         return sorted(self._sizes)
 
     @property
     def last(self) -> int:
-        """The file that was written to last."""
+        """Number of the last file."""
         return self._last
 
     @property
@@ -80,14 +79,14 @@ class Segments:
 
     @property
     def room(self) -> bool:
-        """Whether the next line goes into the file that was written to last."""
+        """Whether the next line fits into the last file."""
         return self._fd is not None and self._sizes[self._last] < self._bytes_each
 
     def begin(self, header: bytes) -> None:
         """Start the next file with this line.
 
         Raises:
-            OSError: it could not be made.
+            OSError: it could not be created.
 
         """
         self.close()
@@ -104,7 +103,7 @@ class Segments:
         """Add a line to the last file.
 
         Raises:
-            OSError: it is not there as a whole; the next line needs a new file.
+            OSError: the line is incomplete; the next one needs a new file.
 
         """
         assert self._fd is not None, "begin a file first"
@@ -116,7 +115,7 @@ class Segments:
         self._sizes[self._last] += len(line)
 
     def read(self, number: int, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Whole lines of one file from a byte offset, each with the offset behind it."""
+        """Complete lines of one file from a byte offset, each with the offset after it."""
         try:
             with self._path(number).open("rb") as file:
                 file.seek(offset)
@@ -128,7 +127,7 @@ class Segments:
             self.torn += 1
 
     def drop(self, number: int) -> None:
-        """Delete a file that is not written to any more; one that cannot be deleted is tried again."""
+        """Delete a finished file. Failed deletions are retried."""
         if number == self._last:
             self.close()
         with suppress(OSError):
@@ -136,7 +135,7 @@ class Segments:
             del self._sizes[number]
 
     def close(self) -> None:
-        """Write no more to the last file."""
+        """Close the last file."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with suppress(OSError):
@@ -147,7 +146,7 @@ class Segments:
             with self._path(number).open("rb") as file:
                 file.seek(-1, os.SEEK_END)
                 return file.read(1) != b"\n"
-        except OSError:  # empty, or not to be read
+        except OSError:  # empty or unreadable
             return self._sizes[number] > 0
 
     def _path(self, number: int) -> Path:

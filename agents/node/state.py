@@ -1,4 +1,4 @@
-"""What an agent knew last, for a start without Kafka: the policy, the node's facts and its pods."""
+"""Saves policy, facts and pods for a start without Kafka."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from slacktide.schemas.sample import PressureGate
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
 GATE_KEPT_NS = 30_000_000_000
-"""What the gate learned is written no more often, but for an orderly end."""
+"""Minimum interval of saving the gate, except at a clean exit."""
 
 
 class KeptInventory(Message, frozen=True, kw_only=True):
-    """Facts and pods as they were last."""
+    """The last facts and pods."""
 
     facts: NodeFacts
     pods: list[Pod]
     from_kafka: bool = msgspec.field(name="told", default=False)
-    """The facts are those that Kafka had."""
+    """Whether the facts come from Kafka."""
 
 
 class State:
-    """Four files in the agent's state folder, each replaced as a whole. Never raises."""
+    """Four files in the agent's state folder, each replaced atomically. Never raises."""
 
     def __init__(self, folder: Path) -> None:
         self._policy = folder / "policy.json"
@@ -48,31 +48,31 @@ class State:
         self._gate_ns = -GATE_KEPT_NS
 
     def policy(self) -> Policy | None:
-        """The last good policy; None where there is none to be had."""
+        """The last valid policy; None: none is saved."""
         return self._read(self._policy, Policy)
 
     def inventory(self) -> KeptInventory | None:
-        """The last facts and pods; None where there are none to be had."""
+        """The last facts and pods; None: none are saved."""
         return self._read(self._inventory, KeptInventory)
 
     def gate(self) -> PressureGate | None:
-        """What the rule ``cpu_pressure`` learned; None where there is none to be had."""
+        """The gate of rule ``cpu_pressure``; None: none is saved."""
         return self._read(self._gate, PressureGate)
 
     def forecast(self) -> NodeForecast | None:
-        """The node's models of what its pods use; None where there are none to be had."""
+        """The node's usage models; None: none are saved."""
         return self._read(self._forecast, NodeForecast, again=True)
 
     def keep_forecast(self, forecast: NodeForecast) -> None:
-        """Remember the models; no two are alike, so what was written is not."""
+        """Save the models. They always differ, so the last ones are not compared."""
         self._write(self._forecast, forecast, again=True)
 
     def keep_gate(self, gate: PressureGate, mono_ns: int | None = None) -> None:
-        """Remember what the rule ``cpu_pressure`` learned.
+        """Save the gate of rule ``cpu_pressure``.
 
         Args:
             gate: the baseline and the pause.
-            mono_ns: the monotonic instant; nothing is written within 30 s of the last. None: the agent ends, so write.
+            mono_ns: monotonic time; writes are at least 30 s apart. None: the agent ends, so write.
 
         """
         if mono_ns is not None:
@@ -82,11 +82,11 @@ class State:
         self._write(self._gate, gate)
 
     def keep_policy(self, policy: Policy) -> None:
-        """Remember the policy in force."""
+        """Save the policy in force."""
         self._write(self._policy, policy)
 
     def keep_inventory(self, facts: NodeFacts, pods: Sequence[Pod], *, from_kafka: bool = False) -> None:
-        """Remember the node as it is; ``from_kafka``: as Kafka had it."""
+        """Save facts and pods; ``from_kafka``: the facts come from Kafka."""
         self._write(self._inventory, KeptInventory(facts=facts, pods=list(pods), from_kafka=from_kafka))
 
     def _read(self, path: Path, kind: type[M], *, again: bool = False) -> M | None:
@@ -116,9 +116,9 @@ class State:
 
 
 def forget(folder: Path) -> None:
-    """Delete the state folder. One that is a volume of a pod stays, empty. Never raises.
+    """Delete the state folder, or empty it if it is a mounted volume. Never raises.
 
-    A later installation would take an old policy, and outcomes of an old cluster, for its own.
+    Otherwise a later installation would use an old policy, and outcomes of an old cluster.
     """
     names = (
         "starts",

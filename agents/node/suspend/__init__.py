@@ -1,1 +1,1 @@
-"""The kill switch of one node: who suspends it, and how the agent sees it without Kafka."""
+"""The suspend switch of one node, which works without Kafka."""

@@ -1,4 +1,4 @@
-"""The Event on a Node that it was suspended, or is no more. Pure."""
+"""The Event on a Node that it was suspended or resumed. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from slacktide.agents.node.evict.eviction_api import CONTROLLER, NAME_MAX, NOTE_MAX
 
 NAMESPACE = "default"
-"""Where Kubernetes keeps Events on what has no namespace."""
+"""Namespace of Events on cluster-scoped objects."""
 
 
 def event_of(node: str, uid: str, reason: str, *, at_ms: int) -> dict[str, object]:
@@ -15,8 +15,8 @@ def event_of(node: str, uid: str, reason: str, *, at_ms: int) -> dict[str, objec
 
     Args:
         node: its name.
-        uid: its uid; "": not known.
-        reason: why it is suspended; "": it is no more.
+        uid: its uid; "": unknown.
+        reason: why it is suspended; "": resumed.
         at_ms: since the epoch.
 
     """

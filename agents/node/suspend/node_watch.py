@@ -1,6 +1,6 @@
-"""Watches the annotations of the agent's own Node, on a thread of its own: the agent never waits for the API server.
+"""Watches the annotations of the agent's own Node, on its own thread.
 
-Only metadata is asked for. A watch begins with the Node as it is, so one that breaks misses nothing.
+Only metadata is requested. A watch begins with the current Node, so no change is missed after a broken watch.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ class _Change(msgspec.Struct):
 
 
 class NodeWatch:
-    """Shows the annotations of one Node as they change.
+    """Reports the annotations of one Node as they change.
 
     Args:
-        server: the API server; nobody else asks over it.
+        server: connection to the API server, used by this watch alone.
         node: the Node's name.
 
     """
 
     def __init__(self, server: ApiServer, node: str) -> None:
         self.uid = ""
-        """Of the Node; "": it was not seen yet."""
+        """Uid of the Node; "": not received yet."""
         self._server = server
         self._node = node
         self._closed = threading.Event()
 
     def start(self, show: Callable[[Mapping[str, str]], object]) -> None:
-        """Begin. ``show`` is called on the watch's thread, with all annotations, after each change."""
+        """Start watching. ``show`` is called on the watch's thread with all annotations after each change."""
         threading.Thread(target=self._work, args=(show,), name="node-watch", daemon=True).start()
 
     def close(self) -> None:
-        """Show nothing any more; the thread ends with its connection."""
+        """Stop reporting. The thread ends with its connection."""
         self._closed.set()
 
     def _work(self, show: Callable[[Mapping[str, str]], object]) -> None:

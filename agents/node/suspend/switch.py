@@ -1,7 +1,7 @@
 """Whether a node is suspended: by its annotation, by a file in the state folder, or by the policy.
 
-While it is, the agent holds no limit and evicts nobody. The annotation that the API server last showed is kept on
-disk: an agent that restarts while the API server is away goes by it.
+A suspended agent sets no limit and evicts no pod. The last annotation from the API server is saved on disk, for a
+restart while the API server is unreachable.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 ANNOTATION = "slacktide.io/suspend"
 FILE = "suspend"
-"""In the agent's state folder; whoever creates it suspends the node."""
+"""File in the agent's state folder. Creating it suspends the node."""
 KEPT = "suspend-annotation"
-"""In the agent's state folder: the annotation's value, as the API server last showed it."""
+"""File in the agent's state folder: the last value of the annotation from the API server."""
 OFF = "false"
-"""The one value of the annotation that suspends nothing: a mistyped ``yes`` must not leave limits in force."""
+"""The only value of the annotation that does not suspend: a mistyped ``yes`` must not leave limits in force."""
 By = Literal["annotation", "file", "policy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """Who suspends a node."""
+    """What suspends a node."""
 
     by: By
     reason: str
@@ -42,7 +42,7 @@ class Switch:
 
     Args:
         folder: the agent's state folder.
-        watched: the API server shows the node's annotations, so those that Kafka has do not count.
+        watched: annotations come from the API server, so those from Kafka are ignored.
 
     """
 
@@ -52,7 +52,7 @@ class Switch:
         self._value = self._read() if watched else None
 
     def shown(self, annotations: Mapping[str, str]) -> None:
-        """The API server shows the node's annotations."""
+        """Record the node's annotations from the API server."""
         value = annotations.get(ANNOTATION)
         if value == self._value:
             return
@@ -66,10 +66,10 @@ class Switch:
             log.warning("could not be kept for the next start", extra={"file": str(self._kept), "why": str(exc)})
 
     def suspended(self, annotations: Mapping[str, str], policy: Policy) -> Suspended | None:
-        """Who suspends the node; None: nobody.
+        """What suspends the node; None: not suspended.
 
         Args:
-            annotations: the node's, from the inventory; they count where no API server shows them.
+            annotations: the node's, from the inventory; used if none come from the API server.
             policy: in force.
 
         """

@@ -1,1 +1,1 @@
-"""The node's NUMA zones: read from the kernel and from the kubelet's own files, and put together as a record."""
+"""The node's NUMA zones, read from the kernel and the kubelet's files, and published as a record."""

@@ -1,4 +1,4 @@
-"""Which devices a node has in which zones, and which of them pods hold. Pure.
+"""Devices of a node by zone, and those assigned to pods. Pure.
 
 Reading: kubernetes v1.34.4, pkg/kubelet/cm/devicemanager/checkpoint, and k8s.io/kubelet, podresources/v1. The kubelet's
 checkpoint names the devices that pods hold. Only its podresources API has the zones of all others.
@@ -15,41 +15,41 @@ from slacktide.schemas.errors import ZonesError
 from slacktide.schemas.zones import ZONES_MAX
 
 DEVICE_STATE = "device-plugins/kubelet_internal_checkpoint"
-"""In the kubelet's root directory. The kubelet writes it whenever the devices or who holds them change."""
+"""In the kubelet's root directory. The kubelet writes it on every change of devices or assignments."""
 ANSWER = "podresources API"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
 
 Ids = Mapping[str, frozenset[str]]
-"""Devices by the name of their resource."""
+"""Device ids by resource name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceState:
-    """What the device manager has and holds."""
+    """Devices and assignments of the device manager."""
 
     zones: Mapping[int, Ids]
     """Healthy devices by zone. A device that belongs to several zones is in each of them."""
     held: Mapping[str, Ids]
-    """By the pod's uid."""
+    """Assigned devices by pod uid."""
 
     def without(self, uids: Collection[str]) -> DeviceState:
-        """What the manager holds once it has taken back these pods' devices."""
+        """The state after these pods' devices are released."""
         return replace(self, held={uid: ids for uid, ids in self.held.items() if uid not in uids})
 
     def allocatable(self, zone: int) -> dict[str, int]:
-        """How many of each resource a zone has."""
+        """Number of devices of each resource in a zone."""
         return {resource: len(ids) for resource, ids in self.zones.get(zone, {}).items()}
 
     def available(self, zone: int) -> dict[str, int]:
-        """How many of these no pod holds."""
+        """Number of unassigned devices of each resource in a zone."""
         return {
             resource: len(ids.difference(*(held.get(resource, ()) for held in self.held.values())))
             for resource, ids in self.zones.get(zone, {}).items()
         }
 
     def zones_of(self, uid: str) -> frozenset[int]:
-        """The zones in which a pod holds devices."""
+        """Zones of a pod's devices."""
         held = self.held.get(uid, {})
         return frozenset(
             zone
@@ -62,7 +62,7 @@ class _Entry(msgspec.Struct, rename={"uid": "PodUID", "resource": "ResourceName"
     uid: str
     resource: str
     ids: dict[str, list[str]] | None
-    """By zone; -1: by none."""
+    """Ids by zone; -1: no zone."""
 
 
 class _Data(msgspec.Struct, rename={"entries": "PodDeviceEntries"}):
@@ -75,10 +75,10 @@ class _Checkpoint(msgspec.Struct, rename={"data": "Data", "checksum": "Checksum"
 
 
 def held_devices(text: bytes) -> dict[str, dict[str, frozenset[str]]]:
-    """Read the checkpoint: the devices that pods hold, by uid and resource.
+    """Parse the checkpoint: assigned devices by pod uid and resource.
 
     Raises:
-        ZonesError: it is torn or malformed.
+        ZonesError: torn or malformed.
 
     """
     try:
@@ -93,10 +93,10 @@ def held_devices(text: bytes) -> dict[str, dict[str, frozenset[str]]]:
 
 
 def zoned_devices(answer: bytes) -> dict[int, dict[str, frozenset[str]]]:
-    """Read an ``AllocatableResourcesResponse``: the healthy devices, by zone and resource.
+    """Parse an ``AllocatableResourcesResponse``: healthy devices by zone and resource.
 
     Raises:
-        ZonesError: it is torn, or a zone is none.
+        ZonesError: torn, or an invalid zone.
 
     """
     found: dict[int, dict[str, frozenset[str]]] = {}
@@ -121,12 +121,12 @@ def _zone(node: bytes) -> int:
 
 
 def _messages(message: bytes, field: int) -> Iterator[bytes]:
-    """Each text or message of a field."""
+    """Each value of a length-delimited field."""
     return (value for name, value in _fields(message) if name == field and isinstance(value, bytes))
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of a message in protobuf's wire format; numbers of fixed size are passed over."""
+    """Field numbers and values of a message in protobuf's wire format. Fixed-size numbers are skipped."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

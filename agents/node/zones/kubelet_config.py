@@ -1,4 +1,4 @@
-"""What of the kubelet's configuration decides about zones: ``config.yaml``, or ``/configz`` of a running one."""
+"""Kubelet settings about NUMA zones, from ``config.yaml`` or ``/configz``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_MAX_ZONES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletConfig:
-    """The settings. One that is absent has the kubelet's default; an unread file gives none of this at all."""
+    """The settings. Absent ones have the kubelet's default."""
 
     policy: Policy
     scope: Scope
@@ -31,9 +31,9 @@ class KubeletConfig:
     cpu_static: bool
     memory_static: bool
     reserved_cpus: frozenset[int]
-    """By ``reservedSystemCPUs``: no pod gets them for itself."""
+    """``reservedSystemCPUs``: never exclusive to a pod."""
     reserved_cpu_count: int
-    """Whole CPUs of ``systemReserved`` and ``kubeReserved``; counts where no CPUs are named."""
+    """Whole CPUs of ``systemReserved`` and ``kubeReserved``; used without ``reservedSystemCPUs``."""
     reserved_bytes: Mapping[int, Mapping[str, int]]
     """By zone, then by ``memory`` or ``hugepages-<size>``."""
 
@@ -58,13 +58,13 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 def kubelet_config(content: object) -> KubeletConfig:
-    """Read the settings.
+    """Parse the settings.
 
     Args:
         content: a KubeletConfiguration as YAML or JSON gives it, or ``/configz``, which holds one as ``kubeletconfig``.
 
     Raises:
-        ZonesError: a setting is none that the kubelet accepts.
+        ZonesError: the kubelet does not accept a setting.
 
     """
     if isinstance(content, dict) and "kubeletconfig" in content:

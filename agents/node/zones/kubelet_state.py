@@ -1,9 +1,9 @@
-"""Which CPUs and how much memory of which zones pods hold, from the files that the kubelet keeps over a restart.
+"""Exclusive CPUs and memory of pods by zone, from the kubelet's state files.
 
-Reading: kubernetes v1.35.4, pkg/kubelet/cm/cpumanager/state and memorymanager/state. The files carry a checksum of Go's
-own making; a torn one is no JSON, or lacks a field.
+Reading: kubernetes v1.35.4, pkg/kubelet/cm/cpumanager/state and memorymanager/state. The files' checksum is specific
+to Go and not verified; a torn file is invalid JSON or lacks a field.
 
-The kubelet takes back what an ended pod held when it admits the next pod. CPUs it also takes back every 10 s.
+The kubelet releases resources of ended pods when it admits the next pod. It also releases CPUs every 10 s.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ MEMORY_STATE = "memory_manager_state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuState:
-    """What the CPU manager holds."""
+    """State of the CPU manager."""
 
     static: bool
     exclusive: Mapping[str, frozenset[int]]
-    """CPUs that no other pod may use, by the pod's uid."""
+    """Exclusive CPUs by pod uid."""
 
     def without(self, uids: Collection[str]) -> CpuState:
-        """What the manager holds once it has taken back these pods' CPUs."""
+        """The state after these pods' CPUs are released."""
         return replace(self, exclusive={uid: cpus for uid, cpus in self.exclusive.items() if uid not in uids})
 
 
 class MemoryBlock(msgspec.Struct, frozen=True, rename="camel"):
-    """An amount that a container holds."""
+    """An amount assigned to a container."""
 
     numa_affinity: list[ZoneId]
-    """The zones that give it, the first as much as it can."""
+    """Zones that provide it. The first one provides as much as it can."""
     type: str
     """``memory`` or ``hugepages-<size>``."""
     size: Amount
@@ -52,22 +52,22 @@ Amounts = Mapping[int, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryState:
-    """What the memory manager holds."""
+    """State of the memory manager."""
 
     static: bool
     allocatable: Amounts
     reserved: Amounts
-    """Pods hold it."""
+    """Amounts assigned to pods."""
     free: Amounts
     blocks: Mapping[str, Sequence[MemoryBlock]]
-    """By the pod's uid."""
+    """Blocks by pod uid."""
 
     def zones_of(self, uid: str) -> frozenset[int]:
-        """The zones in which a pod holds memory."""
+        """Zones of a pod's memory."""
         return frozenset(zone for block in self.blocks.get(uid, ()) for zone in block.numa_affinity)
 
     def without(self, uids: Collection[str]) -> MemoryState:
-        """What the manager holds once it has taken back these pods' memory."""
+        """The state after these pods' memory is released."""
         ended = [block for uid, blocks in self.blocks.items() if uid in uids for block in blocks]
         reserved, free = _freed(ended, self.reserved, self.free)
         kept = {uid: blocks for uid, blocks in self.blocks.items() if uid not in uids}
@@ -102,7 +102,7 @@ def cpu_state(text: bytes) -> CpuState:
     """Read ``cpu_manager_state``.
 
     Raises:
-        ZonesError: it is torn or malformed.
+        ZonesError: torn or malformed.
 
     """
     try:
@@ -120,7 +120,7 @@ def memory_state(text: bytes) -> MemoryState:
     """Read ``memory_manager_state``.
 
     Raises:
-        ZonesError: it is torn or malformed.
+        ZonesError: torn or malformed.
 
     """
     try:
@@ -141,7 +141,7 @@ def memory_state(text: bytes) -> MemoryState:
 
 
 def _freed(blocks: Iterable[MemoryBlock], reserved: Amounts, free: Amounts) -> tuple[Amounts, Amounts]:
-    """Reserved and free amounts once blocks are given back: of several zones the first has as much as it can back."""
+    """Reserved and free amounts after blocks are released. The first of several zones gets back as much as it can."""
     held = {zone: dict(kinds) for zone, kinds in reserved.items()}
     left = {zone: dict(kinds) for zone, kinds in free.items()}
     for block in blocks:

@@ -1,4 +1,4 @@
-"""The door to the kubelet's podresources API: one gRPC call over its socket, in the HTTP/2 frames that it takes.
+"""Client of the kubelet's podresources API: one gRPC call over its socket, in plain HTTP/2 frames.
 
 Reading: RFC 9113, RFC 7541 and gRPC's PROTOCOL-HTTP2; kubernetes v1.34.4, pkg/kubelet/apis/podresources. A gRPC library
 would add 20 MiB to each agent.
@@ -17,7 +17,7 @@ SOCKET = "pod-resources/kubelet.sock"
 """In the kubelet's root directory."""
 METHOD = b"/v1.PodResourcesLister/GetAllocatableResources"
 ANSWER_S = 2.0
-"""For each read and write."""
+"""Timeout of each read and write."""
 BYTES_MAX = 16 * 1024 * 1024
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GOAWAY, _WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8
 _END_STREAM = _ACK = 0x1
@@ -35,13 +35,13 @@ class _Frame(NamedTuple):
 
 
 def allocatable_resources(path: Path) -> bytes:
-    """The answer to GetAllocatableResources, an ``AllocatableResourcesResponse`` in protobuf.
+    """Call GetAllocatableResources. Return the ``AllocatableResourcesResponse`` in protobuf.
 
     Args:
         path: the kubelet's socket.
 
     Raises:
-        ZonesError: nobody answers, or the answer is an error or torn.
+        ZonesError: no answer, an error, or a torn answer.
 
     """
     try:
@@ -56,7 +56,7 @@ def allocatable_resources(path: Path) -> bytes:
 
 
 def _question() -> bytes:
-    """All that is sent: windows as large as the answer may be, the headers, and a message without fields."""
+    """The request: flow-control windows large enough for the answer, headers, and an empty message."""
     window = b"\x00\x04" + BYTES_MAX.to_bytes(4, "big")
     headers = (
         b"\x83\x86"  # :method POST, :scheme http
@@ -75,7 +75,7 @@ def _question() -> bytes:
 
 
 def _text(name: bytes, value: bytes) -> bytes:
-    """A header field that no table keeps; its value has fewer than 127 bytes."""
+    """A literal header field without indexing; its value has fewer than 127 bytes."""
     return name + bytes([len(value)]) + value
 
 
@@ -84,7 +84,7 @@ def _frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> 
 
 
 def _answer(line: socket.socket) -> bytes:
-    """The message. Headers are not read: an answer without a message is an error."""
+    """Read the message. Headers are ignored: an answer without a message is an error."""
     data = b""
     for frame in _frames_of_call(line):
         data += _unpadded(frame) if frame.kind == _DATA else b""
@@ -99,7 +99,7 @@ def _answer(line: socket.socket) -> bytes:
 
 
 def _frames_of_call(line: socket.socket) -> Iterator[_Frame]:
-    """Headers and data, to the end of the answer."""
+    """Header and data frames to the end of the answer."""
     for frame in _frames(line):
         if frame.kind == _SETTINGS and not frame.flags & _ACK:
             line.sendall(_frame(_SETTINGS, _ACK))
@@ -112,7 +112,7 @@ def _frames_of_call(line: socket.socket) -> Iterator[_Frame]:
 
 
 def _frames(line: socket.socket) -> Iterator[_Frame]:
-    """Frames as they come; ends never by itself."""
+    """Frames as they arrive, without end."""
     with line.makefile("rb") as stream:
         while True:
             head = _exactly(stream.read(9), 9)

@@ -1,6 +1,6 @@
-"""Publishes the node's NUMA zones: at once when something changes, and every 5 s as a sign of life.
+"""Publishes the node's NUMA zones: on every change, and every 5 s as a sign of life.
 
-It has a connection of its own. A cluster whose topics lack the zones' one still gets all outcomes.
+It has its own connection, so that outcomes are published even if Kafka lacks the topic of zones.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 PUBLISH_S = 5.0
-"""Without a change."""
+"""Interval without a change."""
 SETTLE_S = 0.1
-"""From a change to reading it: the kubelet writes its files container by container, one manager after the other."""
+"""Delay from a change to reading it, since the kubelet writes its files one by one."""
 UNLISTED_S = 60.0
-"""For so long a holder of resources may be one that the kubelet has just admitted, and that no list has yet."""
+"""For this long an unlisted holder of resources may be a pod that the kubelet has just admitted."""
 WAITING = frozenset({"Pending"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZonesFolders:
-    """Where the zones are read."""
+    """Where zones are read."""
 
     sys_folder: Path
     """/sys/devices/system/node."""
@@ -50,11 +50,10 @@ class ZonesFolders:
 
 
 def counted(read: Read, pods: Iterable[Pod]) -> set[str]:
-    """The pods, by uid, that what is available counts.
+    """Uids of the pods that ``available`` takes into account.
 
-    A pod that waits may have been listed before the kubelet gave it CPUs. It counts as soon as it holds some. The
-    memory manager is the last to give, and the device manager the first. A pod that is not Guaranteed gets devices
-    alone.
+    A pending pod counts once it holds CPUs, since it may be listed before the kubelet assigns them. The device manager
+    assigns first, the memory manager last. Pods that are not Guaranteed get only devices.
     """
     cpu, memory, devices = read.managers
     held: Collection[str] = memory.blocks if memory.static else cpu.exclusive if cpu.static else devices.held
@@ -63,10 +62,10 @@ def counted(read: Read, pods: Iterable[Pod]) -> set[str]:
 
 
 class ZonesRecords:
-    """Which record is due now, by what was published last.
+    """Decides which record is due.
 
     Args:
-        folders: where the zones are read.
+        folders: where zones are read.
         node: its name.
         boot_id: of the agent's start.
         clock: the time.
@@ -83,22 +82,22 @@ class ZonesRecords:
         self._last_ns = 0
         self._read_from: object = None
         self._listed: set[str] = set()
-        """Pods, by uid, that were listed last, and ended ones that the kubelet's files still have."""
+        """Uids of pods listed last, and of ended pods in the kubelet's files."""
         self._unlisted_ns: dict[str, int] = {}
-        """Since when the kubelet's files have a pod, by uid, that was never listed."""
+        """When a never listed pod, by uid, first appeared in the kubelet's files."""
 
     def changed(self, pods: Sequence[Pod]) -> bool:
-        """Whether the kubelet's files or the pods are others than were read last, or that is 5 s ago.
+        """Whether the kubelet's files or the pods have changed, or the last reading is 5 s ago.
 
-        The kernel's files bear no time of a change.
+        Kernel files have no modification time.
         """
         return self._old or self._now(pods) != self._read_from
 
     def due(self, pods: Sequence[Pod]) -> NodeZones | None:
-        """Read all; the record to publish. None: what was published last still holds.
+        """Read everything. Return the record to publish; None: the last one is still valid.
 
         Args:
-            pods: of the node, listed before this is called: a pod that runs then is in the kubelet's files by now.
+            pods: listed before this call, so that running pods are in the kubelet's files by now.
 
         """
         old, self._read_from = self._old, self._now(pods)
@@ -118,11 +117,11 @@ class ZonesRecords:
         return record
 
     def _ended(self, read: Read, pods: Sequence[Pod]) -> set[str]:
-        """Pods, by uid, whose share the kubelet takes back when it admits the next pod, and no sooner.
+        """Uids of pods whose resources the kubelet releases only when it admits the next pod.
 
-        A holder that was never listed is one that the kubelet has just admitted, or that ended before this agent began.
+        A never listed holder was just admitted, or ended before this agent started.
         """
-        if not read.zones:  # nor is known who holds anything
+        if not read.zones:  # holders are unknown, too
             return set()
         listed = {pod.uid for pod in pods}
         living = {pod.uid for pod in pods if pod.phase not in ENDED_PHASES}
@@ -135,7 +134,7 @@ class ZonesRecords:
         return ended
 
     def owe(self) -> None:
-        """The last record did not arrive: one is due at the next look."""
+        """Publish again, since the last record did not arrive."""
         self._last = None
 
     @property
@@ -151,14 +150,14 @@ def _content(record: NodeZones) -> NodeZones:
 
 
 class ZonesPublisher:
-    """Sends each record that is due, on a connection that is made anew after any trouble.
+    """Publishes each record that is due, and reconnects after errors.
 
     Args:
-        records: which are due.
-        pods: the node's pods as they were listed last.
+        records: decides which are due.
+        pods: gives the last pod list.
         bootstrap: the Kafka cluster.
         sign: adds the node's proof.
-        refuse: takes a record that Kafka refuses, with the reason.
+        refuse: called with a record that Kafka refused, and the reason.
         metrics: of the agent.
 
     """
@@ -183,10 +182,10 @@ class ZonesPublisher:
         self._line = Line("zones")
 
     async def run(self) -> None:
-        """Look each second, until cancelled."""
+        """Check for changes until cancelled."""
         while True:
             pods = self._pods()
-            # A thread: the kubelet's files may lie on a disk that hangs.
+            # In a thread: the disk with the kubelet's files may hang.
             if await asyncio.to_thread(self._records.changed, pods):
                 await asyncio.sleep(SETTLE_S)
                 await self._publish(await asyncio.to_thread(self._records.due, pods))
@@ -197,7 +196,7 @@ class ZonesPublisher:
         await self._sender.close()
 
     async def _publish(self, record: NodeZones | None) -> None:
-        """Of a record that does not arrive a newer one is sent: nobody needs what zones were."""
+        """Publish a record. After a failure a newer one is sent instead."""
         if record is None:
             return
         self._metrics.zones_unread([one.what for one in record.missing])

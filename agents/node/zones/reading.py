@@ -1,4 +1,4 @@
-"""Reads a node's zones, and what its kubelet makes of them. What cannot be read is named, and never guessed."""
+"""Reads a node's zones and the kubelet's state. Unreadable sources are listed, never guessed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from slacktide.schemas.sample import Missing
 CONFIG = "config.yaml"
 ZONES, CONFIGURATION, DEVICES = "zones", "kubelet configuration", "devices"
 ZONE_SOURCES = (ZONES, CPU_STATE, MEMORY_STATE, CONFIGURATION, DEVICES)
-"""As records name them where they cannot be read."""
+"""Names of unreadable sources in records."""
 TRIES = 3
-"""Of reading files that the kubelet writes meanwhile. Another record follows a second later."""
+"""Tries of reading files that the kubelet is writing. Another record follows a second later."""
 S = TypeVar("S")
 
 
 class ZonesReader:
-    """Reads a node's zones again and again.
+    """Reads a node's zones repeatedly.
 
-    The configuration is parsed only when its file changes: of all that is read, YAML costs most. The kubelet is asked
-    for devices only when its checkpoint changes, or if it did not answer.
+    The configuration is parsed only when its file changes, since YAML costs most. The kubelet is asked for devices only
+    when its checkpoint changes, or if it did not answer.
 
     Args:
         sys_folder: /sys/devices/system/node.
@@ -44,13 +44,13 @@ class ZonesReader:
         self._devices: tuple[Stamp | None, DeviceState | None, list[Missing]] | None = None
 
     def stamps(self) -> tuple[Stamp | None, ...]:
-        """When the kubelet's files changed: cheap to ask. None: the file is not there."""
+        """When the kubelet's files changed; None: no such file. Cheap."""
         return tuple(stamp_of(self._kubelet / name) for name in (CPU_STATE, MEMORY_STATE, CONFIG, DEVICE_STATE))
 
     def read(self) -> Read:
-        """Read all of it as it stood at one time.
+        """Read everything as of one time.
 
-        A zone whose pods cannot be known is no zone to place pods in: with a torn state file there are none.
+        With a torn state file there are no zones, since free resources would be unknown.
         """
         before, read = self.stamps(), self._read()
         for _ in range(TRIES - 1):
@@ -93,7 +93,7 @@ class ZonesReader:
 
 
 def read_zones(sys_folder: Path, kubelet_folder: Path) -> Read:
-    """Read all of it once; arguments as for ``ZonesReader``."""
+    """Read everything once; arguments as for ``ZonesReader``."""
     return ZonesReader(sys_folder, kubelet_folder).read()
 
 
@@ -106,7 +106,7 @@ def _zones(folder: Path, missing: list[Missing]) -> list[SysZone]:
 
 
 def _state(file: Path, parse: Callable[[bytes], S], missing: list[Missing]) -> S | None:
-    """Without the file the manager has never held anything."""
+    """Parse a state file. Without it the manager has never assigned anything."""
     try:
         return parse(file.read_bytes())
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def _state(file: Path, parse: Callable[[bytes], S], missing: list[Missing]) -> S
 
 
 def _devices(folder: Path, missing: list[Missing]) -> DeviceState | None:
-    """Without the checkpoint no device plugin has ever registered. Zones are known without devices, too."""
+    """Read devices. Without a checkpoint no device plugin has registered. Zones are published without devices, too."""
     try:
         held = held_devices((folder / DEVICE_STATE).read_bytes())
         return DeviceState(zones=zoned_devices(allocatable_resources(folder / SOCKET)), held=held)

@@ -1,4 +1,4 @@
-"""The record of a node's zones, from what was read of kernel and kubelet. Pure."""
+"""Builds the record of a node's zones. Pure."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ NO_DEVICES = DeviceState(zones={}, held={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What was read of a node."""
+    """Zones and kubelet state as read."""
 
     zones: Sequence[SysZone]
-    """None where the zones, or what pods hold of them, cannot be known."""
+    """Empty: zones or assignments are unknown."""
     config: KubeletConfig | None
-    """None: not read, so that the policies are unknown."""
+    """None: unread, so that the policies are unknown."""
     cpu: CpuState | None = None
-    """None: the kubelet has no such file, and holds no CPUs for anybody."""
+    """None: the kubelet has no such file and has assigned no CPUs."""
     memory: MemoryState | None = None
     devices: DeviceState | None = None
-    """None: no device plugin has registered, or its devices cannot be read."""
+    """None: no device plugin has registered, or devices are unreadable."""
     missing: Sequence[Missing] = ()
 
     @property
     def holders(self) -> set[str]:
-        """The pods, by uid, for which the kubelet holds CPUs, memory or devices."""
+        """Uids of pods with assigned CPUs, memory or devices."""
         cpu, memory, devices = self.managers
         return {*cpu.exclusive, *memory.blocks, *devices.held}
 
     @property
     def managers(self) -> tuple[CpuState, MemoryState, DeviceState]:
-        """What each of the kubelet's managers holds; one without a file holds nothing."""
+        """State of each manager; empty for one without a file."""
         return self.cpu or NO_CPUS, self.memory or NO_MEMORY, self.devices or NO_DEVICES
 
     def without(self, uids: Collection[str]) -> Read:
-        """The same where these pods hold nothing."""
+        """The same after these pods' resources are released."""
         cpu, memory = self.cpu and self.cpu.without(uids), self.memory and self.memory.without(uids)
         devices = self.devices and self.devices.without(uids)
         return replace(self, cpu=cpu, memory=memory, devices=devices) if uids else self
 
 
 def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq: int, observed_ms: int) -> NodeZones:
-    """Put the record together.
+    """Build the record.
 
     Args:
         read: of kernel and kubelet.
-        uids: the pods that run on the node: the record counts them, also those that hold nothing for themselves.
+        uids: running pods, which the record counts, with or without assigned resources.
         node: its name.
         boot_id: of the agent's start.
         seq: of this record.
@@ -84,14 +84,14 @@ def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq:
 
 
 def _static(state: CpuState | MemoryState | None, configured: bool | None) -> bool | None:  # noqa: FBT001 - a value
-    """A running kubelet's own file stands above its configuration, which may have changed since its start."""
+    """Whether a manager is static. The state file wins over the configuration, which may be newer than the kubelet."""
     return configured if state is None else state.static
 
 
 def _reserved_cpus(zones: Sequence[SysZone], config: KubeletConfig | None) -> frozenset[int]:
-    """CPUs for the system: those that are named, else as many as are reserved, the lowest first.
+    """CPUs for the system: ``reservedSystemCPUs``, else as many as are reserved, the lowest first.
 
-    The kubelet takes unnamed ones by the machine's topology, whole cores of the first zone before others.
+    The kubelet picks the latter by topology: whole cores of the first zone first.
     """
     if config is None:
         return frozenset()
@@ -114,7 +114,7 @@ def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
 
 
 def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str, int]:
-    """Where the memory manager has nothing of the zone: nobody holds memory for himself."""
+    """Allocatable memory of a zone that the memory manager does not list."""
     reserved = {} if config is None else config.reserved_bytes.get(zone.id, {})
     total = {MEMORY: zone.mem_bytes - sum(zone.hugepages_bytes.values())}
     total |= {f"{HUGEPAGES}{size}": amount for size, amount in zone.hugepages_bytes.items()}
@@ -122,7 +122,7 @@ def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str,
 
 
 def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int], devices: dict[str, int]) -> ZoneResources:
-    """A zone without CPUs, memory, pages of a size or devices of a resource does not list them."""
+    """Resources of a zone. Those that it lacks are not listed."""
     return ZoneResources(
         cpu_milli=cpus * 1000 if zone.cpus else None,
         mem_bytes=amounts.get(MEMORY) if zone.mem_bytes else None,

@@ -1,4 +1,4 @@
-"""The zones that the kernel has, from /sys/devices/system/node: CPUs, memory, hugepages, distances."""
+"""Zones from /sys/devices/system/node: CPUs, memory, hugepages, distances."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _SIZES = ((KIB**2, "Gi"), (KIB, "Mi"), (1, "Ki"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SysZone:
-    """A zone as the kernel has it."""
+    """A zone of the kernel."""
 
     id: int
     cpus: frozenset[int]
-    """Online; none: the zone has memory alone."""
+    """Online CPUs; empty: the zone has only memory."""
     mem_bytes: int
     """Hugepages included."""
     hugepages_bytes: Mapping[str, int]
-    """All of them, used or not, by page size as Kubernetes names it, such as ``2Mi``."""
+    """All hugepages, used or not, by Kubernetes page size such as ``2Mi``."""
     distances: Mapping[int, int]
     """To each online zone by id, itself included."""
 
 
 def sys_zones(folder: Path) -> list[SysZone]:
-    """The zones that are online, by id. Ids may have gaps.
+    """Online zones, by id. Ids may have gaps.
 
     Args:
         folder: /sys/devices/system/node.
 
     Raises:
-        ZonesError: a file is missing, torn or malformed; half a topology would place pods wrongly.
+        ZonesError: a file is missing, torn or malformed.
 
     """
     online = sorted(_cpus(folder / "online"))
@@ -56,7 +56,7 @@ def _zone(place: Path, number: int, online: list[int]) -> SysZone:
 
 
 def _distances(file: Path, online: list[int]) -> dict[int, int]:
-    """One number for each online zone, ascending: not by id where ids have gaps."""
+    """One distance for each online zone, ascending by id without gaps."""
     row = [_number(word, file) for word in _read(file).split()]
     if len(row) != len(online):
         raise ZonesError(f"{file}", f"{len(row)} distances: accepted: {len(online)}, one for each online zone")
@@ -72,7 +72,7 @@ def _mem_bytes(file: Path) -> int:
 
 
 def _hugepages(folder: Path) -> dict[str, int]:
-    """Without the folder the kernel has no hugepages."""
+    """Hugepages by size. Without the folder the kernel has none."""
     found = {}
     for place in sorted(folder.glob("hugepages-*kB")):
         size = _number(place.name.removeprefix("hugepages-").removesuffix("kB").encode(), place)
@@ -86,7 +86,7 @@ def _size_name(size_kib: int) -> str:
 
 
 def _cpus(file: Path) -> frozenset[int]:
-    """Also a list of zones: the kernel writes both alike."""
+    """Parse a CPU list, or a list of zones in the same format."""
     try:
         return parse.cpus(_read(file))
     except ValueError as exc:
