@@ -1,4 +1,4 @@
-"""The one reader of the time. Logic takes numbers; loops take a clock."""
+"""The only module that reads clocks. Pure logic takes numbers; loops take a ``Clock``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ WALL_DRIFT_MS_MAX = 5_000
 
 
 def wait_ms(ms: int) -> None:
-    """Hold the thread up: only for what a kernel does in an instant."""
+    """Block the thread. Only for very short waits on the kernel."""
     time.sleep(ms / 1_000)
 
 
 class Clock(Protocol):
-    """Monotonic time orders things on a node, wall time names them for others."""
+    """Monotonic time orders events on a node; wall time is for records."""
 
     def mono_ns(self) -> int:
         """Nanoseconds of the monotonic clock."""
@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's clocks."""
 
     def mono_ns(self) -> int:
         """Nanoseconds of the monotonic clock."""
@@ -38,7 +38,7 @@ class SystemClock:
 
 @dataclass(slots=True)
 class EventTime:
-    """Event time of one boot: an anchor plus monotonic time, so that it never runs backwards.
+    """Event time of one boot: an anchor plus monotonic time, so it never goes backwards.
 
     A wall clock that is off by more than 5 s starts a new clock epoch with a new anchor.
     """
@@ -57,5 +57,5 @@ class EventTime:
         return event_ms
 
     def of(self, mono_ns: int) -> int:
-        """Event time of a monotonic instant, without looking at the wall clock."""
+        """Event time of a monotonic time, without reading the wall clock."""
         return self.anchor_wall_ms + (mono_ns - self.anchor_mono_ns) // 1_000_000

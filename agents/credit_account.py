@@ -1,4 +1,4 @@
-"""How many pods this boot of the node may still evict, by the governor's leases. Pure: its callers read the leases."""
+"""Eviction credit of this boot of the node. Pure: callers receive the leases."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 __all__ = ["NO_CREDIT", "CreditAccount"]
 
 LAST = (COUNT_MAX, COUNT_MAX)
-"""Nothing can be higher: should it ever be written, the order of arrival decides from there on."""
+"""The highest possible position. After it the order of arrival decides."""
 
 
 class CreditAccount:
-    """The lease in force, and what was spent of it. Whoever evicts asks ``ready`` for each pod, then spends."""
+    """The current lease and the credit spent. Call ``ready`` for each pod, then ``spend``."""
 
     def __init__(self, boot_id: str) -> None:
         self.spent = 0
         """Evictions since the agent's start."""
         self.epoch = 0
-        """The highest epoch of a governor that was read."""
+        """The highest governor epoch received."""
         self._boot_id = boot_id
         self._reserved = 0
         self._newest = (0, -1)
@@ -29,12 +29,12 @@ class CreditAccount:
         self._outlasted = False
 
     def receive(self, credit: EvictionCredit, since_ns: int) -> None:
-        """Take a lease over, if it is newer than all before it.
+        """Use a lease if it is newer than all before it.
 
         Args:
-            credit: of this node, of any of its boots.
-            since_ns: the last monotonic instant at which it had not come yet: its time counts from there, so that
-                a record which was long on its way is good for no longer than its writer believes.
+            credit: of this node, for any of its boots.
+            since_ns: last monotonic time before its arrival. The lease counts from there, so that a delayed record does
+                not outlive the governor's view of it.
 
         """
         if (credit.epoch, credit.number) <= self._newest != LAST:
@@ -42,41 +42,41 @@ class CreditAccount:
         self._newest = (credit.epoch, credit.number)
         self.epoch = credit.epoch
         if credit.boot_id == self._boot_id:
-            # A bad record may report more evictions to the governor than there were; they give no credit.
+            # A bad record may count more evictions than there were; they give no credit.
             self._granted = min(credit.granted, self.spent + credit.granted - credit.spent)
             self._spared = frozenset(credit.spared_namespaces)
             self._until_ns = since_ns + credit.ttl_ms * 1_000_000
             self._outlasted = False
 
     def log_is(self, *, away: bool, now_ns: int) -> None:
-        """Whether Kafka can be used, at each look: what cannot be renewed now may outlast its time."""
+        """Record whether Kafka is reachable. A lease that cannot be renewed may be used past its end."""
         if not away:
             self._away_since_ns = None
         elif self._away_since_ns is None:
             self._away_since_ns = now_ns
 
     def ready(self, now_ns: int, namespace: str) -> bool:
-        """Whether one more pod of the namespace may go now."""
+        """Whether one more pod of the namespace may be evicted now."""
         if self.spent + self._reserved >= self._granted or namespace in self._spared:
             return False
         return now_ns < self._until_ns or self._outlasts
 
     def spend(self, now_ns: int) -> None:
-        """A pod goes; call this before it is asked to go."""
+        """Spend credit for a pod, before it is signalled."""
         self.spent += 1
         self._outlasted = self._outlasted or now_ns >= self._until_ns
 
     def reserve(self, now_ns: int) -> None:
-        """A pod may go, which somebody else decides: until then its credit is held, and not reported as spent."""
+        """Reserve credit for a request to the API server. It is not reported as spent yet."""
         self._reserved += 1
         self._outlasted = self._outlasted or now_ns >= self._until_ns
 
     def settle(self, *, goes: bool) -> None:
-        """The answer is known: whether a pod goes for which credit was reserved; one that may have gone goes."""
+        """Spend or release reserved credit. ``goes``: the pod was evicted, or may have been."""
         self._reserved -= 1
         self.spent += goes
 
     @property
     def _outlasts(self) -> bool:
-        """A lease that was good when Kafka became unavailable stays good for one eviction until it is back."""
+        """Whether the lease was valid when Kafka became unreachable: it then allows one eviction until Kafka is back."""
         return self._away_since_ns is not None and self._away_since_ns < self._until_ns and not self._outlasted

@@ -1,4 +1,4 @@
-"""Dead letters that wait to be sent."""
+"""Dead letters waiting to be sent."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ BATCH_BYTES = 512 * 1024
 
 
 class Letters:
-    """Dead letters in order; of a flood the last few megabytes."""
+    """Dead letters in order, at most a few megabytes. The oldest are dropped."""
 
     def __init__(self) -> None:
         self._waiting: deque[Out] = deque()
         self._bytes = 0
 
     def add(self, letter: Out) -> None:
-        """Keep one, at the cost of the oldest."""
+        """Add a dead letter. Drop the oldest if full."""
         self._waiting.append(letter)
         self._bytes += _size(letter)
         while self._bytes > WAITING_BYTES_MAX:
             self._bytes -= _size(self._waiting.popleft())
 
     def some(self) -> list[Out]:
-        """The oldest, about as many as one batch carries."""
+        """The oldest, up to about one batch."""
         found: list[Out] = []
         size = 0
         for letter in self._waiting:
@@ -36,7 +36,7 @@ class Letters:
         return found
 
     def sent(self, letters: list[Out]) -> None:
-        """The log has these; some may have been given up meanwhile."""
+        """Remove sent letters. Some may have been dropped meanwhile."""
         for letter in letters:
             if self._waiting and self._waiting[0] is letter:
                 self._bytes -= _size(self._waiting.popleft())

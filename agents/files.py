@@ -1,4 +1,4 @@
-"""YAML files that an operator writes: read with care, watched, and the last good content stays in force."""
+"""An operator's YAML files: validated and watched. The last valid content stays in force."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ BYTES_MAX = 16 * 1024 * 1024
 DEPTH_MAX = 100
 EVENTS_MAX = 4_000_000
 
-# The C loader reads a node's 500 pods some ten times as fast.
+# The C loader is about ten times as fast.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_yaml(path: Path) -> object:
-    """Read a file with one YAML document as plain data.
+    """Read a file with one YAML document.
 
     Raises:
-        ConfigError: unreadable, not YAML, or made to exhaust its reader: over 16 MiB, nested over
-            100 levels, or with aliases, which multiply what they stand for.
+        ConfigError: unreadable, not YAML, over 16 MiB, nested over 100 levels, or with aliases, which may
+            expand without limit.
 
     """
     try:
@@ -44,7 +44,7 @@ def load_yaml(path: Path) -> object:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Of a file as it is now: equal while nobody writes it; None: there is none to be read."""
+    """Stamp of a file, which changes with each write; None: it is unreadable."""
     try:
         found = path.stat()
     except OSError:
@@ -53,25 +53,25 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 class Watched(Generic[T]):
-    """A file's content as it was last good.
+    """The last valid content of a file.
 
     Args:
         path: the file.
-        read: turns the document and the file's name into a value, or raises ConfigError.
-        last: what was last good, from an earlier run; None: nothing.
+        read: makes a value from the document and the file's name, or raises ConfigError.
+        last: the last valid value of an earlier run; None: none.
 
     Raises:
-        ConfigError: there is nothing good to begin with.
+        ConfigError: the file is invalid, and there is no last value.
 
     """
 
     unlisted = ""
-    """A file lists its pods itself."""
+    """Always "": a file lists its pods itself."""
 
     def __init__(self, path: Path, read: Callable[[object, str], T], *, last: T | None = None) -> None:
         self.path = path
         self.refused = ""
-        """Why the file as it is now is not in force; "" where it is."""
+        """Why the current file is refused; "": it is in force."""
         self._read = read
         self._stamp = self._stamp_now()
         try:
@@ -84,14 +84,14 @@ class Watched(Generic[T]):
 
     @property
     def changed(self) -> bool:
-        """Whether the file is another than was read last: cheap to ask."""
+        """Whether the file has changed since it was read. Cheap."""
         return self._stamp_now() != self._stamp
 
     def poll(self) -> bool:
         """Read the file if it changed.
 
         Returns:
-            Whether something changed: a new ``value``, or a change of ``refused``.
+            Whether ``value`` or ``refused`` changed.
 
         """
         stamp = self._stamp_now()
@@ -116,7 +116,7 @@ class Watched(Generic[T]):
 
 
 def _inspect(path: Path, content: bytes) -> None:
-    """Walk the document without building it: deep nesting would end the C loader, and the process with it."""
+    """Check the document without building it: deep nesting would crash the C loader."""
     depth = 0
     for count, event in enumerate(yaml.parse(content, Loader=_Loader)):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -130,7 +130,7 @@ def _inspect(path: Path, content: bytes) -> None:
 
 
 def _too_much(event: yaml.Event, depth: int, count: int) -> tuple[str, str] | None:
-    """What the document has too much of, and how much is accepted."""
+    """Which limit the document exceeds, and the accepted maximum."""
     if isinstance(event, yaml.AliasEvent):
         return f"*{event.anchor}", "no aliases"
     if depth > DEPTH_MAX:

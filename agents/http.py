@@ -1,4 +1,4 @@
-"""One bounded request: answered whole within a time and a size, whatever the server does. Blocking: for a thread."""
+"""HTTP requests with a limit of total time and size. Blocking: run it in a thread."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _SECONDS = re.compile(r"[0-9]{1,6}")
 
 
 class HttpError(SlacktideError):
-    """A server is away, or did not answer as it should."""
+    """A server is unreachable, or its response is unusable."""
 
 
 class UnreachedError(HttpError):
-    """No connection was made: the server has received nothing of what was asked."""
+    """No connection was made: the server certainly did not receive the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked for."""
+    """One request."""
 
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -38,12 +38,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     body: bytes
     retry_after_s: int | None = None
-    """When to ask again, where the server gives it in seconds."""
+    """``Retry-After``, if the server gives it in seconds."""
 
     @property
     def words(self) -> str:
@@ -53,14 +53,14 @@ class Answer:
 
 
 def ask(connection: HTTPConnection, request: Request) -> Answer:
-    """Ask over a connection that is kept for the next time, or made anew where it has been closed.
+    """Send a request over a kept connection, or a new one if it was closed.
 
-    Where a kept one fails it is asked again: what is asked must be harmless when it is done twice.
+    If a kept connection fails, the request is sent again, so it must be idempotent.
 
     Raises:
-        HttpError: no whole answer within 5 s, one over 32 MiB, or none that is HTTP.
-        UnreachedError: nobody took the connection.
-        OSError: it failed.
+        HttpError: no complete HTTP response within 5 s and 32 MiB.
+        UnreachedError: no connection.
+        OSError: the connection failed.
 
     """
     kept = connection.sock is not None
@@ -77,7 +77,7 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
                 raise HttpError(f"not whole, or not HTTP: {exc!r}") from exc
             if not kept:
                 raise
-    # A server may close a connection that was kept; that alone is no trouble.
+    # A server may close a kept connection at any time.
     return ask(connection, request)
 
 
@@ -86,7 +86,7 @@ def _connect(connection: HTTPConnection) -> None:
         connection.connect()
     except OSError as exc:
         if connection.sock is not None:
-            raise  # it is there, and TLS is what failed
+            raise  # connected, but TLS failed
         raise UnreachedError(f"no connection: {exc.strerror or exc}") from exc
 
 
@@ -97,14 +97,14 @@ def _exchange(connection: HTTPConnection, request: Request) -> Answer:
     if len(body) > BYTES_MAX:
         connection.close()
         raise HttpError(f"the answer is over {BYTES_MAX // 1024**2} MiB")
-    if response.length:  # a body cut short does not show otherwise, where a size was asked for
+    if response.length:  # with a size limit, a truncated body is not detected otherwise
         raise IncompleteRead(body, response.length)
     after = response.headers.get("Retry-After", "")
     return Answer(status=response.status, body=body, retry_after_s=int(after) if _SECONDS.fullmatch(after) else None)
 
 
 class _Deadline:
-    """Cuts an exchange short: a timeout of the socket alone begins anew with each byte that drips in."""
+    """Ends a request after a total time. A socket timeout restarts with each byte received."""
 
     def __init__(self, connection: HTTPConnection) -> None:
         self.passed = False
@@ -124,5 +124,5 @@ class _Deadline:
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):
-                # Beneath TLS: whoever waits for a byte is woken.
+                # Below TLS, to wake a blocked read.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)

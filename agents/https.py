@@ -1,4 +1,4 @@
-"""HTTPS to a server that knows tokens and client certificates, which rotate. Blocking: for a thread."""
+"""HTTPS with tokens and client certificates that rotate. Blocking: run it in a thread."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _BARE = re.compile(r"^(https://)([0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*)(:\d
 
 
 class CredentialsError(UnreachedError):
-    """A token or certificate is refused, one's own or the server's: it has received nothing."""
+    """A token or certificate is unusable or refused. The server did not receive the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a server is reached. Files are read anew for each connection, the token for each request: they rotate."""
+    """Address and credentials of a server. Files are read for each connection, the token for each request."""
 
     url: str
     """Such as ``https://127.0.0.1:10250``."""
     token: Path | None = None
     ca: Path | None = None
-    """None: the machine's own authorities."""
+    """CA file; None: the machine's CAs."""
     cert: Path | None = None
     key: Path | None = None
     insecure: bool = False
-    """Take whoever answers for the server."""
+    """Do not verify the server's certificate."""
 
 
 class Https:
-    """One server, over a connection that is kept.
+    """Client of one server, over a kept connection.
 
     Args:
-        access: how it is reached.
-        port: where the address names none.
-        untrusted: what to do about a certificate that is not accepted, for messages.
+        access: address and credentials.
+        port: default port.
+        untrusted: advice for an untrusted certificate, for messages.
 
     Raises:
         ValueError: the address is not ``https://HOST`` or ``https://HOST:PORT``.
@@ -61,12 +61,12 @@ class Https:
         self._connection: HTTPSConnection | None = None
 
     def ask(self, path: str, *, method: str = "GET", body: bytes | None = None) -> Answer:
-        """Ask in JSON; what is asked must be harmless when it is done twice.
+        """Send a request with JSON. It may be sent twice, so it must be idempotent.
 
         Raises:
-            HttpError: no whole answer; the server may have received the request.
-            UnreachedError: nobody took the connection; it has not.
-            CredentialsError: a file cannot be read, or the server's certificate is not accepted; nor has it.
+            HttpError: no complete response; the server may have received the request.
+            UnreachedError: no connection; the server did not receive it.
+            CredentialsError: an unreadable file or untrusted certificate; the server did not receive it.
 
         """
         try:
@@ -88,15 +88,15 @@ class Https:
             raise HttpError(_why(exc)) from exc
 
     def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:
-        """The lines of an answer that goes on, as they come, over a connection of its own, until the server ends it.
+        """Stream the lines of a response over its own connection, until the server ends it.
 
         Args:
-            path: what is asked for.
-            accept: in which form.
-            silence_s: how long no line may come.
+            path: of the request.
+            accept: media type.
+            silence_s: longest time without a line.
 
         Raises:
-            HttpError: the server is away, refuses, falls silent, or sends a line over 4 MiB.
+            HttpError: the server is unreachable, refuses, is silent, or sends a line over 4 MiB.
 
         """
         headers = {"Accept": accept}
@@ -122,14 +122,14 @@ class Https:
             connection.close()
 
     def close(self) -> None:
-        """Hang up. Whoever asks again calls anew, with files as they are then: what was refused may be replaced."""
+        """Close the connection. The next request reads the files again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Notice within 20 s that a peer is gone which sends nothing for minutes when all is well."""
+    """Detect within 20 s that a peer is gone, although it may be silent for minutes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)

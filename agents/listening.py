@@ -1,13 +1,13 @@
-"""Where the servers of all parts listen."""
+"""Listening sockets of all servers."""
 
 from __future__ import annotations
 
 import socket
 
 ALL = "::"
-"""All addresses of the machine, of both families where it has both."""
+"""All IPv4 and IPv6 addresses of the machine."""
 ANY = frozenset({"0.0.0.0", ALL, ""})  # noqa: S104 - compared, not bound
-"""What means more than one address."""
+"""Hosts that mean all addresses."""
 
 
 def listening(host: str, port: int, *, backlog: int = 128) -> socket.socket:
@@ -15,11 +15,11 @@ def listening(host: str, port: int, *, backlog: int = 128) -> socket.socket:
 
     Args:
         host: an address or a name; ``::`` also takes IPv4, and is ``0.0.0.0`` on a machine without IPv6.
-        port: 0: any free one.
+        port: 0: any free port.
         backlog: connections that the kernel keeps until they are accepted.
 
     Raises:
-        OSError: the address could not be had.
+        OSError: the address is not available.
 
     """
     if host == ALL and socket.has_dualstack_ipv6():
@@ -30,10 +30,10 @@ def listening(host: str, port: int, *, backlog: int = 128) -> socket.socket:
 
 
 def reachable(host: str) -> str:
-    """The host of a URL by which the machine itself reaches whoever listens there."""
+    """The host in a URL by which this machine reaches the listener."""
     return bracketed("127.0.0.1" if host in ANY else host)
 
 
 def bracketed(host: str) -> str:
-    """The host as a URL has it."""
+    """The host in URL syntax."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

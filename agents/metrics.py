@@ -1,4 +1,4 @@
-"""Every metric of a node agent, by Prometheus' naming. One process may hold several (virtual) nodes."""
+"""All metrics of a node agent. One process may have several simulated nodes."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ SUSPENDED = Gauge(
 )
 
 Cause = Literal["tick", "keyframe", "cpu", "memory", "use", "stall"]
-"""What a sample was taken for: pressure by its kind, or a rise in CPU use."""
+"""What triggered a sample: the tick, a keyframe, pressure by resource, a rise of CPU use, or a stall."""
 KEPT = "kept"
-"""Bound of an answer that leaves all as it is, without what the rule saw."""
+"""The ``bound`` of a command that changes nothing and has no terms."""
 ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
 def cpu_of(sample: NodeSample) -> dict[str, float | None]:
-    """A node's CPU by what it is; None: this sample has none, and the last one holds."""
+    """A node's CPU figures by kind; None: keep the value of the last sample."""
     best_effort = sum(pod.cpu_milli or 0 for pod in sample.pod_use if pod.best_effort_group)
     others = sum(pod.cpu_milli or 0 for pod in sample.pod_use if not pod.best_effort_group)
     pods, limits = sample.pods, sample.limits
@@ -146,7 +146,7 @@ def cpu_of(sample: NodeSample) -> dict[str, float | None]:
 
 
 def memory_of(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> dict[str, float]:
-    """A node's memory against its eviction threshold, in percent of the capacity; NaN: not known, or none is set."""
+    """Memory use and eviction threshold, in percent of the capacity; NaN: unknown, or not set."""
     used, capacity, at_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
     return {
         "used": math.nan if used is None or not capacity else 100 * used / capacity,
@@ -181,7 +181,7 @@ class AgentMetrics:
             REFUSED_BY_KAFKA.labels(node, topic.name)
 
     def taken(self, sample: NodeSample, cause: Cause, tick_ns: int) -> None:
-        """A sample was taken in this time."""
+        """Count a sample, and the time it took."""
         self._samples.inc()
         if cause != "tick":
             EARLY.labels(self.node, cause).inc()
@@ -193,30 +193,30 @@ class AgentMetrics:
             live = [pod for pod in sample.pods if pod.phase in LIVE_PHASES]
             OUTSIDE.labels(self.node).set(sum(map(claims_in_vain, live)))
         for one in sample.missing:
-            # A file's name without its place: pods come and go.
+            # The file name without its path, which has pod uids.
             MISSING.labels(self.node, one.what.rpartition("/")[2].partition(" ")[0]).inc()
 
     def memory(self, figures: Mapping[str, float]) -> None:
-        """The node's memory, as ``memory_of`` has it."""
+        """Set the figures of ``memory_of``."""
         for of, percent in figures.items():
             MEMORY.labels(self.node, of).set(percent)
 
     def proof_expires_s(self, left_s: int) -> None:
-        """So long the node's key is good."""
+        """Set the remaining life of the node's key."""
         PROOF_EXPIRES.labels(self.node).set(left_s)
 
     def zones_unread(self, unread: Collection[str]) -> None:
-        """Of the sources of the node's zones, these cannot be read."""
+        """Set the unreadable sources of NUMA zones."""
         for what in ZONE_SOURCES:
             ZONES_UNREAD.labels(self.node, what).set(what in unread)
 
     def suspended(self, by: By | None) -> None:
-        """Who suspends the node."""
+        """Set what suspends the node."""
         for one in get_args(By):
             SUSPENDED.labels(self.node, one).set(one == by)
 
     def concluded(self, outcome: NodeOutcome) -> None:
-        """Something came of an answer or an act."""
+        """Count an outcome."""
         OUTCOMES.labels(self.node, outcome.origin, outcome.result).inc(outcome.count)
         if outcome.result in ACTED and outcome.origin != "agent" and outcome.rule == RULE:
             DECIDED.labels(self.node, outcome.origin).inc()
@@ -229,50 +229,50 @@ class AgentMetrics:
             EVICTIONS.labels(self.node, outcome.rule, outcome.result).inc(outcome.count)
 
     def policy_published(self, published_ms: int) -> None:
-        """The policy in force was published then, for the first time or again."""
+        """Set when the policy in force was last published."""
         POLICY_PUBLISHED.labels(self.node).set(published_ms / 1_000)
 
     def policy_refused(self, *, refused: bool) -> None:
-        """Whether the newest record of the policy topic is refused."""
+        """Set whether the newest policy record is refused."""
         self._policy_refused.set(refused)
 
     def stands(self, *, guard: bool, spool: tuple[int, int, int, int]) -> None:
-        """Who is in charge, and the spool's bytes, outcomes, failures and torn lines."""
+        """Set who is in charge, and the spool's bytes, outcomes, failures and torn lines."""
         self._guard.set(guard)
         for gauge, value in zip(self._spool, spool, strict=True):
             gauge.set(value)
 
     def evicting(self, standing: Standing) -> None:
-        """How many pods are on their way out or held back."""
+        """Set how many pods are terminating or held back."""
         figures = (standing.dying, standing.stuck, standing.frozen, standing.throttled, standing.freezes)
         for gauge, value in zip(self._evicting, figures, strict=True):
             gauge.set(value)
 
     def pressed(self, kind: str) -> None:
-        """Pods were seen to stall for want of it."""
+        """Count a pressure event for this resource."""
         PRESSED.labels(self.node, kind).inc()
 
     def triggers(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """How many triggers of each kind are set, and how many were refused."""
+        """Set how many triggers of each kind are set or were refused."""
         for kind in ("cpu", "memory"):
             for result in ("set", "refused"):
                 PRESSURE_TRIGGERS.labels(self.node, kind, result).set(counts.get((kind, result), 0))
 
     def lacks(self, knobs: Mapping[Knob, int]) -> None:
-        """How many groups lack each knob."""
+        """Set how many cgroups lack each knob."""
         for knob in get_args(Knob):
             if knob in knobs or knob in self._lacking:
                 self._lacking.add(knob)
                 KNOBS_LACKING.labels(self.node, knob).set(knobs.get(knob, 0))
 
     def refused(self, topic: str) -> None:
-        """A record could not be used."""
+        """Count an unusable record."""
         REFUSED.labels(self.node, topic).inc()
 
     def refused_by_kafka(self, topic: str) -> None:
-        """A record could not be sent."""
+        """Count a record that Kafka refused."""
         REFUSED_BY_KAFKA.labels(self.node, topic).inc()
 
     def connected(self, to: str) -> None:
-        """A connection to Kafka was made."""
+        """Count a new connection to Kafka."""
         CONNECTIONS.labels(self.node, to).inc()

@@ -31,7 +31,7 @@ NOTHING_YET = "nothing was published yet"
 REPUBLISH_S = 60.0
 LOOK_S = 1.0
 AT_ONCE = 500
-"""Records on their way together: a fleet of nodes is published in pieces that are each acknowledged in time."""
+"""Most records in flight, so that each batch is acknowledged in time."""
 TOPICS = (POLICY.name, INVENTORY.name, DEAD_LETTER.name)
 
 _NOTHING = object()
@@ -39,15 +39,15 @@ _Latest = dict[tuple[str, str], Policy | NodeInventory | None]
 
 
 class Publisher:
-    """Publishes the policy and the nodes, to whoever reads Kafka now or later.
+    """Publishes policy and nodes.
 
     Args:
         bootstrap: the Kafka cluster.
-        ensure_topics: makes the topics where they are missing; a broker in memory forgets them. May raise LogError.
+        ensure_topics: creates missing topics, for a broker in memory. May raise LogError.
         now_ms: UTC epoch milliseconds.
-        node_source: whether the inventory published here lists all nodes that exist.
-        writer_epoch: 0 without Kubernetes: there is one writer and no election.
-        source: who publishes it.
+        node_source: whether this inventory lists all existing nodes.
+        writer_epoch: 0 without Kubernetes, since there is one writer and no election.
+        source: name of the publisher.
 
     """
 
@@ -62,7 +62,7 @@ class Publisher:
         source: str = SOURCE,
     ) -> None:
         self.away = NOTHING_YET
-        """Why Kafka has not the latest; "" where it has."""
+        """Why Kafka lacks the newest records; "": it has them."""
         self._bootstrap = bootstrap
         self._installation = secrets.token_hex(8)
         self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
@@ -77,22 +77,22 @@ class Publisher:
         self._stirred = asyncio.Event()
 
     def lay_aside(self, record: Record, reason: str) -> None:
-        """A record of whoever publishes cannot be used: send a dead letter."""
+        """Publish a dead letter for an unusable record."""
         self._letters.add(dead_letter(record, reader=self._source, reason=reason, now_ms=self._now_ms()))
 
     def policy(self, policy: Policy) -> None:
-        """This policy is in force from now on."""
+        """Publish this policy."""
         ours = msgspec.structs.replace(policy, writer_epoch=self._writer_epoch, node_source=self._node_source)
         self._set(POLICY.name, KEY, ours)
 
     def inventory(self, facts: NodeFacts) -> None:
-        """The node is like this from now on."""
+        """Publish this node."""
         revision = revision_of(facts)
         inventory = NodeInventory(node=facts.name, revision=revision, facts=facts, writer_epoch=self._writer_epoch)
         self._set(INVENTORY.name, facts.name, inventory)
 
     def removed(self, node: str) -> None:
-        """The node is gone."""
+        """Publish the node's removal."""
         self._set(INVENTORY.name, node, None)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -111,7 +111,7 @@ class Publisher:
             await self._sender.close()
 
     async def _look(self, quiet_s: float) -> float:
-        """Once a second; returns for how long nothing has been republished."""
+        """Publish what is due. Return the time since everything was republished."""
         if self._sender.connected:
             await self._sender.check(TOPICS)
         if not self._sender.connected:
@@ -140,7 +140,7 @@ class Publisher:
         for first in range(0, len(keys), AT_ONCE):
             batch = {key: self._latest[key] for key in keys[first : first + AT_ONCE]}
             await self._sender.send([self._out(topic, key, body) for (topic, key), body in batch.items()])
-            # What changed while this was on its way is still to be sent.
+            # Changes made meanwhile are still to be sent.
             sent = {key for key, body in batch.items() if self._latest[key] is body}
             self._changed -= sent
             for key in sent:
@@ -148,7 +148,7 @@ class Publisher:
                     del self._latest[key]
 
     async def _rest(self, stop: asyncio.Event) -> None:
-        """A second, less where something changed."""
+        """Wait for a second, or until something changes."""
         self._stirred.clear()
         waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
         await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
@@ -174,7 +174,7 @@ class Publisher:
 
 
 async def read_policy(bootstrap: Cluster) -> InForce:
-    """Read which policy the topic has in force; those that cannot be read are passed over.
+    """Read the policy in force from the topic. Unreadable records are skipped.
 
     Raises:
         LogError: the broker cannot be reached, or lacks the topic.
@@ -221,5 +221,5 @@ def _publish_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
     else:
         for note in policy.value.notes:
             log.warning("%s", note)
-    # Refused or not: at a start the last good one, from an earlier run, is not in Kafka yet.
+    # Also if refused: at a start the last valid content may not be in Kafka yet.
     publisher.policy(policy.value.policy)

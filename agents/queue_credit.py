@@ -1,6 +1,6 @@
-"""What the job queue may evict after its quotas shrank: its account with the governor, which grants to it as to a node.
+"""Eviction credit of the job queue, which the governor grants as to a node, for evictions after its quotas shrank.
 
-One credit is one workload, whose Job then ends its pods. Only credit that was asked for comes.
+One credit is one workload, whose Job then ends its pods. The governor grants only requested credit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Victim(Protocol):
 
     @property
     def uid(self) -> str:
-        """Of the workload."""
+        """Uid of the workload."""
 
     @property
     def namespace(self) -> str:
-        """Where it is."""
+        """Its namespace."""
 
     @property
     def name(self) -> str:
@@ -41,29 +41,29 @@ class Victim(Protocol):
 
 
 class Reading(Protocol):
-    """How the log is read; ``Tail`` is one."""
+    """Reads Kafka; ``Tail`` implements it."""
 
     async def read(self, since_ms: Mapping[tuple[str, int], int | None]) -> object:
-        """What partitions hold; None: only what is yet to come."""
+        """Read partitions from a time on; None: only new records."""
 
     async def more(self) -> list[Record]:
-        """What has come since."""
+        """Read new records."""
 
 
 class Sending(Protocol):
-    """How the log is written."""
+    """Publishes to Kafka."""
 
     async def send_each(self, records: list[Out]) -> object:
-        """Write, and wait until all is acknowledged."""
+        """Publish, and wait for acknowledgements."""
 
 
 class QueueCredit:
-    """Of one term of the decider.
+    """Credit for one term of the decider.
 
     Args:
-        reading: the topic of credit, from now on.
-        epoch: of the term. A later account is higher.
-        sending: the log.
+        reading: reads the credit topic.
+        epoch: of the term; later terms have higher ones.
+        sending: publishes to Kafka.
         clock: the time.
         keys: the cluster keys, the one to sign with first; none: outcomes have no proof.
 
@@ -80,10 +80,10 @@ class QueueCredit:
         self._seq = 0
 
     async def ready(self, victims: Iterable[Victim]) -> list[str]:
-        """Uids of those that may be evicted now, one at most; credit is asked for where there is none.
+        """Uids that may be evicted now, at most one. Without credit, request it.
 
         Raises:
-            LogError: credit cannot be read, or not asked for.
+            LogError: credit cannot be read or requested.
 
         """
         victims = list(victims)
@@ -101,10 +101,10 @@ class QueueCredit:
         return []
 
     async def spend(self, victims: Iterable[Victim]) -> None:
-        """These go; this is written before the decision is, so that no eviction is left out of the budget.
+        """Publish that credit is spent, before the decision, so that no eviction escapes the budget.
 
         Raises:
-            LogError: it cannot be written.
+            LogError: it cannot be published.
 
         """
         for one in victims:

@@ -1,4 +1,4 @@
-"""Works that go on beside one another."""
+"""Runs coroutines concurrently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 
 async def until_one_ends(*works: Coroutine[object, object, object]) -> None:
-    """Run all until one ends, in order or by an error, which is raised; the others are cancelled."""
+    """Run all until one ends, then cancel the others. Raise its error, if any."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

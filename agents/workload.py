@@ -1,7 +1,7 @@
-"""PURE: what becomes of a part that ends: is its own DaemonSet or Deployment deleted, or are its pods replaced?
+"""PURE: whether an ending part is being uninstalled (its DaemonSet or Deployment is deleted) or only restarted.
 
-Both end a pod with SIGTERM. `kubectl delete -k` deletes the part's account and rights, too, and before its pods end.
-`kubectl delete namespace` may end pods before it deletes the workload: a namespace that is being deleted shows it.
+Both send SIGTERM. `kubectl delete -k` deletes the ServiceAccount and RBAC rules before the pods end. `kubectl delete
+namespace` may end pods before it deletes the workload, but the namespace is marked as terminating.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 Standing = Literal["there", "deleted", "refused", "unknown"]
-"""Of a workload: ``refused``: the API server does not let this account read it; ``unknown``: no answer to use."""
+"""State of a workload. ``refused``: this account may not read it; ``unknown``: no usable response."""
 _OK, _NOT_FOUND, _REFUSALS = 200, 404, (401, 403)
 
 
@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(_Workload)
 
 
 def path_of(plural: str, name: str) -> str:
-    """Where the API server has a workload.
+    """API path of a workload.
 
     Args:
         plural: ``daemonsets`` or ``deployments``.
@@ -39,7 +39,7 @@ def path_of(plural: str, name: str) -> str:
 
 
 def namespace_of(name: str) -> str:
-    """Where the API server has the namespace of a workload.
+    """API path of a workload's namespace.
 
     Args:
         name: NAMESPACE/NAME.
@@ -49,7 +49,7 @@ def namespace_of(name: str) -> str:
 
 
 def standing(status: int, body: bytes) -> Standing:
-    """How a workload, or its namespace, stands by an answer to GET; one with a deletionTimestamp is deleted."""
+    """State of a workload or namespace by the response to GET. One with a deletionTimestamp is deleted."""
     if status == _NOT_FOUND:
         return "deleted"
     if status in _REFUSALS:
@@ -64,12 +64,12 @@ def standing(status: int, body: bytes) -> Standing:
 
 
 def is_removed(now: Standing, *, was_there: bool) -> bool:
-    """Whether a part that ends is removed for good.
+    """Whether an ending part is being uninstalled.
 
     Args:
-        now: how its workload stands as it ends.
-        was_there: the same account could read the workload before. Then a refusal means that the account or its
-            right is deleted, as `kubectl delete -k` does first.
+        now: state of its workload.
+        was_there: the account could read the workload before. Then a refusal means that the account or its right
+            is deleted, which `kubectl delete -k` does first.
 
     """
     return now == "deleted" or (now == "refused" and was_there)

@@ -1,8 +1,7 @@
-"""The one door to the Kubernetes API server: JSON in and out, by kubernetes-asyncio's configuration and client.
+"""Client of the Kubernetes API server, built on kubernetes-asyncio's configuration and client.
 
-Needs the extra ``[cluster]``. The client's models, a class for each kind, are loaded with it and used by nobody:
-objects are decoded into whatever the caller gives, ``dict``, or a msgspec struct of the fields that it reads. Nothing
-cached, nothing retried: what to do about an error is the caller's.
+Needs the extra ``[cluster]``. Objects are decoded into the type that the caller gives: ``dict``, or a msgspec struct of
+the fields that it reads. Nothing is cached or retried: callers handle errors.
 """
 
 from __future__ import annotations

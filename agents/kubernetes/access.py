@@ -1,4 +1,4 @@
-"""Where the API server is, and as whom it is spoken to: a kubeconfig, or a pod's service account."""
+"""Address and credentials of the API server, from a kubeconfig or a pod's service account."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from slacktide.schemas.errors import ConfigError, Finding
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 RENEW_S = 60.0
-"""A kubeconfig's token may come from a program or a file, and expire: it is asked for again so often."""
+"""Interval of refreshing a kubeconfig's token, which may come from a program or file and expire."""
 
 _TROUBLE = (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)
-"""What the loaders raise for a file that is not there, or no such file."""
+"""Errors of the loaders for a missing or malformed file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,10 @@ class Access:
 
 
 async def access(kubeconfig: Path | None = None) -> Access:
-    """The file given; else that of $KUBECONFIG; else the pod's service account; else ``~/.kube/config``.
+    """Load the given file; else $KUBECONFIG; else the pod's service account; else ``~/.kube/config``.
 
     Raises:
-        ConfigError: none of them is there, or it cannot be used: file, what is wrong, what is accepted.
+        ConfigError: none exists, or it is unusable: file, what is wrong, what is accepted.
 
     """
     named = os.environ.get("KUBECONFIG", "")
@@ -47,13 +47,13 @@ async def access(kubeconfig: Path | None = None) -> Access:
 
 
 def of_service_account(folder: Path) -> Access:
-    """As the pod that this process runs in: its environment has the API server's address.
+    """Access as this process' pod. The environment has the API server's address.
 
     Args:
-        folder: where the kubelet put ``token``, ``ca.crt`` and ``namespace``; the token is read again each minute.
+        folder: with ``token``, ``ca.crt`` and ``namespace``; the token is read again each minute.
 
     Raises:
-        ConfigError: one of them is not there.
+        ConfigError: one of them is missing.
 
     """
     configuration = Configuration()
@@ -66,10 +66,10 @@ def of_service_account(folder: Path) -> Access:
 
 
 async def of_kubeconfig(path: Path) -> Access:
-    """By the current context.
+    """Access by the current context.
 
     Raises:
-        ConfigError: the file cannot be read or used.
+        ConfigError: the file is unreadable or unusable.
 
     """
     configuration = Configuration()
@@ -85,12 +85,12 @@ async def of_kubeconfig(path: Path) -> Access:
 
 
 def _is_there(path: Path) -> bool:
-    """Of several, as $KUBECONFIG may name them, one will do."""
+    """Whether one of the files in $KUBECONFIG exists."""
     return any(Path(one).expanduser().exists() for one in str(path).split(os.pathsep) if one)
 
 
 class _Renewal:
-    """Asks for the token again, as the kubeconfig has it."""
+    """Refreshes the token by the kubeconfig."""
 
     def __init__(self, loader: KubeConfigLoader) -> None:
         self._loader = loader
@@ -104,6 +104,6 @@ class _Renewal:
 
 
 def _refused(place: Path, why: Exception, accepted: str) -> ConfigError:
-    # What a loader trips over in a file of another kind describes the loader alone.
+    # A loader's own error for a malformed file would not help the reader.
     found = "not of that kind" if isinstance(why, TypeError | AttributeError) else f"{why}"
     return ConfigError([Finding(file=str(place), field="the file", value=found, accepted=accepted)])

@@ -26,22 +26,22 @@ from slacktide.schemas.errors import ConfigError, Finding
 T = TypeVar("T")
 REQUEST_S = 15.0
 AUTHORISED_S = 1.0
-"""So long after its head a request has been authorised, unless the server is overloaded."""
+"""Time after its header within which a request is authorised, unless the server is overloaded."""
 PAGE = 500
 WATCH_S = 300
 SILENCE_S = 60.0
-"""A watch of what never changes sends nothing at all: after so long it is asked for anew, for it may be dead."""
+"""A watch without any event is restarted after this time, since its connection may be dead."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed(Generic[T]):
-    """A collection as it was at one moment."""
+    """A list of objects at one resource version."""
 
     items: list[T]
     resource_version: str
-    """From where a watch goes on."""
+    """Where a watch continues."""
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,15 +66,15 @@ _decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(msgspec.json.Decode
 
 
 class ApiServer:
-    """One API server, for as long as it is entered. Objects come as ``kind``: ``dict``, or a msgspec struct.
+    """Client of one API server, as a context manager. Objects are decoded as ``kind``: ``dict`` or a msgspec struct.
 
-    All methods but ``watch`` answer within 15 s. All raise:
-        ApiAwayError: it cannot be reached, broke off, or answered with what is no such object.
-        ApiRefusedError: it answered with an error.
+    All methods except ``watch`` have a timeout of 15 s. All raise:
+        ApiAwayError: the server cannot be reached, broke the connection, or sent another object.
+        ApiRefusedError: the server responded with an error.
 
     Args:
-        access: where it is, and as whom to speak.
-        name: of this program, in the server's audit log and as owner of the fields that it sets.
+        access: address and credentials.
+        name: of this program, as user agent and field manager.
 
     """
 
@@ -87,7 +87,7 @@ class ApiServer:
         """Read the certificates.
 
         Raises:
-            ConfigError: one of them is none.
+            ConfigError: a certificate is invalid.
 
         """
         configuration = self.access.configuration
@@ -98,7 +98,7 @@ class ApiServer:
             place = ", ".join(str(file) for file in files if file)
             raise ConfigError([Finding(file=place, field="the file", value=str(exc), accepted="PEM text")]) from exc
         self._client.user_agent = self._name
-        # Else two threads are asked at each request: for a proxy in the environment, and for a password in ~/.netrc.
+        # Otherwise each request uses threads to read proxies from the environment and ~/.netrc.
         rest = self._client.rest_client
         rest.proxy = rest.proxy or _proxy_of(configuration.host or "")
         rest.pool_manager._trust_env = False  # noqa: SLF001 - its maker has no setting for it
@@ -109,22 +109,22 @@ class ApiServer:
         await self._client.close()
 
     async def text(self, path: str) -> str:
-        """What a path answers, such as ``/readyz`` or ``/version``."""
+        """GET a path as text, such as ``/readyz`` or ``/version``."""
         return (await self._asked("GET", path)).decode(errors="replace")
 
     async def get(self, resource: Resource, name: str, kind: type[T], *, namespace: str = "", sub: str = "") -> T:
-        """One object."""
+        """GET one object."""
         return _read(await self._asked("GET", resource.path(namespace=namespace, name=name, sub=sub)), kind)
 
     async def list(
         self, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
     ) -> Listed[T]:
-        """All objects, read page by page; "" as namespace: of all of them.
+        """List all objects, page by page.
 
         Args:
-            resource: which.
-            kind: what each is read into.
-            namespace: where.
+            resource: their kind.
+            kind: type to decode into.
+            namespace: "": all namespaces.
             fields: a field selector, such as ``metadata.name=x``.
             labels: a label selector.
 
@@ -149,11 +149,11 @@ class ApiServer:
         fields: str = "",
         labels: str = "",
     ) -> AsyncGenerator[Event[T], None]:
-        """What happens after ``resource_version``, bookmarks among it; ends by itself, at latest in silence.
+        """Watch events after ``resource_version``, bookmarks included. The watch ends by itself, or after silence.
 
-        The first is a bookmark of that version: the server has taken the watch on. Go on from the last event's
-        resource version. Close it (``contextlib.aclosing``) if you stop before its end.
-        Its ApiRefusedError has status 410 where that version is too old: list anew.
+        The first event is a bookmark of that version: the server has accepted the watch. Continue from the last
+        event's resource version. Close it (``contextlib.aclosing``) if you stop before its end.
+        ApiRefusedError with status 410 means that the version is too old: list again.
         """
         query = {
             "watch": "1",
@@ -188,7 +188,7 @@ class ApiServer:
     ) -> T:
         """Create an object; with ``name`` and ``sub``, post to a subresource such as ``eviction``.
 
-        With ``dry_run`` the server admits it or refuses it, and keeps nothing.
+        With ``dry_run`` the server runs admission and stores nothing.
         """
         path, query = resource.path(namespace=namespace, name=name, sub=sub), {"dryRun": "All" if dry_run else ""}
         return _read(await self._asked("POST", path, query=query, body=body, content_type=JSON), kind)
@@ -196,21 +196,21 @@ class ApiServer:
     async def replace(
         self, resource: Resource, name: str, body: object, kind: type[T], *, namespace: str = "", sub: str = ""
     ) -> T:
-        """Put an object in place of the one whose resource version it names; 409 where there is a newer one."""
+        """Replace (PUT) an object; 409 if its resource version is outdated."""
         path = resource.path(namespace=namespace, name=name, sub=sub)
         return _read(await self._asked("PUT", path, body=body, content_type=JSON), kind)
 
     async def patch(
         self, resource: Resource, name: str, body: object, kind: type[T], *, namespace: str = "", sub: str = ""
     ) -> T:
-        """Merge into an object, or its subresource such as ``status``; null removes."""
+        """Merge-patch an object or a subresource such as ``status``; null removes a field."""
         path = resource.path(namespace=namespace, name=name, sub=sub)
         return _read(await self._asked("PATCH", path, body=body, content_type=MERGE_PATCH), kind)
 
     async def patch_together(self, patches: Sequence[Patch]) -> None:
-        """Merge into several objects where each change may take away the right to make the others.
+        """Merge-patch several objects of which each change may revoke the right to make the others.
 
-        The server authorises a request by its head. So all heads go out first, and the bodies after a second.
+        The server authorises a request by its header. So all headers are sent first, and the bodies a second later.
         """
         assert self._client is not None, "async with ApiServer(...)"
         rest, headers = (
@@ -301,20 +301,20 @@ class ApiServer:
 
 
 def _drop(answer: aiohttp.ClientResponse) -> None:
-    """End the connection of an answer that is left before its end, as a watch is; TLS' goodbye outlives the door."""
+    """Abort the connection of an unfinished response, such as a watch, without waiting for the TLS shutdown."""
     if answer.connection is not None and answer.connection.transport is not None:
         answer.connection.transport.abort()
 
 
 async def _late(body: Mapping[str, object]) -> AsyncIterator[bytes]:
-    """A body in JSON whose first byte, a space, takes the request's head along, and whose rest follows later."""
+    """A JSON body whose first byte, a space, is sent with the header. The rest follows later."""
     yield b" "
     await asyncio.sleep(AUTHORISED_S)
     yield msgspec.json.encode(body)
 
 
 def _proxy_of(url: str) -> str:
-    """That the environment names for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "" for none."""
+    """Proxy for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "": none."""
     at = urlsplit(url)
     return "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
 

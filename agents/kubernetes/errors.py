@@ -1,4 +1,4 @@
-"""What an API server may answer instead of what was asked for."""
+"""Errors of requests to the API server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from slacktide.schemas.errors import SlacktideError
 
 
 class ApiError(SlacktideError):
-    """The root: the API server did not do what was asked."""
+    """Base class: a request to the API server failed."""
 
 
 class ApiAwayError(ApiError):
-    """It could not be reached, or broke off. What was asked may have been done all the same."""
+    """The API server could not be reached, or broke the connection. The request may have been processed."""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class _Details(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the kind Status is read."""
+    """The fields of a Status that are read."""
 
     code: int = 0
     reason: str = ""
@@ -40,14 +40,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiRefusedError(ApiError):
-    """It answered with an error.
+    """The API server responded with an error.
 
     Attributes:
-        status: of HTTP.
-        reason: of the Status object, such as ``NotFound``, ``Conflict`` or ``Expired``; "" where it sent none.
+        status: HTTP status.
+        reason: of the Status object, such as ``NotFound``, ``Conflict`` or ``Expired``; "": none.
         message: of the Status, or the beginning of the body.
         causes: the Status' causes.
-        retry_after_s: how long it asks to wait; 0: it does not ask.
+        retry_after_s: from ``Retry-After``; 0: absent.
 
     """
 
@@ -78,11 +78,11 @@ _HINTS = {
 
 
 def refused(where: str, http_status: int, body: bytes, retry_after: str | None = None) -> ApiRefusedError:
-    """The reason of an answer other than 2xx.
+    """The error for a response other than 2xx.
 
     Args:
         where: verb and URL, for the message.
-        http_status: of the answer.
+        http_status: of the response.
         body: a Status object as JSON, or anything.
         retry_after: the header ``Retry-After``.
 

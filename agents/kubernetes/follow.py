@@ -1,4 +1,4 @@
-"""A collection followed for ever: whole at first, then each change, across every trouble."""
+"""Lists and watches a collection for ever, across errors (like an informer)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole(Generic[T]):
-    """All there is: what was known before and is not among it is gone."""
+    """The complete list. Known objects that are not in it are gone."""
 
     items: list[T]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed(Generic[T]):
-    """One object is new, or other than it was."""
+    """One object was added or changed."""
 
     object: T
 
@@ -44,14 +44,14 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Nothing can be read for the time being; earlier updates may be out of date."""
+    """The API server cannot be read. Earlier updates may be stale."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """The trouble is over: all that happened meanwhile follows."""
+    """The API server can be read again. All changes made meanwhile follow."""
 
 
 Update = Whole[T] | Changed[T] | Gone | Trouble | Over
@@ -62,8 +62,8 @@ async def follow(
 ) -> AsyncGenerator[Update[T], None]:
     """List the objects, then follow their changes.
 
-    A watch that ends goes on from where it was; only where that is too old (410) is all listed anew.
-    Trouble is yielded, waited out (up to 1 s, doubling up to 10 s) and tried again. Close it when you stop.
+    A watch that ends continues at its last version. Only if that is too old (410), everything is listed again.
+    Errors are yielded and retried with back-off (up to 1 s, doubling up to 10 s). Close it when you stop.
     """
     version, troubled, backoff = "", False, Backoff(PAUSE_S, PAUSE_MAX_S)
     while True:
@@ -83,7 +83,7 @@ async def follow(
                     backoff.reset()
                     if (update := _update_of(event)) is not None:
                         yield update
-            await asyncio.sleep(PAUSE_S)  # however often a server ends its watches
+            await asyncio.sleep(PAUSE_S)  # limits the rate if the server ends watches often
         except ApiError as exc:
             if isinstance(exc, ApiRefusedError) and exc.status == GONE:
                 version = ""

@@ -1,4 +1,4 @@
-"""Kinds of objects by where they lie."""
+"""Kinds of objects, with their API paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """One kind of objects, as the API server's paths have it."""
+    """One kind of objects."""
 
     group: str = ""
     """"": the core group."""
@@ -22,11 +22,11 @@ class Resource:
 
     @property
     def group_path(self) -> str:
-        """Path of the list of all kinds of its group and version."""
+        """Path of its group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, *, namespace: str = "", name: str = "", sub: str = "") -> str:
-        """Path of one object or of a collection; without a namespace, of all of them."""
+        """Path of one object or a collection; without namespace: of all namespaces."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts += ["namespaces", namespace] if namespace else []
         parts += [part for part in (self.plural, name, sub) if part]

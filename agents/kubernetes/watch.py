@@ -1,4 +1,4 @@
-"""One line of a watch."""
+"""Decodes the lines of a watch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slacktide.agents.kubernetes.errors import Status, refused
 
 T = TypeVar("T")
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""An object has 1.5 MiB at most in etcd, more in JSON."""
+"""Objects have at most 1.5 MiB in etcd, and more in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Generic[T]):
-    """What happened to one object. A bookmark has none: it only shows how far the watch has come."""
+    """A change of one object. A bookmark has no object, only the resource version reached."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: T | None
@@ -46,11 +46,11 @@ _object = msgspec.json.Decoder(_Object)
 
 
 def read_line(text: bytes, where: str, decoder: msgspec.json.Decoder[T]) -> Event[T]:
-    """Read one line.
+    """Decode one line.
 
     Raises:
-        ApiRefusedError: the server ends the watch; status 410 where its resource version is too old.
-        msgspec.DecodeError: not such a line.
+        ApiRefusedError: the server ends the watch; status 410 if the resource version is too old.
+        msgspec.DecodeError: malformed.
 
     """
     line = _line.decode(text)
@@ -67,7 +67,7 @@ def read_line(text: bytes, where: str, decoder: msgspec.json.Decoder[T]) -> Even
 
 
 async def lines(chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """Cut a body into its lines; what a broken connection leaves of the last one is dropped.
+    """Split a body into lines. An incomplete last line is dropped.
 
     Raises:
         ValueError: a line longer than 16 MiB.
