@@ -103,7 +103,7 @@ def test_one_that_a_budget_keeps_goes_last_and_costs_no_credit(node) -> None:
     assert refused.result == "refused"
     assert "The disruption budget kept needs 1 healthy pods and has 1 currently" in refused.reason
     assert (sample.evict.kept, sample.evict.since_mem_ms) == ([kept], None), "no cool-down: nobody has gone"
-    assert node.told(other) == [("applied", "formula")]
+    assert node.results(other) == [("applied", "formula")]
     assert node.agent.credit_account.spent == 1
     assert "deletionTimestamp" not in pod_of(node, "kept")["metadata"]
 
@@ -124,7 +124,7 @@ def test_while_a_budget_keeps_all_there_are_they_are_held_back_and_asked_again_l
     node.tick(replies=True)
 
     assert node.agent.evicting.frozen == 0, "it goes on, to end"
-    bounds = [bound for result, bound in node.told(uid) if result == "applied"]
+    bounds = [bound for result, bound in node.results(uid) if result == "applied"]
     assert bounds == ["frozen", "thawed", "formula"]
 
 
@@ -133,19 +133,19 @@ def test_a_server_that_is_overloaded_is_left_alone_as_long_as_it_asks_for(node) 
     first, second = node.run("first"), node.run("second", priority=6_000)
     node.start()
     with jammed(node, "first", first):
-        node.tick_and_hear()
+        node.tick_and_poll()
     (begin,) = node.outcomes(first)
     sample = node.tick(500)
     dammed, spent = [one.reason for one in node.outcomes() if one.result == "refused"], node.agent.credit_account.spent
     throttled = node.agent.evicting.throttled
-    node.tick_and_hear()
+    node.tick_and_poll()
 
     assert begin.result == "refused"
     assert begin.reason.startswith("the API server is overloaded: 429 ")
     assert (sample.evict.kept, spent, throttled) == ([], 0, True)
     assert {reason.split(":")[0] for reason in dammed} == {"the API server is overloaded"}
-    assert node.told(first)[-1] == ("applied", "formula"), "then it goes"
-    assert node.told(second)[-1] == ("refused", "formula"), "of a server in trouble one is asked"
+    assert node.results(first)[-1] == ("applied", "formula"), "then it goes"
+    assert node.results(second)[-1] == ("refused", "formula"), "of a server in trouble one is asked"
 
 
 def reply_to(node: EvictingNode, name: str, uid: str):
@@ -246,7 +246,7 @@ def test_without_the_right_to_evict_victims_are_throttled_then_frozen_and_never_
     node.start()
     node.tick(replies=True)
     for _ in range(8):
-        node.tick_and_hear()
+        node.tick_and_poll()
     reasons = {one.reason for one in node.outcomes(uid) if one.result == "refused"}
 
     assert uid in node.machine.pods
@@ -263,7 +263,7 @@ def test_while_nobody_watches_over_evictions_victims_are_held_back_and_never_kil
     fence_is_away(node)
     node.start()
     for _ in range(10):
-        node.tick_and_hear()
+        node.tick_and_poll()
     reasons = {one.reason for one in node.outcomes(uid) if one.result == "refused"}
 
     assert uid in node.machine.pods
@@ -288,14 +288,14 @@ def test_whom_the_fence_refuses_stays_and_the_next_one_goes(
         job = node.run("job", priority=5_003, mem_bytes=0)
         node.start()
         for _ in range(3):
-            node.tick_and_hear()
-        told = {one.pod.name: (one.result, one.reason.split(": ")[0]) for one in node.outcomes()}
+            node.tick_and_poll()
+        results = {one.pod.name: (one.result, one.reason.split(": ")[0]) for one in node.outcomes()}
         going = [name for name in ("web", "anew", "elsewhere", "job") if going_is(node, name)]
 
-    assert told["web"] == ("refused", "the API server keeps it")
-    assert told["elsewhere"] == ("refused", "the API server keeps it")
-    assert told["anew"] == ("unchanged", "there is no such pod any more")
-    assert (node.told(job)[-1], going) == (("applied", "formula"), ["job"])
+    assert results["web"] == ("refused", "the API server keeps it")
+    assert results["elsewhere"] == ("refused", "the API server keeps it")
+    assert results["anew"] == ("unchanged", "there is no such pod any more")
+    assert (node.results(job)[-1], going) == (("applied", "formula"), ["job"])
     assert node.agent.credit_account.spent == 1
 
 
@@ -335,7 +335,7 @@ def test_a_token_that_was_replaced_is_used_at_once(node) -> None:
         "refused",
         "the API server does not allow this agent to evict pods: 401 Unauthorized",
     )
-    assert node.told(uid)[-1] == ("applied", "formula")
+    assert node.results(uid)[-1] == ("applied", "formula")
 
 
 def test_a_token_that_is_missing_is_no_server_that_is_away_and_nobody_is_killed(killing) -> None:
@@ -344,7 +344,7 @@ def test_a_token_that_is_missing_is_no_server_that_is_away_and_nobody_is_killed(
     node.token.unlink()
     node.start()
     for _ in range(8):
-        node.tick_and_hear()
+        node.tick_and_poll()
     refused = node.outcomes(uid)[0]
 
     assert uid in node.machine.pods
@@ -360,7 +360,7 @@ def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(n
         node.tick(replies=True)
         for _ in range(9):
             asked = len([one for one in node.outcomes(uid) if one.result == "failed"])
-            node.tick_and_hear()
+            node.tick_and_poll()
         throttled, frozen = node.agent.evicting.throttled, node.agent.evicting.frozen
         failed = [one for one in node.outcomes(uid) if one.result == "failed"]
     finally:
@@ -375,7 +375,7 @@ def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(n
     assert (throttled, frozen) == (True, 1)
     assert 2 <= asked <= len(failed) < 10, "less often than at each tick, by pauses that are drawn"
     assert failed[0].reason.startswith("the API server is away: no connection: Connection refused")
-    assert node.told(uid)[-3:] == [("applied", "thawed"), ("applied", "formula"), ("applied", "ended")]
+    assert node.results(uid)[-3:] == [("applied", "thawed"), ("applied", "formula"), ("applied", "ended")]
     assert node.agent.credit_account.spent == 1
     assert node.spool.interrupted() == []
 
@@ -414,7 +414,7 @@ def test_while_the_server_is_away_a_pod_is_killed_where_the_policy_allows_it_and
         node.tick(replies=True)
         quota_us, alive = [], []
         for _ in range(6):
-            node.tick_and_hear()
+            node.tick_and_poll()
             quota_us.append(node.agent._actuator.limits.be_cfs_quota_us)
             alive.append(uid in node.machine.pods)
     finally:
@@ -441,7 +441,7 @@ def test_an_agent_that_stops_between_asking_and_hearing_asks_again_and_tells_of_
     node.tick()
     node.tick()
 
-    assert node.told(uid) == [("applied", "formula"), ("applied", "ended")]
+    assert node.results(uid) == [("applied", "formula"), ("applied", "ended")]
     assert node.outcomes(uid)[0].reason.startswith("the agent stopped in the midst of it: ")
     assert node.spool.interrupted() == []
 
@@ -461,4 +461,4 @@ def test_one_that_outstays_its_grace_is_said_to_be_stuck_and_its_end_is_told_all
     assert (stuck.result, stuck.bound) == ("failed", "stuck")
     assert stuck.reason == "1 processes are left after its grace: does the kubelet run, and reach the API server?"
     assert (sample.evict.stuck, sample.evict.dying) == ([uid], [])
-    assert node.told(uid)[-1] == ("applied", "ended")
+    assert node.results(uid)[-1] == ("applied", "ended")

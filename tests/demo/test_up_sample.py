@@ -33,8 +33,8 @@ def folders_left(pid: int) -> list[Path]:
 @pytest.mark.kernel
 def test_as_root_it_runs_in_control_groups_and_leaves_nothing(tmp_path: Path) -> None:
     with Up(tmp_path, "--sample") as up:
-        up.wait_said("sample: node demo with a service and batch work; root, cgroup v[12]", within_s=READY_S)
-        up.wait_said("first applied decision .*: no limit ->", within_s=READY_S)
+        up.wait_logged("sample: node demo with a service and batch work; root, cgroup v[12]", within_s=READY_S)
+        up.wait_logged("first applied decision .*: no limit ->", within_s=READY_S)
         batch = [one for one in up.children() if "slacktide.deploy.cli.demo.busy" in " ".join(one.cmdline())]
         assert batch
         assert up.stop()[0] == 0
@@ -47,17 +47,19 @@ def test_as_root_it_runs_in_control_groups_and_leaves_nothing(tmp_path: Path) ->
 @pytest.mark.kernel
 def test_batch_work_that_was_evicted_starts_again(tmp_path: Path) -> None:
     with Up(tmp_path, "--sample") as up:
-        up.wait_said("ready in", within_s=READY_S)
+        up.wait_logged("ready in", within_s=READY_S)
         one = next(one for one in up.children() if "slacktide.deploy.cli.demo.busy" in " ".join(one.cmdline()))
         one.kill()
-        up.wait_said(r"sample: a batch process \(pid \d+\) ended .*; starting the batch work again")
+        up.wait_logged(r"sample: a batch process \(pid \d+\) ended .*; starting the batch work again")
         assert up.stop()[0] == 0
 
 
 def test_without_root_it_runs_on_a_virtual_node(tmp_path: Path) -> None:
     with Up(tmp_path, "--sample", through=NOT_ROOT) as up:
-        up.wait_said("sample: node virtual-1 with a service and batch work; not root: 1 virtual node", within_s=READY_S)
-        up.wait_said("first applied decision .*: no limit ->", within_s=READY_S)
+        up.wait_logged(
+            "sample: node virtual-1 with a service and batch work; not root: 1 virtual node", within_s=READY_S
+        )
+        up.wait_logged("first applied decision .*: no limit ->", within_s=READY_S)
         assert up.stop()[0] == 0
 
     assert folders_left(up.process.pid) == []
@@ -87,7 +89,7 @@ def test_whoever_has_no_pods_is_asked_on_a_terminal_and_gets_the_sample(tmp_path
         terminal(b"\n") as stdin,
         Up(tmp_path, *without_pods(tmp_path), through=NOT_ROOT, stdin=stdin) as up,
     ):
-        up.wait_said("ready in", within_s=READY_S)
+        up.wait_logged("ready in", within_s=READY_S)
         assert up.stop()[0] == 0
     assert "sample: node virtual-1 with a service and batch work" in up.text()
     assert "no group holds pods" in up.text()

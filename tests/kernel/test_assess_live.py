@@ -54,7 +54,7 @@ def test_it_reports_what_slacktide_published(groups: Groups, tmp_path: Path) -> 
         Up(tmp_path, "--node-name", NODE, "--kubepods", groups.kubepods, *files) as up,
         prometheus(tmp_path, None, scraped=exporter.address) as url,
     ):
-        up.wait_said("by the stream", within_s=60)
+        up.wait_logged("by the stream", within_s=60)
         begun_ms = time.time_ns() // 1_000_000
         time.sleep(RECORDED_S)
         assessed = _slacktide(

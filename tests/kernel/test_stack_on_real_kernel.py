@@ -52,8 +52,8 @@ def test_up_holds_a_busy_best_effort_process(groups: Groups, kernel: CgroupKerne
     assert kernel.limits().be_cfs_quota_us is None
 
     with Up(tmp_path, "--node-name", NODE, "--kubepods", groups.kubepods, *given, "--restore-on-exit") as up:
-        up.wait_said("first applied decision", within_s=READY_S)
-        up.wait_said("by the stream", within_s=READY_S)
+        up.wait_logged("first applied decision", within_s=READY_S)
+        up.wait_logged("by the stream", within_s=READY_S)
         held_us = eventually(lambda: kernel.limits().be_cfs_quota_us, READY_S)
         assert held_us is not None, up.text()
         assert 2_000 <= held_us <= 50_000 * (os.cpu_count() or 1)

@@ -266,7 +266,7 @@ async def test_a_worker_that_may_not_join_its_group_names_the_right_and_joins_on
     where = ["--bootstrap", str(door), "--kafka-config", door.security.file, "--shell", shell]
     with running_part(tmp_path, "stream", *where) as worker:
         async with granted.group_denied("User:slacktide-stream", STREAM_GROUP):
-            await asyncio.to_thread(worker.wait, lambda: "serving" in worker.said, "endpoints")
+            await asyncio.to_thread(worker.wait, lambda: "serving" in worker.log_text, "endpoints")
             ready = partial(asyncio.to_thread, worker.ask, "ready")
             await soon(ready, "the error", enough=lambda said: "GroupAuthorizationFailedError" in said, part=worker)
         await asyncio.to_thread(worker.wait_ready)

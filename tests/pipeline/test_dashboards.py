@@ -107,7 +107,7 @@ async def test_a_running_stack_has_data_for_every_query(tmp_path: Path) -> None:
     with VirtualNode(tmp_path / "node") as node:
         node.policy.write_text(json.dumps(policy(memoryEvictThresholdPercent=60, memoryEvictLowerPercent=55)))
         with Up(tmp_path, *node.arguments, "--policy", str(node.policy)) as up:
-            up.wait_said("first applied decision", within_s=PATIENCE_S)
+            up.wait_logged("first applied decision", within_s=PATIENCE_S)
             node.machine.pods["uid-batch-0"].mem_bytes = 22 * GIB
             bad = [
                 Out(topic=POLICY.name, key=b"policy", value=b"oops"),

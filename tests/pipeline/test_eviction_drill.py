@@ -98,7 +98,7 @@ class DrillNode:
             await asyncio.sleep(0.5)
 
 
-async def hear_commands(rig: Rig, agents: dict[str, NodeAgent]) -> None:
+async def consume_commands(rig: Rig, agents: dict[str, NodeAgent]) -> None:
     at = 0
     while True:
         new = rig.commands[at:]
@@ -108,7 +108,7 @@ async def hear_commands(rig: Rig, agents: dict[str, NodeAgent]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def hear_credit(bootstrap: str, agents: dict[str, NodeAgent]) -> None:
+async def consume_credit(bootstrap: str, agents: dict[str, NodeAgent]) -> None:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, fetch_max_wait_ms=50, auto_offset_reset="earliest")
     await consumer.start()
     try:
@@ -154,7 +154,7 @@ async def test_a_hundred_nodes_short_of_memory_evict_within_the_budget_and_hold_
     async with Rig(embedded_broker.bootstrap) as rig:
         await rig.publish(POLICY)
         async with rig.worker("plain"), governed(embedded_broker.bootstrap):
-            works = [hear_commands(rig, agents), hear_credit(embedded_broker.bootstrap, agents)]
+            works = [consume_commands(rig, agents), consume_credit(embedded_broker.bootstrap, agents)]
             tasks = [asyncio.create_task(work) for work in works]
             for node in nodes:  # a second's worth of them, spread over it
                 tasks.append(asyncio.create_task(node.live(rig)))

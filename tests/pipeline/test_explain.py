@@ -62,8 +62,8 @@ def explain(*arguments: str, given: str | None = None) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, input=given, check=False, timeout=40)
 
 
-def told(*arguments: str, given: str | None = None) -> dict[str, Any]:
-    """What it says as JSON."""
+def explained(*arguments: str, given: str | None = None) -> dict[str, Any]:
+    """Its JSON output."""
     done = explain(*arguments, "--output", "json", given=given)
     assert done.returncode == 0, done.stderr
     body: dict[str, Any] = json.loads(done.stdout)
@@ -122,14 +122,14 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
     broker.apply_topics()
     with one_machine(tmp_path, "--bootstrap", broker.bootstrap) as (node, up):
         at = ("--bootstrap", broker.bootstrap)
-        up.wait_said(r"first (applied decision .* s after the start, )?(decision )?by the stream", within_s=40)
-        eventually(lambda: len(told("node", NODE, *at)["figures"]) >= 2, every_s=0.5)
+        up.wait_logged(r"first (applied decision .* s after the start, )?(decision )?by the stream", within_s=40)
+        eventually(lambda: len(explained("node", NODE, *at)["figures"]) >= 2, every_s=0.5)
 
-        healthy = told("node", NODE, *at)
+        healthy = explained("node", NODE, *at)
         assert not {"agent.silent", "worker.silent", "policy.other", "batch.disabled"} & findings(healthy).keys()
         assert {step["name"] for step in healthy["steps"]} >= {"sample", "window", "allocatable", "command", "outcome"}
         _each_record_stands_where_it_is_said(broker.bootstrap, healthy)
-        shortly = told("node", NODE, *at, "--since", "0s")
+        shortly = explained("node", NODE, *at, "--since", "0s")
         assert "agent.silent" not in findings(shortly)
         assert all(one["place"] for step in shortly["steps"][:4] for one in step["inputs"])
         cpu = healthy["figures"][0]
@@ -140,10 +140,10 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         assert text.returncode == 0
         assert "+ capacity_milli                             8,000  ████" in text.stdout
 
-        waits = told("pod", "default/etl-x2lqp", "--file", "-", *at, given=json.dumps(POD))
+        waits = explained("pod", "default/etl-x2lqp", "--file", "-", *at, given=json.dumps(POD))
         assert f"{NODE}: pool=batch wanted, no label pool" in findings(waits)["pending.selector"]
         assert "not koord-scheduler" in findings(waits)["pending.scheduler"]
-        runs = told("pod", "default/batch-0", *at)
+        runs = explained("pod", "default/batch-0", *at)
         assert (runs["running"]["node"], runs["priority_class"]) == (NODE, "koord-batch")
 
         [row] = json.loads(nodes(*at, "-o", "json"))
@@ -159,13 +159,13 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         assert [one["node"] for one in json.loads(once.stdout)] == [NODE]
 
         node.service.demand_milli = 8_000
-        full = eventually(lambda: findings(told("node", NODE, *at)).get("batch.exhausted"), 30, every_s=0.5)
+        full = eventually(lambda: findings(explained("node", NODE, *at)).get("batch.exhausted"), 30, every_s=0.5)
         assert full is not None
         assert "high_priority_milli leaves nothing" in full
         assert "most by default/service" in full
 
         up.part("agent").suspend()
-        silent = eventually(lambda: findings(told("node", NODE, *at)).get("agent.silent"), 30, every_s=1)
+        silent = eventually(lambda: findings(explained("node", NODE, *at)).get("agent.silent"), 30, every_s=1)
         assert silent is not None
         assert "its last sample, seq " in silent
         # The worker publishes it at its next tick, after `explain node` has computed it from the sample's age.
@@ -212,7 +212,7 @@ def test_every_eviction_of_a_pod_is_found_on_whichever_node_it_was(broker) -> No
     one = evicted(1, reason="SIGTERM", spent=Spent(evictions=1), node="alpha")
     other = evicted(2, reason="SIGTERM", spent=Spent(evictions=4), node="beta")
     alone(put(broker.bootstrap, one, other, evicted(3, "report-x2lqp", spent=Spent(evictions=1), node="beta")))
-    body = told("pod", "jobs/etl-x2lqp", "--bootstrap", broker.bootstrap)
+    body = explained("pod", "jobs/etl-x2lqp", "--bootstrap", broker.bootstrap)
 
     assert [(each["node"], each["spent"]) for each in body["evictions"]] == [("beta", 4), ("alpha", 1)]
     assert body["evictions"][0]["observed"] == "83% used, threshold 70%"
@@ -227,8 +227,8 @@ def test_a_pod_is_found_by_the_newest_pod_list_where_no_figures_tell_of_it(broke
     alone(put(broker.bootstrap, old, new, keyframe(1, "beta"), topic=SAMPLE))
     at = ("--bootstrap", broker.bootstrap)
 
-    assert told("pod", "jobs/batch", *at)["node"] == "beta"
-    assert "pod.unmeasured" in findings(told("pod", "shop/front", *at))
+    assert explained("pod", "jobs/batch", *at)["node"] == "beta"
+    assert "pod.unmeasured" in findings(explained("pod", "shop/front", *at))
     alone(put(broker.bootstrap, keyframe(2, "beta", pods=[]), topic=SAMPLE))
     assert explain("pod", "jobs/batch", *at).returncode == 1
 

@@ -46,10 +46,10 @@ class Host:
         self.make(group)
         pid = 100 + len(self.docker.containers)
         self.docker.containers.append(Running(id=container_id, name=name, labels=labels, pid=pid))
-        told = self.proc / str(pid) / "cgroup"
-        told.parent.mkdir(parents=True)
+        cgroup_file = self.proc / str(pid) / "cgroup"
+        cgroup_file.parent.mkdir(parents=True)
         v1 = f"9:memory:/{group}\n4:cpu,cpuacct:/{group}\n1:name=systemd:/elsewhere\n"
-        told.write_text(v1 if self.version == 1 else f"0::/{group}\n")
+        cgroup_file.write_text(v1 if self.version == 1 else f"0::/{group}\n")
 
     def write(self, *workloads: str) -> None:
         lines = [f"- {{{one}}}" for one in workloads]
@@ -80,7 +80,7 @@ def host(tmp_path, request, docker) -> Host:
     return Host(tmp_path, request.param, docker)
 
 
-def told(pods: list[Pod]) -> list[tuple[str, str, str | None]]:
+def classes_of(pods: list[Pod]) -> list[tuple[str, str, str | None]]:
     return sorted((pod.namespace, pod.name, pod.qos_label) for pod in pods)
 
 
@@ -93,7 +93,7 @@ def test_slices_and_whatever_lies_in_the_best_effort_group_are_pods(host) -> Non
     )
     listed = host.open().look()
 
-    assert told(listed.pods) == [
+    assert classes_of(listed.pods) == [
         ("host", "etl.service", "BE"),
         ("host", "other.service", "BE"),
         ("host", "web.slice", "LSR"),
@@ -157,7 +157,7 @@ def test_containers_are_found_by_label_wherever_their_group_is(host, web, job) -
     host.write("containerLabel: tier=web, qosClass: LS", "containerLabel: tier=batch, qosClass: BE, priority: 5100")
     listed = host.open().look()
 
-    assert told(listed.pods) == [("host", "nightly", "BE"), ("shop", "shop-web-1", "LS")]
+    assert classes_of(listed.pods) == [("host", "nightly", "BE"), ("shop", "shop-web-1", "LS")]
     assert {pod.uid: pod.priority for pod in listed.pods} == {WEB: None, JOB: 5100}
     assert listed.notes == ()
     assert host.seen() == {WEB: False, JOB: True}

@@ -54,14 +54,14 @@ def holds(bootstrap: str, topic: str, what: str) -> bool:
 
 
 @pytest.fixture
-def told(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[str]:
+def filled_broker(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[str]:
     """Apache Kafka as a running stack fills it: a limit, an eviction that is wanted, a record that is none."""
     (tmp_path / "node").mkdir()
     with VirtualNode(tmp_path / "node") as node:
         node.policy.write_text(json.dumps(policy(memoryEvictThresholdPercent=60, memoryEvictLowerPercent=55)))
         given = [*node.arguments, "--policy", str(node.policy), "--bootstrap", kafka_broker.bootstrap]
         with Up(tmp_path, *given) as up:
-            up.wait_said("first applied decision", within_s=PATIENCE_S)
+            up.wait_logged("first applied decision", within_s=PATIENCE_S)
             node.machine.pods["uid-batch-0"].mem_bytes = 22 * GIB
             poison = "echo oops | kcat -b $KAFKA -P -t slacktide.node.sample.v1 -k nobody"
             assert run(poison, kafka_broker.bootstrap).returncode == 0
@@ -74,7 +74,7 @@ def told(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.kafka
-def test_every_command_on_the_page_works_and_says_something(told: str) -> None:
+def test_every_command_on_the_page_works_and_prints_something(filled_broker: str) -> None:
     """But for minutes written down, of which there are none in a test's first one, and what a cluster's parts say.
 
     And for samples in columns: agents write them only where they are configured to.
@@ -82,7 +82,7 @@ def test_every_command_on_the_page_works_and_says_something(told: str) -> None:
     asked = commands()
     assert len(asked) > 20
     with ThreadPoolExecutor() as threads:
-        for command, done in zip(asked, threads.map(partial(run, bootstrap=told), asked), strict=True):
+        for command, done in zip(asked, threads.map(partial(run, bootstrap=filled_broker), asked), strict=True):
             assert done.returncode == 0, (command, done.stderr)
             assert done.stdout.strip() or re.search(SILENT, command), command
 
@@ -100,7 +100,7 @@ def test_every_topic_has_its_section_or_is_named_beside_its_twin() -> None:
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_what_is_shown_of_a_topic_is_a_record_of_it_and_its_fields_are_told(name: str) -> None:
+def test_what_is_shown_of_a_topic_is_a_record_of_it_and_its_fields_are_described(name: str) -> None:
     section, kind = SECTIONS[name], BY_NAME[name].message
     known = {field.encode_name for field in msgspec.structs.fields(kind)}
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]

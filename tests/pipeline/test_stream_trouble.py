@@ -147,7 +147,7 @@ async def test_a_worker_ends_in_time_where_the_log_stands_still(
             await until(lambda: bool(feed.sent) and (not working or len(rig.commands) > 100), "there is work")
             os.kill(kafka_broker.pid, signal.SIGSTOP)
             worker.start()
-            await asyncio.to_thread(worker.wait, lambda: "serving" in worker.said, "it serves")
+            await asyncio.to_thread(worker.wait, lambda: "serving" in worker.log_text, "it serves")
             await asyncio.sleep(0.5)
             begun_s = time.monotonic()
             code = await asyncio.to_thread(worker.stop)
@@ -157,7 +157,7 @@ async def test_a_worker_ends_in_time_where_the_log_stands_still(
             worker.kill()
             await feed.stop()
 
-    assert code == 0, worker.said
+    assert code == 0, worker.log_text
     assert took_s < DRAIN_S + 1
 
 

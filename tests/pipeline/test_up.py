@@ -55,9 +55,9 @@ def newest_ms(up: Up) -> int:
 def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """The loop closes: batch work that would eat everything is held. A stop takes less than 10 s and all processes."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_said(r"ready in \d+\.\d s", within_s=READY_S)
-        assert up.said("`slacktide topics tail TOPIC`; kcat 1.7, as Debian has it, cannot read the embedded broker")
-        up.wait_said(r"first applied decision \d+\.\d s after the start, by the \w+: no limit -> \d+ millicores")
+        up.wait_logged(r"ready in \d+\.\d s", within_s=READY_S)
+        assert up.logged("`slacktide topics tail TOPIC`; kcat 1.7, as Debian has it, cannot read the embedded broker")
+        up.wait_logged(r"first applied decision \d+\.\d s after the start, by the \w+: no limit -> \d+ millicores")
         assert node.quota_us is not None
         assert eventually(lambda: decided_by_the_stream(up))
         parts = [up.part(name) for name in ("broker", "agent", "stream")]
@@ -71,7 +71,7 @@ def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> N
 def test_ctrl_c_is_a_stop_and_lifts_the_limit_where_asked(tmp_path: Path) -> None:
     """Here with the shipped policy, which holds best-effort pods by quota."""
     with one_machine(tmp_path, "--restore-on-exit", policy=False) as (node, up):
-        up.wait_said("first applied decision", within_s=READY_S)
+        up.wait_logged("first applied decision", within_s=READY_S)
         assert node.quota_us is not None
 
         assert up.stop(signal.SIGINT)[0] == 0
@@ -81,20 +81,20 @@ def test_ctrl_c_is_a_stop_and_lifts_the_limit_where_asked(tmp_path: Path) -> Non
 def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> None:
     """The others run on. When the stack itself is killed it has no moment to stop anything: the kernel does."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_said("ready in", within_s=READY_S)
+        up.wait_logged("ready in", within_s=READY_S)
         for name in ("agent", "stream"):
             others = {part.pid for part in up.children()} - {up.part(name).pid}
             up.part(name).kill()
-            up.wait_said(rf"{name} ended \(killed by SIGKILL\); starting it again")
-            up.wait_said(rf"{name} is ready again after \d+\.\d s", within_s=READY_S)
+            up.wait_logged(rf"{name} ended \(killed by SIGKILL\); starting it again")
+            up.wait_logged(rf"{name} is ready again after \d+\.\d s", within_s=READY_S)
             assert others < {part.pid for part in up.children()}
             back_ms = newest_ms(up)
             assert eventually(lambda since_ms=back_ms: decided_by_the_stream(up, since_ms), READY_S), up.text()
 
         parts = {up.part("agent").pid, up.part("stream").pid}
         up.part("broker").kill()
-        up.wait_said(r"the embedded broker ended \(killed by SIGKILL\): starting it again; what it held is gone")
-        up.wait_said("topics created", times=2)
+        up.wait_logged(r"the embedded broker ended \(killed by SIGKILL\): starting it again; what it held is gone")
+        up.wait_logged("topics created", times=2)
         assert eventually(lambda: decided_by_the_stream(up), 2 * READY_S), up.text()
         assert parts < {part.pid for part in up.children()}
         assert eventually(lambda: records(up, "policy")), "the operator's files are published anew"
@@ -110,13 +110,13 @@ def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> No
 def test_a_console_shows_the_machine_and_its_end_is_no_end_of_the_loop(tmp_path: Path) -> None:
     """It starts once the loop is ready, again when it ends, and stops with the others."""
     with one_machine(tmp_path, console=True) as (_, up):
-        url = up.wait_said(r"^console: (http\S+)", within_s=2 * READY_S)[1]
-        assert up.said("ready in")
+        url = up.wait_logged(r"^console: (http\S+)", within_s=2 * READY_S)[1]
+        assert up.logged("ready in")
         assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
         assert (tmp_path / "state/console/history.sqlite").exists()
         up.part("console").kill()
-        up.wait_said(r"console ended \(killed by SIGKILL\); starting it again")
-        up.wait_said(r"console is ready again", within_s=READY_S)
+        up.wait_logged(r"console ended \(killed by SIGKILL\); starting it again")
+        up.wait_logged(r"console is ready again", within_s=READY_S)
         assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
         code, took_s = up.stop()
         assert (code, took_s < 10) == (0, True), up.text()
@@ -135,7 +135,7 @@ def test_without_the_extra_there_is_no_console_and_one_line_about_it(tmp_path: P
     )
     through = (sys.executable, "-P", "-c", f"{without}; main(sys.argv[2:])")
     with one_machine(tmp_path, console=True, through=through) as (_, up):
-        up.wait_said("first applied decision", within_s=2 * READY_S)
+        up.wait_logged("first applied decision", within_s=2 * READY_S)
         assert up.messages.count("no console: install the extra slacktide[console]") == 1
         assert up.stop()[0] == 0
 
@@ -143,16 +143,16 @@ def test_without_the_extra_there_is_no_console_and_one_line_about_it(tmp_path: P
 def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Path) -> None:
     """The refusal names file, field, value and what is accepted. What has no effect is said, once."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_said("first applied decision", within_s=READY_S)
+        up.wait_logged("first applied decision", within_s=READY_S)
         node.policy.write_text(json.dumps(policy(cpuSuppressThresholdPercent=165)))
-        refused = up.wait_said("cpuSuppressThresholdPercent: 165: accepted: a whole number from 0 to 100").string
+        refused = up.wait_logged("cpuSuppressThresholdPercent: 165: accepted: a whole number from 0 to 100").string
         assert refused.startswith(f"{node.policy}: ")
         assert refused.endswith(f"the last good {node.policy} stays in force")
 
         bad = inventory()
         bad["items"][0]["status"]["capacity"]["cpu"] = "many"
         node.inventory.write_text(json.dumps(bad))
-        refused = up.wait_said("status.capacity.cpu: many: accepted: ", process="agent").string
+        refused = up.wait_logged("status.capacity.cpu: many: accepted: ", process="agent").string
         assert refused.endswith(f"the last good {node.inventory} stays in force")
         assert sum(line["message"] == "policy in force" for line in up.lines) == 1
         assert node.quota_us is not None
@@ -161,10 +161,10 @@ def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Pa
         by_cpuset = policy(cpuSuppressPolicy="cpuset")
         by_cpuset["data"]["system-config"] = "{}"
         node.policy.write_text(json.dumps(by_cpuset))
-        up.wait_said("system-config.*: not yet in effect")
+        up.wait_logged("system-config.*: not yet in effect")
         node.policy.touch()
         node.inventory.write_text(json.dumps(inventory()))
-        up.wait_said("inventory in force", process="agent", times=2)
+        up.wait_logged("inventory in force", process="agent", times=2)
 
         node.policy.write_text(json.dumps(policy(enable=False)))
         assert eventually(lambda: node.quota_us is None, READY_S), up.text()
@@ -182,12 +182,12 @@ def test_a_bad_policy_at_the_first_start_ends_it_with_the_reason(tmp_path: Path)
 def test_a_bad_policy_at_a_later_start_leaves_the_one_that_was_in_force(tmp_path: Path) -> None:
     """In force in the whole loop: the stream decides by it, too."""
     with one_machine(tmp_path) as (node, up):
-        up.wait_said("policy in force", process="agent", within_s=READY_S)
+        up.wait_logged("policy in force", process="agent", within_s=READY_S)
         assert up.stop()[0] == 0
         node.policy.write_text("kind: Secret")
         with Up(tmp_path, *node.arguments, "--policy", str(node.policy)) as again:
-            again.wait_said("kind: 'Secret': accepted: \"ConfigMap\"\nthe last good .* stays in force")
-            again.wait_said("ready in", within_s=READY_S)
+            again.wait_logged("kind: 'Secret': accepted: \"ConfigMap\"\nthe last good .* stays in force")
+            again.wait_logged("ready in", within_s=READY_S)
             assert eventually(lambda: decided_by_the_stream(again), READY_S), again.text()
             assert node.quota_us is not None
 
@@ -212,7 +212,7 @@ def test_a_machine_without_pods_is_offered_the_sample(tmp_path: Path) -> None:
     (tmp_path / "cgroup/cgroup.controllers").write_text("cpu memory")
     with Up(tmp_path, "--cgroup-mount", str(tmp_path / "cgroup")) as up:
         assert up.process.wait(READY_S) == 1
-        assert up.said("no group holds pods: .*; to try Slacktide without pods: slacktide up --sample$")
+        assert up.logged("no group holds pods: .*; to try Slacktide without pods: slacktide up --sample$")
 
 
 def test_a_part_that_never_starts_ends_it_with_the_reason(tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ def test_a_part_that_never_starts_ends_it_with_the_reason(tmp_path: Path) -> Non
     other = Identity(tmp_path / "state", start_ms=0)
     with one_machine(tmp_path) as (_, up):
         assert up.process.wait(60) == 1
-        assert up.said("another agent uses this state folder", process="agent")
-        assert up.said("agent ended 5 times before it was ready; its last exit code 1")
+        assert up.logged("another agent uses this state folder", process="agent")
+        assert up.logged("agent ended 5 times before it was ready; its last exit code 1")
         assert up.children() == []
     other.release()
 
@@ -232,9 +232,9 @@ def test_who_answers_on_a_parts_port_is_not_taken_for_the_part(tmp_path: Path) -
         port = other.url.rpartition(":")[2]
         with one_machine(tmp_path, "--metrics-port", port) as (_, up):
             assert up.process.wait(60) == 1
-            assert up.said(f"127.0.0.1:{port}: Address already in use", process="agent")
-            assert up.said("agent ended 5 times before it was ready; its last exit code 1")
-            assert not up.said("ready in ")
+            assert up.logged(f"127.0.0.1:{port}: Address already in use", process="agent")
+            assert up.logged("agent ended 5 times before it was ready; its last exit code 1")
+            assert not up.logged("ready in ")
 
 
 def test_without_an_inventory_it_describes_the_machine_and_says_so(tmp_path: Path) -> None:
@@ -242,14 +242,14 @@ def test_without_an_inventory_it_describes_the_machine_and_says_so(tmp_path: Pat
     with VirtualNode(tmp_path) as node:
         arguments = [text for text in node.arguments if text not in {"--inventory", str(node.inventory)}]
         with Up(tmp_path, *arguments, "--bootstrap", "127.0.0.1:1") as up:
-            up.wait_said(f"no --inventory: node {NODE} is this machine with all its CPUs and memory, without pods")
-            up.wait_said("inventory in force", process="agent")
+            up.wait_logged(f"no --inventory: node {NODE} is this machine with all its CPUs and memory, without pods")
+            up.wait_logged("inventory in force", process="agent")
             assert up.stop()[0] == 0
 
 
 def test_dry_run_writes_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:
     with one_machine(tmp_path, "--dry-run") as (node, up):
-        up.wait_said("first dry-run decision .*: no limit would change", within_s=READY_S)
+        up.wait_logged("first dry-run decision .*: no limit would change", within_s=READY_S)
 
         assert node.quota_us is None
 
@@ -258,8 +258,8 @@ def test_dry_run_writes_nothing_and_says_what_it_would_do(tmp_path: Path) -> Non
 def test_an_existing_kafka_is_used_and_left_running(tmp_path: Path, kafka_broker) -> None:
     """No broker of its own; topics are created on a cluster that has none."""
     with one_machine(tmp_path, "--bootstrap", kafka_broker.bootstrap) as (node, up):
-        up.wait_said("ready in", within_s=2 * READY_S)
-        up.wait_said("first applied decision", within_s=READY_S)
+        up.wait_logged("ready in", within_s=2 * READY_S)
+        up.wait_logged("first applied decision", within_s=READY_S)
         assert len(up.children()) == 2
         assert up.stop()[0] == 0
 

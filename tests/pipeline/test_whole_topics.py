@@ -23,7 +23,7 @@ async def _say(bootstrap: str, *keys: str) -> None:
     await sender.close()
 
 
-async def _heard(reader: TailReader, count: int) -> set[tuple[str, str]]:
+async def _read(reader: TailReader, count: int) -> set[tuple[str, str]]:
     heard: set[tuple[str, str]] = set()
     async with asyncio.timeout(60):
         while len(heard) < count:
@@ -37,10 +37,10 @@ async def test_all_that_topics_hold_is_read_before_what_comes(broker: EmbeddedBr
     reader = TailReader(broker.cluster, TOPICS, client_id="test", whole=True)
     await reader.connect()
     assert not await reader.caught_up()
-    assert await _heard(reader, 6) == {(topic, key) for topic in TOPICS for key in "abc"}
+    assert await _read(reader, 6) == {(topic, key) for topic in TOPICS for key in "abc"}
     assert await reader.caught_up()
     await _say(broker.bootstrap, "d")
-    assert await _heard(reader, 2) == {(topic, "d") for topic in TOPICS}
+    assert await _read(reader, 2) == {(topic, "d") for topic in TOPICS}
     await reader.close()
 
 
@@ -53,7 +53,7 @@ async def test_from_the_end_nothing_is_read_twice_and_nothing_is_waited_for(
     await reader.connect()
     assert await reader.caught_up()
     await _say(broker.bootstrap, "b")
-    assert await _heard(reader, 2) == {(topic, "b") for topic in TOPICS}
+    assert await _read(reader, 2) == {(topic, "b") for topic in TOPICS}
     await reader.close()
 
 
@@ -67,9 +67,9 @@ async def test_what_was_said_shortly_before_is_heard_and_nothing_older_or_of_lat
             await producer.send_and_wait(SCORE.name, key=key.encode(), value=b"{}", partition=0, timestamp_ms=ms)
     reader = TailReader(broker.cluster, TOPICS, client_id="test", back_ms=6_000, now_ms=lambda: now_ms)
     await reader.connect()
-    assert await _heard(reader, 1) == {(SCORE.name, "recent")}
+    assert await _read(reader, 1) == {(SCORE.name, "recent")}
     await _say(broker.bootstrap, "new")
-    assert await _heard(reader, 2) == {(topic, "new") for topic in TOPICS}
+    assert await _read(reader, 2) == {(topic, "new") for topic in TOPICS}
     await reader.close()
 
 

@@ -97,7 +97,7 @@ class Node:
         self.while_alive(0, self._tick)
         self.while_alive(0, self._publish)
         self.while_alive(0, self._hear_credit)
-        self.hear_commands()
+        self.consume_commands()
         self.hear_policy()
 
     def stop(self, *, kill: bool) -> None:
@@ -121,7 +121,7 @@ class Node:
             self.agent.inventory(self.facts, pods)
         self.world.checker.told(self)
 
-    def hear_commands(self) -> None:
+    def consume_commands(self) -> None:
         """Read the answers that have come in."""
         log = self.world.log
         if self.agent is None or not log.up:
@@ -170,7 +170,7 @@ class Node:
         if self._unsent is not None:
             value, self._unsent = self._unsent, None
             self._append(value)
-        self.hear_commands()
+        self.consume_commands()
         self.hear_policy()
 
     def while_alive(self, delay_ms: int, what: Callable[[], None]) -> None:

@@ -148,7 +148,7 @@ class World:
         elif topic == COMMAND.name:
             for node in self.nodes:
                 if node.partition == partition:
-                    node.while_alive(self.delay_ms(), node.hear_commands)
+                    node.while_alive(self.delay_ms(), node.consume_commands)
 
     def out(self, out: Out) -> None:
         """A worker's record."""

@@ -99,7 +99,7 @@ def any_pods(*features: str) -> st.SearchStrategy[list[EvictPod]]:
     return st.lists(one, min_size=2, max_size=8)
 
 
-def told_apart(pods: Iterable[EvictPod]) -> list[EvictPod]:
+def distinct(pods: Iterable[EvictPod]) -> list[EvictPod]:
     """The pods with nothing left to tie: each has a name, a use, requests and a ratio of both that no other has."""
     apart = []
     for at, one in enumerate(pods, start=1):

@@ -106,7 +106,7 @@ class Cluster:
         while self.now_ms < until_ms:
             self.now_ms = min(until_ms, self.now_ms + TICK_MS)
             self._deliver()
-            self._hear(
+            self._receive(
                 metric_record(one.name, one.boot_id, self.now_ms) for one in self.agents if one not in self.silent
             )
             self._publish(self.governor)
@@ -181,8 +181,8 @@ class Cluster:
     def _append(self, record: Record) -> None:
         dated = _record(record.topic, record.key, record.value, self.now_ms)
         self._outcomes.append(dated)
-        self._hear([dated])
+        self._receive([dated])
 
-    def _hear(self, records: Iterable[Record]) -> None:
+    def _receive(self, records: Iterable[Record]) -> None:
         if self._governed:
             self.governor.receive(records, self.now_ms)

@@ -247,19 +247,21 @@ class Up:
 
     @property
     def messages(self) -> list[str]:
-        """What was said."""
+        """Messages of the log."""
         return [line["message"] for line in self.lines]
 
-    def said(self, pattern: str, *, process: str = "up", times: int = 1) -> re.Match[str] | None:
+    def logged(self, pattern: str, *, process: str = "up", times: int = 1) -> re.Match[str] | None:
         """The latest of the lines of a process that match, if there are so many."""
         found = [re.search(pattern, line["message"]) for line in self.lines if line["process"] == process]
         matches = [match for match in found if match is not None]
         return matches[-1] if len(matches) >= times else None
 
-    def wait_said(self, pattern: str, *, within_s: float = 20.0, process: str = "up", times: int = 1) -> re.Match[str]:
-        """Wait until it is said."""
-        found = eventually(lambda: self.said(pattern, process=process, times=times), within_s)
-        assert found is not None, f"{process} did not say {pattern!r} within {within_s:g} s:\n{self.text()}"
+    def wait_logged(
+        self, pattern: str, *, within_s: float = 20.0, process: str = "up", times: int = 1
+    ) -> re.Match[str]:
+        """Wait until it is logged."""
+        found = eventually(lambda: self.logged(pattern, process=process, times=times), within_s)
+        assert found is not None, f"{process} did not log {pattern!r} within {within_s:g} s:\n{self.text()}"
         return found
 
     def text(self) -> str:
@@ -269,7 +271,7 @@ class Up:
     @property
     def bootstrap(self) -> str:
         """Where the embedded broker listens."""
-        return self.wait_said(r"listens on (\S+)")[1]
+        return self.wait_logged(r"listens on (\S+)")[1]
 
     @property
     def cluster(self) -> Cluster:
@@ -278,7 +280,7 @@ class Up:
 
     def url(self, part: str) -> str:
         """Where a part serves its endpoints."""
-        return self.wait_said(rf"^{part}: (http\S+)")[1]
+        return self.wait_logged(rf"^{part}: (http\S+)")[1]
 
     def children(self) -> list[psutil.Process]:
         """All processes below it."""

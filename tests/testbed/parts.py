@@ -162,13 +162,13 @@ class Part:
             time.sleep(0.05)
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         """All of its log."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def last_words(self, lines: int = 15) -> str:
         """The end of its log."""
-        return "\n".join(self.said.splitlines()[-lines:])
+        return "\n".join(self.log_text.splitlines()[-lines:])
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.cpu_evict import CpuEvictNode, cpu_evict
 from slacktide.streams.decisions.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict_pod import EvictPod
-from testbed.evict_cases import any_pods, be, evicted, gone, names, sold, told_apart
+from testbed.evict_cases import any_pods, be, distinct, evicted, gone, names, sold
 
 BE, REQUESTED, USED = "BECPUEvict", "CPUAllocatableEvict", "CPUEvict"
 FEATURES = (BE, REQUESTED, USED)
@@ -277,7 +277,7 @@ def test_raising_a_threshold_adds_no_victim(pods: list[EvictPod], case: tuple, n
 def test_where_nothing_ties_the_order_of_the_pods_does_not_matter(
     data: st.DataObject, pods: list[EvictPod], enabled: tuple[str, ...], node: dict
 ) -> None:
-    pods = told_apart(pods)
+    pods = distinct(pods)
     more = {"features": enabled, "capacity": 1000, **node, "used": 1200}
 
     shuffled = decided(*data.draw(st.permutations(pods)), **more)

@@ -14,7 +14,7 @@ from slacktide.streams.decisions.evict_candidates import (
     by_priority,
 )
 from slacktide.streams.decisions.evict_pod import EvictPod
-from testbed.evict_cases import any_pods, be, names, told_apart
+from testbed.evict_cases import any_pods, be, distinct, names
 
 PLAIN = Order()
 orders = st.builds(Order, free_first=st.booleans(), sub_priority=st.booleans())
@@ -210,7 +210,7 @@ def test_free_pods_go_first_of_all_if_asked(candidates: Callable) -> None:
 def test_where_nothing_ties_the_order_of_the_pods_does_not_matter(
     data: st.DataObject, pods: list[EvictPod], order: Order
 ) -> None:
-    pods = told_apart(pods)
+    pods = distinct(pods)
     shuffled = data.draw(st.permutations(pods))
 
     for candidates in (by_memory, by_ratio, every_priority):

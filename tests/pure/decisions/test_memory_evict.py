@@ -15,7 +15,7 @@ from slacktide.streams.decisions.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict_pod import EvictPod
 from slacktide.streams.decisions.evict_tasks import EvictNode
 from slacktide.streams.decisions.memory_evict import memory_evict
-from testbed.evict_cases import any_pods, be, evicted, gone, names, sold, told_apart
+from testbed.evict_cases import any_pods, be, distinct, evicted, gone, names, sold
 
 BE, REQUESTED, USED = "BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict"
 FEATURES = (BE, REQUESTED, USED)
@@ -286,7 +286,7 @@ def test_raising_a_threshold_adds_no_victim(pods: list[EvictPod], feature: str, 
 def test_where_nothing_ties_the_order_of_the_pods_does_not_matter(
     data: st.DataObject, pods: list[EvictPod], enabled: tuple[str, ...], node: dict
 ) -> None:
-    pods = told_apart(pods)
+    pods = distinct(pods)
     more = {"features": enabled, "capacity": 1000, "allocatable": node["allocatable"], "used": 1200}
 
     shuffled = decided(*data.draw(st.permutations(pods)), **more)

@@ -151,7 +151,7 @@ class EvictingNode:
             self.agent.replied()
         return sample
 
-    def tick_and_hear(self) -> None:
+    def tick_and_poll(self) -> None:
         """A tick, and what comes of what was asked, if anything was: that is the agent's choice."""
         self.tick()
         until_s = time.monotonic() + 10
@@ -186,7 +186,7 @@ class EvictingNode:
         found = [one for _, one in self.spool.pending(10_000) if one.pod is not None]
         return [one for one in found if one.target == f"pod/{uid}"] if uid else found
 
-    def told(self, uid: str) -> list[tuple[str, str]]:
+    def results(self, uid: str) -> list[tuple[str, str]]:
         """What came of each act on a pod, and its bound."""
         return [(one.result, one.bound) for one in self.outcomes(uid)]
 
