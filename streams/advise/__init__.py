@@ -1,1 +1,1 @@
-"""Recorded days under a grid of policies: what each gives best-effort pods, and what it risks. Pure."""
+"""Tries a grid of policies on recorded days: gain for best-effort pods against risk. Pure."""

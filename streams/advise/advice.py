@@ -1,4 +1,4 @@
-"""Each policy's gain and risk with their ranges, and the knee of the curve."""
+"""Gain and risk of each policy with confidence intervals, and the knee of the curve."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ HOUR_MS = 3_600_000
 CORE_HOUR = HOUR_MS * 1_000
 """Millicore-milliseconds."""
 HOURS_MIN = 6
-"""Blocks of the bootstrap are hours if the span has so many."""
+"""The bootstrap uses hourly blocks if the span has this many."""
 DRAWS = 400
 INTERVAL = (0.025, 0.975)
 Z = 1.96
-"""The same interval in standard deviations."""
+"""The interval in standard deviations."""
 MODEL_OFF = Z * 0.028
-"""Use by a limit differs by 2.8% of it from sample to sample: standard deviation on real groups (docs/advise.md)."""
+"""Use under a limit varies by 2.8% of it between samples: standard deviation, measured (docs/advise.md)."""
 KNEE_GAIN_MIN = 0.05
-"""A grid whose policies differ by less of their best-effort core-hours has no knee."""
+"""Below this relative difference in best-effort core-hours a grid has no knee."""
 FIGURES = tuple(Tally.__struct_fields__)
 Floats = NDArray[np.float64]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate within its range."""
+    """An estimate with its interval."""
 
     low: float
     estimate: float
@@ -46,15 +46,15 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     mem_evict_threshold_pct: int | None = None
     be_core_h: Figure
     over_line_pct: Figure
-    """Share of node time in which the node's use is above the line."""
+    """Share of node time with use above the line."""
     evictions: Figure
     knee: bool = False
     knee_draws_pct: float = 0.0
-    """How often this policy is the knee when blocks and nodes are drawn anew."""
+    """How often this policy is the knee in the bootstrap."""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the trials come to."""
+    """The results of the trials."""
 
     since_ms: int
     until_ms: int
@@ -67,11 +67,11 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     unproven: int
     recorded: Choice
     choices: list[Choice]
-    """In the order of the grid."""
+    """In grid order."""
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy of the grid is shown as."""
+    """How a policy of the grid is labelled."""
 
     policy_version: str
     cpu_suppress_threshold_pct: int | None = None
@@ -79,12 +79,12 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
-    """Sum up, with ranges. The draws are the same at each call.
+    """Summarize, with intervals. The bootstrap is deterministic.
 
     Args:
         tried: trials with at least one sample.
         tags: of the grid's policies, in order.
-        line_pct: by which the trials counted.
+        line_pct: the line used in the trials.
 
     """
     nodes = sorted(tried.trials[0])
@@ -92,7 +92,7 @@ def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
     size = HOUR_MS // BLOCK_MS if until_ms - since_ms >= HOURS_MIN * HOUR_MS else 1
     whole, used = _arrays(tried, nodes, size)
     dice = np.random.default_rng(0)
-    # Nodes and blocks are drawn apart, since nodes have their busy hours together (pigeonhole bootstrap, Owen 2007).
+    # Nodes and blocks are resampled separately, since nodes share busy hours (pigeonhole bootstrap, Owen 2007).
     drawn = _weights(len(nodes), dice), _weights(whole.shape[2], dice)
     low, middle, high = (_totals(whole, part, *drawn) for part in (np.zeros_like(used), used, np.ones_like(used)))
     knees = [_knee(middle[1:, 0, draw], middle[1:, 1, draw]) for draw in range(DRAWS + 1)]
@@ -132,7 +132,7 @@ def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
 
 
 def _arrays(tried: Tried, nodes: Sequence[str], size: int) -> tuple[Floats, Floats]:
-    """Policies by nodes by blocks by figures, and how far core-hours and risk go from least to most on each node."""
+    """Policies by nodes by blocks by figures, and the range of core-hours and risk per node."""
     times = sorted({at // size for node in tried.trials[0].values() for at in node.blocks})
     place = {at: index for index, at in enumerate(times)}
     whole = np.zeros((len(tried.trials), len(nodes), len(times), len(FIGURES)))
@@ -148,20 +148,20 @@ def _arrays(tried: Tried, nodes: Sequence[str], size: int) -> tuple[Floats, Floa
 
 
 def _weights(count: int, dice: np.random.Generator) -> Floats:
-    """How often each draw takes each of so many; the first draw is the record itself."""
+    """How often each resample takes each item; the first one is the original."""
     drawn = [np.bincount(dice.integers(count, size=count), minlength=count) for _ in range(DRAWS)]
     found: Floats = np.array([np.ones(count), *drawn])
     return found
 
 
 def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) -> Floats:
-    """Policies by (core-hours, percent over the line, evictions) by draws.
+    """Policies by (core-hours, percent over the line, evictions) by resamples.
 
     Args:
         whole: policies by nodes by blocks by figures.
-        part: how far core-hours and risk go from least to most, each by policies by nodes.
-        of_nodes: weights, draws by nodes.
-        of_blocks: weights, draws by blocks.
+        part: range of core-hours and risk, each policies by nodes.
+        of_nodes: weights, resamples by nodes.
+        of_blocks: weights, resamples by blocks.
 
     """
     covered, low, high, over_low, over_high, evictions = (whole[..., at] for at in range(len(FIGURES)))
@@ -171,12 +171,12 @@ def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) ->
         for figure in (low + gain * (high - low), over_low + risk * (over_high - over_low), evictions, covered)
     )
     time = np.maximum(time, 1.0)
-    scale = time[:, :1] / time  # a draw may have more or fewer samples than the record
+    scale = time[:, :1] / time  # a resample may have another number of samples
     return np.stack([hours * scale / CORE_HOUR, 100 * over / time, gone * scale], axis=1)
 
 
 def _wider(drawn: Figure) -> Figure:
-    """The range with what the model is off by, where nodes and blocks are too few to show it."""
+    """The interval including the model's error, if there are too few nodes and blocks to show it."""
     off = MODEL_OFF * drawn.estimate
     return Figure(
         low=max(0.0, drawn.estimate - hypot(off, drawn.estimate - drawn.low)),
@@ -186,9 +186,9 @@ def _wider(drawn: Figure) -> Figure:
 
 
 def _counted(estimate: float, drawn: Figure, parts: int) -> Figure:
-    """The range of another count, which has the record's spread once more, and a Poisson count's beside it.
+    """The interval for a new count: the bootstrap's variance twice, and a Poisson interval.
 
-    A bootstrap of few parts understates their spread, by the root of (parts - 1) / parts. The Poisson interval is in
+    A bootstrap of few parts understates the spread by the root of (parts - 1) / parts. The Poisson interval is in
     Wilson and Hilferty's form.
     """
     wider = (2 * parts / max(1, parts - 1)) ** 0.5
@@ -203,9 +203,9 @@ def _counted(estimate: float, drawn: Figure, parts: int) -> Figure:
 
 
 def _knee(gain: Floats, risk: Floats) -> int | None:
-    """Which policy is farthest above the line between the safest and the most generous one; None: no knee.
+    """The policy farthest above the line from the safest to the most generous one; None: no knee.
 
-    The rule of Kneedle (Satopää et al., 2011): both axes are scaled to 0..1, and gain less risk is largest.
+    Kneedle (Satopää et al., 2011): both axes are scaled to 0..1, and gain minus risk is maximal.
     """
     if gain.max() - gain.min() < KNEE_GAIN_MIN * gain.max() or risk.max() <= risk.min():
         return None

@@ -1,4 +1,4 @@
-"""What best-effort pods would have got of the CPU over the last while, by which some go: of a node under a policy."""
+"""The CPU use window that evictions by CPU look at, for a node under another policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slacktide.streams.replay.model import Range
 
 @dataclass(slots=True)
 class CpuWindow:
-    """Remembers as an agent does, by the other policy's limits."""
+    """Keeps the window as an agent does, with the other policy's limits."""
 
     _history: BeCpuHistory = field(default_factory=BeCpuHistory)
     _elapsed_ns: int = 0
@@ -27,16 +27,16 @@ class CpuWindow:
         self, sample: NodeSample, span_ms: int, be: Range | None, demand: Demand, facts: NodeFacts,
         pods: Sequence[Pod], policy: Policy,
     ) -> NodeSample:  # fmt: skip
-        """The sample with the window by that policy. The recorded one stays until this one reaches as far back.
+        """The sample with the window under that policy; the recorded one until this one is long enough.
 
         Args:
-            sample: as it would have been, with the recorded window.
-            span_ms: for how long it counts.
-            be: what best-effort pods would have used; None: not known.
-            demand: of the node, as far as it is known.
+            sample: under the other policy, with the recorded window.
+            span_ms: time that it covers.
+            be: use of best-effort pods; None: unknown.
+            demand: of the node, as far as known.
             facts: of the node.
-            pods: those that the sample names.
-            policy: what is tried.
+            pods: of the sample.
+            policy: the policy to try.
 
         """
         self._elapsed_ns += span_ms * 1_000_000
@@ -54,7 +54,7 @@ class CpuWindow:
 
 
 def _expected_milli(be: Range, demand: Demand, facts: NodeFacts) -> float:
-    """Between the bounds, by the demand."""
+    """An estimate between the bounds, by the demand."""
     capacity = facts.capacity.cpu_milli
     if be.high_milli <= be.low_milli or not capacity:
         return be.low_milli

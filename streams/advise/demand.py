@@ -1,7 +1,7 @@
-"""What best-effort pods would use without a limit, from a record in which a limit often held them back.
+"""Estimates the unlimited CPU demand of best-effort pods from a trace in which they were often throttled.
 
-A sample that was not held back shows the demand. One that was held back shows that the demand was larger: it is
-censored. The product-limit estimator (Kaplan and Meier, 1958) uses both.
+A sample without throttling shows the demand. A throttled one shows only a lower bound: it is censored. The
+product-limit estimator (Kaplan and Meier, 1958) uses both.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from itertools import accumulate
 import msgspec
 
 BUCKETS = 100
-"""Steps of CPU use, in percent of the node."""
+"""CPU use in percent of the node."""
 
 
 class Demand(msgspec.Struct, kw_only=True):
-    """Of one node: time by use in percent of its capacity, ms."""
+    """One node: time by use in percent of its capacity, ms."""
 
     shown: dict[int, int] = {}
-    """Not held back: the use is the demand."""
+    """Not throttled: use is demand."""
     censored: dict[int, int] = {}
-    """Held back: the demand is more than the use."""
+    """Throttled: demand exceeds use."""
 
     def count(self, use_pct: int, span_ms: int, *, held_back: bool) -> None:
-        """Take in one sample."""
+        """Add one sample."""
         times = self.censored if held_back else self.shown
         times[use_pct] = times.get(use_pct, 0) + span_ms
 
     def survival(self) -> list[float]:
-        """For each percent: the probability that the demand is more than that."""
+        """For each percent, the probability of a larger demand."""
         at_risk = float(sum(self.shown.values()) + sum(self.censored.values()))
         alive, found = 1.0, []
         for pct in range(BUCKETS + 1):
@@ -42,17 +42,17 @@ class Demand(msgspec.Struct, kw_only=True):
 
 
 def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
-    """Which part of the room above their limit pods would have used, from 0 to 1.
+    """The share of the CPU above their limit that pods would have used, 0 to 1.
 
-    Beyond the largest demand that the record shows, demand counts as unlimited. With nothing held back: 1.
+    Above the largest observed demand, demand counts as unlimited. Without throttling: 1.
 
     Args:
         demand: of the node.
-        raises: time by use under the recorded limit and by the most under the other one, in percent.
+        raises: time by use under the recorded limit and maximum use under the other one, in percent.
 
     """
     alive = demand.survival()
-    areas = list(accumulate(alive, initial=0.0))  # up to each percent: the expected use under a limit that high
+    areas = list(accumulate(alive, initial=0.0))  # up to each percent: the expected use under that limit
     gained = most = 0.0
     for (low, high), span_ms in raises.items():
         most += (high - low) * span_ms
@@ -61,11 +61,11 @@ def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
 
 
 def share_over(demand: Demand, crossings: Mapping[tuple[int, int], int]) -> float:
-    """In which part of the time in which pods could have passed a line they would have wanted to, from 0 to 1.
+    """Of the time in which pods could exceed a line, the share in which they would, 0 to 1.
 
     Args:
         demand: of the node.
-        crossings: time by use under the recorded limit and by the use that is at the line, in percent.
+        crossings: time by use under the recorded limit and use at the line, in percent.
 
     """
     alive = demand.survival()

@@ -1,4 +1,4 @@
-"""The policies that are tried: one policy with other thresholds."""
+"""The grid of policies: one policy with other thresholds."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from slacktide.schemas.policy import Policy, versioned
 from slacktide.streams.advise.advice import Tag
 
 SUPPRESS_PCT = (45, 50, 55, 60, 65, 70, 75, 80, 85)
-"""The grid unless another one is asked for: ``cpuSuppressThresholdPercent``."""
+"""The default grid of ``cpuSuppressThresholdPercent``."""
 POLICIES_MAX = 64
 
 
 def grid(base: Policy, suppress_pct: Sequence[int], mem_evict_pct: Sequence[int]) -> list[tuple[Tag, Policy]]:
-    """One policy for each pair of thresholds, the safest first. Strategies of single nodes stay as they are.
+    """One policy per pair of thresholds, safest first. Node strategies stay unchanged.
 
-    Suppression is on in each, also where it is off in the policy in force.
+    Suppression is enabled in each, even if the policy in force disables it.
 
     Args:
         base: the policy in force.
-        suppress_pct: values of ``cpuSuppressThresholdPercent``; none: its own.
-        mem_evict_pct: values of ``memoryEvictThresholdPercent``; none: its own. The lower line keeps its distance.
+        suppress_pct: values of ``cpuSuppressThresholdPercent``; empty: that of the policy.
+        mem_evict_pct: values of ``memoryEvictThresholdPercent``; empty: that of the policy. The lower threshold keeps
+            its distance.
 
     """
     threshold = base.resource_threshold

@@ -1,4 +1,4 @@
-"""A recorded trace decided by each policy of a grid, counted by node and by block of time."""
+"""Decides a recorded trace by each policy of a grid, and counts by node and time block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BLOCK_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The time since the sample before, and what is known of it."""
+    """A sample with the time since the previous one."""
 
     at_ms: int
     sample: NodeSample
@@ -40,7 +40,7 @@ class Moment:
 
     @property
     def span_ms(self) -> int:
-        """For which the sample counts."""
+        """Time that the sample covers."""
         return min(self.sample.interval_ms, INTERVAL_MS_MAX)
 
     @property
@@ -50,7 +50,7 @@ class Moment:
 
     @property
     def line_milli(self) -> float:
-        """Use of the node above which it is at risk."""
+        """The node's use above which it is at risk."""
         return self.capacity_milli * self.line_pct / 100
 
     def pct(self, milli: float) -> int:
@@ -59,7 +59,7 @@ class Moment:
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """One policy, node and block. CPU in millicore-milliseconds."""
+    """Counts for a policy, node and block. CPU in millicore-milliseconds."""
 
     covered_ms: int = 0
     be_low: float = 0.0
@@ -73,24 +73,24 @@ class NodeTrial(msgspec.Struct, kw_only=True):
     """One node under one policy."""
 
     blocks: dict[int, Tally] = {}
-    """By time of the log in units of ``BLOCK_MS``."""
+    """By Kafka time in units of ``BLOCK_MS``."""
     raises: dict[tuple[int, int], int] = {}
-    """As ``share_used`` takes it: time under a looser limit than the recorded one, which held pods back, ms."""
+    """For ``share_used``: time with a higher limit than a recorded one that throttled pods, ms."""
     crossings: dict[tuple[int, int], int] = {}
-    """As ``share_over`` takes it: time of such raises in which the most is above the line and the least is not, ms."""
+    """For ``share_over``: of that, time with the maximum above the line and the minimum below, ms."""
 
     def block(self, at_ms: int) -> Tally:
         """The block of that time."""
         return self.blocks.setdefault(at_ms // BLOCK_MS, Tally())
 
     def raised(self, moment: Moment, rest_milli: float, be: Range, scale: float) -> None:
-        """Count a time for which only bounds are known.
+        """Count time for which only bounds are known.
 
         Args:
             moment: of the time.
-            rest_milli: what all others used.
-            be: between which bounds.
-            scale: how many pods were recorded for each that would have been there: so much larger is their demand.
+            rest_milli: use of everything else.
+            be: bounds for best-effort pods.
+            scale: recorded pods per remaining pod, which scales the demand.
 
         """
         low_pct = moment.pct(be.low_milli * scale)
@@ -102,7 +102,7 @@ class NodeTrial(msgspec.Struct, kw_only=True):
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of all trials. The first policy of ``trials`` is the recorded one."""
+    """The results of all trials. The first one of ``trials`` is the recorded policy."""
 
     since_ms: int | None
     until_ms: int | None
@@ -113,11 +113,11 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     demand: dict[str, Demand]
     """By node."""
     unproven: int = 0
-    """Samples left out, because their worker refused the proof of their node."""
+    """Samples left out because their proof was rejected."""
 
     @classmethod
     def of(cls, parts: Sequence[Tried]) -> Tried:
-        """What all parts of a trace come to, with no node in two of them."""
+        """Combine the results of parts without common nodes."""
         return cls(
             since_ms=min((part.since_ms for part in parts if part.since_ms is not None), default=None),
             until_ms=max((part.until_ms for part in parts if part.until_ms is not None), default=None),
@@ -144,14 +144,14 @@ class Trials:
         since_ms: int = 0,
         nodes: Iterable[str] = (),
     ) -> None:
-        """Begin.
+        """Create a run.
 
         Args:
-            policies: all of the trace.
-            grid: what is tried.
-            line_pct: use of a node in percent of its CPU, above which latency-sensitive pods count as at risk.
-            since_ms: samples before it are learned from, not counted.
-            nodes: only these; none: all.
+            policies: of the trace.
+            grid: the policies to try.
+            line_pct: node CPU use in percent above which latency-sensitive pods count as at risk.
+            since_ms: earlier samples serve as history.
+            nodes: only these; empty: all.
 
         """
         self._policies = policies
@@ -167,7 +167,7 @@ class Trials:
         self._last_ms: int | None = None
 
     def take(self, record: Record) -> None:
-        """The next record of the trace."""
+        """Add the next record."""
         sample = self._sample(record)
         if sample is None:
             return
@@ -175,7 +175,7 @@ class Trials:
         if node is None:
             node = self._nodes[sample.node] = _Node(trials=[_Trial() for _ in self._grid])
         if (sample.boot_id, sample.seq) <= node.newest:
-            return  # repeated
+            return  # a duplicate
         facts, pods = node.take(sample)
         counts = record.timestamp_ms >= self._since_ms
         if counts:
@@ -189,7 +189,7 @@ class Trials:
         self._undecided += counts and not node.decide(moment, self._policy(sample.policy_version), self._grid)
 
     def _sample(self, record: Record) -> NodeSample | None:
-        """The record's sample; None: it has none, or none that counts by any policy."""
+        """The record's sample; None: there is none, or no policy counts it."""
         if record.topic not in SAMPLE_NAMES or record.value is None or (self._keys and record.key not in self._keys):
             return None
         try:
@@ -199,7 +199,7 @@ class Trials:
         return sample if sample.node == text_of(record.key or b"") else None
 
     def finish(self) -> Tried:
-        """What came of it."""
+        """End the run."""
         counted = {name: node for name, node in sorted(self._nodes.items()) if node.recorded.blocks}
         return Tried(
             since_ms=self._first_ms,
@@ -214,7 +214,7 @@ class Trials:
         )
 
     def _policy(self, version: str) -> Policy | None:
-        """The policy that an agent held; None: the trace has none of that version."""
+        """The agent's policy; None: not in the trace."""
         if version not in self._by_version:
             record = self._policies.record(version)
             self._by_version[version] = None if record is None else decode(record.value, Policy)
@@ -228,13 +228,13 @@ class _Trial:
     other: Hypothetical = field(default_factory=lambda: Hypothetical(successors=Successors()))
     cpu: CpuWindow = field(default_factory=CpuWindow)
     be: Range | None = None
-    """What best-effort pods would have used since the sample before; None: not known."""
+    """Use of best-effort pods since the previous sample; None: unknown."""
     counted: NodeTrial = field(default_factory=NodeTrial)
 
 
 @dataclass(slots=True)
 class _Node:
-    """One node on all sides."""
+    """A node's state on all sides."""
 
     trials: Sequence[_Trial]
     recorded: NodeTrial = field(default_factory=NodeTrial)
@@ -246,7 +246,7 @@ class _Node:
     """Pods that the recorded policies evicted."""
 
     def take(self, sample: NodeSample) -> tuple[NodeFacts | None, KnownPods | None]:
-        """Keep what a new sample carries. Returns the facts and the pods that it names, if they are known."""
+        """Keep facts and pods of a sample; returns those that it refers to, if known."""
         self.newest = sample.boot_id, sample.seq
         if sample.facts is not None:
             self.facts = {sample.facts_revision: sample.facts}
@@ -255,7 +255,7 @@ class _Node:
         return self.facts.get(sample.facts_revision), self.pods.get(sample.pods_revision)
 
     def decide(self, moment: Moment, recorded: Policy | None, grid: Sequence[Policy]) -> bool:
-        """Count a sample on all sides, then decide it; whether it could be counted."""
+        """Count and decide a sample on all sides; returns whether it was counted."""
         sample, pods = moment.sample, moment.pods
         for trial in self.trials:
             trial.other.follow(sample, pods, self.victims)
@@ -274,7 +274,7 @@ class _Node:
         return counted
 
     def _count(self, moment: Moment) -> bool:
-        """The time since the sample before, under the limits that were in force in it."""
+        """Count the time since the previous sample, under the limits in it."""
         sample, facts = moment.sample, moment.facts
         limits, used = measured(sample.limits), sample.use.cpu_milli
         for trial in self.trials:
@@ -302,13 +302,13 @@ class _Node:
 
 
 def _decided(trial: _Trial, moment: Moment, policy: Policy, recorded: Collection[str], demand: Demand) -> int:
-    """Decide a sample as it would have been, and do what is decided. Returns how many pods go.
+    """Decide a sample and apply the decision. Returns the number of evictions.
 
     Args:
-        trial: the node so far by this policy.
-        moment: the sample as recorded.
-        policy: what is tried.
-        recorded: uids whom the recorded policy evicts at the same moment.
+        trial: the node under this policy.
+        moment: the recorded sample.
+        policy: the policy to try.
+        recorded: uids that the recorded policy evicts now.
         demand: of the node.
 
     """
@@ -323,7 +323,7 @@ def _decided(trial: _Trial, moment: Moment, policy: Policy, recorded: Collection
 
 
 def _plus(bounds: Range, kept: Sequence[Part], most_milli: float) -> Range:
-    """Bounds with what more pods used, as far as there is room."""
+    """Bounds with the use of additional pods, up to the limit."""
     more = sum(use.cpu_milli or 0 for use, _ in kept)
     if not more:
         return bounds

@@ -1,1 +1,1 @@
-"""What a cluster could have sold in recorded days: pure arithmetic over arrays of nodes by time steps."""
+"""Computes what a cluster could have offered in recorded days, in arrays of nodes by time steps. Pure."""

@@ -1,4 +1,4 @@
-"""What could have been sold, where it would have hurt, and how far an oracle is away."""
+"""Batch resources that could have been offered, the risk, and the distance to an oracle."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from slacktide.streams.assess.usage import Amounts, Matrix, Usage
 from slacktide.streams.decisions.batch_resource import cpu_policy
 
 LIFE_S = HOUR_S
-"""How long batch pods are taken to run."""
+"""Assumed run time of batch pods."""
 SATISFIED_PCT = 60
-"""Batch pods with less of the CPU that they requested count as squeezed, unless the policy has a bound of its own."""
+"""Batch pods with less of their requested CPU count as starved, unless the policy sets a bound."""
 COVERED_MIN = 0.9
-"""A step counts in sums where so many of the nodes that were there were measured."""
+"""A step counts in sums if this share of the nodes was measured."""
 HOT_MAX, POINTS_MAX = 10, 400
 NO_POOL = "(none)"
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """Cores or GiB that were to be had half of the time, and 95% of it, each with ± of a 95% interval."""
+    """Cores or GiB available half of the time and 95% of it, each with ± of a 95% interval."""
 
     p50: float | None
     p50_spread: float | None
     p95: float | None
     p95_spread: float | None
     oracle_p50: float | None
-    """What an oracle, which knows the peak of the horizon ahead, would have sold half of the time."""
+    """What an oracle, which knows the coming peak, would have offered half of the time."""
     oracle_share: float | None
-    """Sold, of what the oracle would have sold."""
+    """Offered, as a share of the oracle's."""
     oversold_share: float | None
-    """The share of node hours in which more was sold than the oracle would have."""
+    """Share of node-hours with more offered than by the oracle."""
 
 
 class PoolReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,20 +51,20 @@ class PoolReport(msgspec.Struct, frozen=True, kw_only=True):
     memory: Amount
     measured_node_hours: float
     evicting_node_hours: float
-    """Node hours in which batch memory would have been evicted."""
+    """Node-hours with memory evictions."""
     squeezed_node_hours: float
-    """Node hours in which batch pods would have had less CPU than the policy's satisfaction bound."""
+    """Node-hours with less CPU for batch pods than the policy's satisfaction bound."""
 
 
 class HotNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node where it would have hurt."""
+    """A node at risk."""
 
     node: str
     pool: str
     evicting_hours: float
     squeezed_hours: float
     hours_of_day: list[int]
-    """UTC hours with most of it, at most three, the worst first."""
+    """The worst UTC hours, at most three, worst first."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is reported."""
+    """The complete report."""
 
     start_s: int
     end_s: int
@@ -93,7 +93,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     pools: list[PoolReport]
     hot_nodes: list[HotNode]
     evicting_by_hour: list[float]
-    """Node hours of eviction pressure by UTC hour of the day."""
+    """Node-hours of memory evictions by UTC hour of the day."""
     squeezed_by_hour: list[float]
     curve: Curve
     findings: list[str]
@@ -101,7 +101,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One resource, figured."""
+    """Results for one resource."""
 
     amounts: Amounts
     sold: Matrix
@@ -109,7 +109,7 @@ class _Side:
     unit: float
 
     def total(self, values: Matrix, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The sum of some nodes at each step, NaN where too few of them were measured."""
+        """The sum over nodes at each step, NaN if too few were measured."""
         there, known = ~np.isnan(self.amounts.capacity[rows]), self.amounts.known[rows]
         enough = known.sum(axis=0) >= np.maximum(1, COVERED_MIN * there.sum(axis=0))
         summed = np.nansum(np.where(known, values[rows], np.nan), axis=0) / self.unit
@@ -118,7 +118,7 @@ class _Side:
 
 
 def assess(usage: Usage, policy: Policy, *, horizon_s: int) -> Assessment:
-    """Apply the cluster-wide strategies of a policy to what was recorded, as if colocation were enabled."""
+    """Apply the cluster-wide strategies of a policy to recorded use, as if colocation were enabled."""
     colocation = policy.colocation
     steps = usage.cpu.capacity.shape[1]
     horizon = min(max(1, horizon_s // usage.step_s), max(1, steps // 2))
@@ -166,20 +166,20 @@ def assess(usage: Usage, policy: Policy, *, horizon_s: int) -> Assessment:
 
 
 def _side(amounts: Amounts, terms: Terms, horizon: int, unit: float) -> _Side:
-    """What is sold, and what the peak oracle of Bashir et al. (EuroSys '21) sells: capacity less the peak to come."""
+    """The offered amount, and that of an oracle: capacity minus the coming peak (Bashir et al., EuroSys '21)."""
     kept = np.where(np.isnan(amounts.kept), 0, amounts.kept)
     oracle = np.maximum(amounts.capacity - future_max(kept + amounts.high_taken, horizon), 0)
-    oracle[:, oracle.shape[1] - horizon :] = np.nan  # whose horizon ends after the recording
+    oracle[:, oracle.shape[1] - horizon :] = np.nan  # the horizon ends after the recording
     return _Side(amounts=amounts, sold=sold(amounts, terms), oracle=np.where(amounts.known, oracle, np.nan), unit=unit)
 
 
 def _running(side: _Side, life: int) -> Matrix:
-    """Batch requests where batch pods always wait, fill all that is sold and run for ``LIFE_S``."""
+    """Batch requests if pending pods always fill what is offered and run for ``LIFE_S``."""
     return past_max(side.sold, life)
 
 
 def _evicting(mem: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
-    """Where the node would have passed the memory eviction threshold, batch pods using all that they requested."""
+    """Steps above the memory eviction threshold, if batch pods use all they requested."""
     threshold = policy.resource_threshold.mem_evict_threshold_pct
     if threshold is None:
         return np.zeros(mem.sold.shape, dtype=np.bool_)
@@ -191,7 +191,7 @@ def _evicting(mem: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
 
 
 def _squeezed(cpu: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
-    """Where suppression would have left batch pods less of their requested CPU than the satisfaction bound."""
+    """Steps where suppression leaves batch pods less of their requested CPU than the satisfaction bound."""
     threshold = policy.resource_threshold
     bound = threshold.cpu_evict_be_satisfaction_lower_pct or SATISFIED_PCT
     amounts, running = cpu.amounts, _running(cpu, life)
@@ -266,7 +266,7 @@ def _by_hour(usage: Usage, hurt: NDArray[np.bool_]) -> list[float]:
 
 
 def _hot(usage: Usage, pools: list[str], evicting: NDArray[np.bool_], squeezed: NDArray[np.bool_]) -> list[HotNode]:
-    """The nodes with most eviction pressure, then with most hours of little CPU."""
+    """Nodes by eviction pressure, then by hours of little CPU."""
     by_step, hours = _hours_of_day(usage), usage.step_s / HOUR_S
     evicted, short = evicting.sum(axis=1), squeezed.sum(axis=1)
     order = sorted(range(len(pools)), key=lambda at: (-evicted[at], -short[at], usage.nodes[at]))
@@ -306,7 +306,7 @@ def _curve(usage: Usage, cpu: _Side, rows: NDArray[np.intp]) -> Curve:
 
 
 def _findings(usage: Usage, covered: float, horizon: int, asked_s: int) -> list[str]:
-    """What of the recording makes the figures worse than they look."""
+    """Gaps in the recording that affect the figures."""
     found = []
     if covered < 1:
         found.append(

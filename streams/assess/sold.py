@@ -1,6 +1,6 @@
-"""The product's rule for batch resources over arrays; ``streams/decisions/batch_resource.py`` is the rule itself.
+"""The rule for batch resources over arrays; ``streams/decisions/batch_resource.py`` is the rule itself.
 
-A property test holds the two equal, figure by figure.
+A property test compares both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slacktide.streams.assess.usage import Amounts, Matrix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What of one resource a policy sells."""
+    """A policy's terms for one resource."""
 
     reclaim_pct: int
     cap_pct: int | None
@@ -23,7 +23,7 @@ class Terms:
 
 
 def sold(amounts: Amounts, terms: Terms) -> Matrix:
-    """Whole millicores or bytes for each node and step; NaN where the recording lacks something."""
+    """Whole millicores or bytes per node and step; NaN for gaps."""
     kept = np.where(np.isnan(amounts.reserved), 0, amounts.reserved) if terms.policy == "request" else amounts.kept
     high = {"request": amounts.requested, "maxUsageRequest": amounts.max_used_request}.get(
         terms.policy, amounts.high_taken

@@ -1,4 +1,4 @@
-"""Maxima over spans of time, and the spread of a quantile between days."""
+"""Running maxima, and confidence intervals of quantiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAYS_MIN = 3
 
 
 def future_max(values: Matrix, steps: int) -> Matrix:
-    """The largest of each value and the ``steps`` after it, as far as there are any; NaN only where all are."""
+    """The maximum of each value and the next ``steps``; NaN only if all are."""
     found, covered, whole = values.copy(), 1, min(steps + 1, values.shape[1])
     while covered < whole:
         shift = min(covered, whole - covered)
@@ -25,19 +25,19 @@ def future_max(values: Matrix, steps: int) -> Matrix:
 
 
 def past_max(values: Matrix, steps: int) -> Matrix:
-    """The largest of each value and the ``steps`` before it."""
+    """The maximum of each value and the previous ``steps``."""
     return future_max(values[:, ::-1], steps)[:, ::-1]
 
 
 def block_s(steps: int, step_s: int) -> int:
-    """Seconds in a block of the bootstrap: a day, or an hour where fewer than three days were recorded."""
+    """Seconds per bootstrap block: a day, or an hour for less than three days."""
     return DAY_S if steps * step_s >= DAYS_MIN * DAY_S else HOUR_S
 
 
 def spread(values: NDArray[np.float64], step_s: int, quantiles: Sequence[float]) -> list[float]:
-    """Half the width of each quantile's 95% interval, by a block bootstrap over days or hours.
+    """Half the width of each quantile's 95% interval, by a block bootstrap.
 
-    The draws are the same at each call.
+    The result is deterministic.
     """
     size = max(1, block_s(len(values), step_s) // step_s)
     blocks = [block for at in range(0, len(values), size) if not np.isnan(block := values[at : at + size]).all()]

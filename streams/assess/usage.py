@@ -1,4 +1,4 @@
-"""A cluster's recorded use: arrays of nodes by time steps. What was not recorded is NaN."""
+"""A cluster's recorded use, in arrays of nodes by time steps. Gaps are NaN."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ class Amounts:
 
     capacity: Matrix
     reserved: Matrix
-    """Capacity less allocatable."""
+    """Capacity minus allocatable."""
     node_used: Matrix
-    """Of the node's root group; NaN where only pods are measured."""
+    """Of the node's root cgroup; NaN if only pods are measured."""
     pods_used: Matrix
     low_used: Matrix
-    """Of batch and free pods, a part of ``pods_used``."""
+    """Of batch and free pods, included in ``pods_used``."""
     exclusive_idle: Matrix
-    """Of CPUs that pods have alone by the kubelet's static policy: nobody else can use it."""
+    """Idle part of CPUs that the kubelet's static policy assigns to single pods."""
     requested: Matrix
-    """By pods other than batch and free that wait on the node or run."""
+    """Requests of bound pods other than batch and free."""
     max_used_request: Matrix
     """The larger of request and use of each such pod; NaN unless the policy needs it."""
 
     @property
     def high_used(self) -> Matrix:
-        """What pods use that come before batch pods."""
+        """Use of pods that precede batch pods."""
         high: Matrix = np.maximum(self.pods_used - self.low_used, 0)
         return high
 
     @property
     def high_taken(self) -> Matrix:
-        """The same, and what they keep from others without using it."""
+        """The same plus idle exclusive CPUs."""
         taken: Matrix = self.high_used + self.exclusive_idle
         return taken
 
     @property
     def kept(self) -> Matrix:
-        """The larger of what the system uses and what is reserved for it."""
+        """The larger of system use and system reservation."""
         system = np.maximum(self.node_used - self.pods_used, 0)
         kept: Matrix = np.fmax(system, self.reserved)
         return kept
@@ -60,16 +60,16 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What was recorded, on a regular grid of times."""
+    """The recording, at regular times."""
 
     nodes: Sequence[str]
     pools: Mapping[str, str]
-    """By node; a node without a pool is not there."""
+    """By node; nodes without a pool are absent."""
     start_s: int
     step_s: int
     window_s: int = 300
-    """Over which CPU use is averaged."""
+    """The averaging window of CPU use."""
     cpu: Amounts
     mem: Amounts
     implausible: int
-    """Node steps left out for a use above capacity."""
+    """Node steps dropped for a use above capacity."""

@@ -1,1 +1,1 @@
-"""What records show of a node or a pod, and why. Pure: records in, an explanation out; no rule is written twice."""
+"""Explains a node, pod or Job from its records, with the rules in ``decisions``. Pure."""

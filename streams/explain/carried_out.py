@@ -1,4 +1,4 @@
-"""Who decides on a node, and was what the stream decided carried out?"""
+"""Who decides on a node, and whether the agent carried out the commands."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from slacktide.streams.explain.evidence import Finding, Logged, newest
 from slacktide.streams.explain.node_log import NodeLog, order
 
 DONE_MS = 3_000
-"""Acting and reporting it takes some ms."""
+"""An agent acts and reports within milliseconds."""
 GUARD_MS = 10_000
-"""In charge, the guard reports what came of each sample."""
+"""While the guard decides, it reports an outcome for each sample."""
 SUSPEND = "suspend"
 """The rule of a suspended node's outcomes (agents/node/agent.py)."""
 _DONE = frozenset({"applied", "unchanged"})
 
 
 def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
-    """What was skipped, who is in charge, and each part of the newest command that nothing came of."""
+    """Skipped samples, who decides, and parts of the newest command without an outcome."""
     command = log.command
     if command is not None and command.body.answer == "skipped":
         text = f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard does"
@@ -35,7 +35,7 @@ def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _suspended(log: NodeLog, asked_ms: int) -> Finding | None:
-    """Whether the newest outcome about the limit is that of a suspended node."""
+    """Whether the newest outcome about the limit comes from a suspended node."""
     limits = [one for one in log.outcomes if one.body.about_limit and one.body.result != "refused"]
     last = limits[-1] if limits else None
     if last is None or last.body.rule != SUSPEND:
@@ -106,7 +106,7 @@ def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeO
 
 
 def what(part: Hold | Evict | Setting) -> str:
-    """What a part of a command wants."""
+    """What a part of a command sets."""
     if isinstance(part, Evict):
         return f"the eviction of {part.namespace}/{part.name} by {part.rule}"
     if isinstance(part, Setting):

@@ -1,4 +1,4 @@
-"""Which nodes' latest figures heartbeats cover, as far as the records that were read show."""
+"""Nodes whose latest figures heartbeats cover."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.records import FIGURES, Record
 
 Covered = Mapping[tuple[str, str], int]
-"""By topic and node, when the last heartbeat that covers it was appended, UTC epoch milliseconds."""
+"""By topic and node, the append time of the last covering heartbeat, UTC epoch milliseconds."""
 
 
 def covered_of(records: Iterable[Record]) -> Covered:

@@ -1,4 +1,4 @@
-"""Whether a pod was chosen to leave a loaded node, or why it was not: by the passes of descheduling."""
+"""Whether descheduling passes chose a pod for eviction, or why not."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Looks:
 
     last: Logged[DeschedulingPass]
     chose: tuple[Logged[DeschedulingPass], Victim] | None
-    """The last that chose the pod."""
+    """The last pass that chose the pod."""
 
 
 def looks(passes: Sequence[Logged[DeschedulingPass]], namespace: str, name: str) -> Looks | None:
-    """Of the passes that were read those that matter for a pod; None: there was none."""
+    """The passes that matter for a pod; None: there was none."""
     ordered = sorted(passes, key=lambda one: (one.body.epoch, one.body.number, one.place.offset))
     if not ordered:
         return None
@@ -50,14 +50,14 @@ def looks(passes: Sequence[Logged[DeschedulingPass]], namespace: str, name: str)
 def descheduling_findings(
     looks: Looks | None, node: str, asked_ms: int, span_ms: int, *, wanted: bool
 ) -> Iterator[Finding]:
-    """What they come to.
+    """Explain the passes.
 
     Args:
-        looks: at the passes.
-        node: the pod's; "": it is on none.
-        asked_ms: now, by the clock of Kafka.
+        looks: the passes.
+        node: the pod's; "": none.
+        asked_ms: now, by Kafka's clock.
         span_ms: how far back passes were read.
-        wanted: whether the policy asks for any.
+        wanted: whether descheduling is configured.
 
     """
     if looks is None:
@@ -93,7 +93,7 @@ def _chosen(logged: Logged[DeschedulingPass], victim: Victim, asked_ms: int) -> 
 
 
 def _amounts(terms: Terms) -> Iterator[str]:
-    """Each resource that the node was over in."""
+    """Each resource in which the node was overloaded."""
     for name, high in terms.items():
         resource = name.removeprefix("high_")
         if resource != name:

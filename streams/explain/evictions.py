@@ -1,4 +1,4 @@
-"""What was done to a pod, and to others of its controller: each eviction with rule, threshold, observed value, end."""
+"""Evictions of a pod and of its controller's other pods: rule, threshold, observed value, result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.explain.evidence import Finding, Logged, Place
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
-"""What controllers put behind their own name: five letters of Kubernetes' alphabet for such, or a number."""
+"""The suffix that controllers append: five characters of Kubernetes' alphabet, or a number."""
 OFTEN = 3
 NOTICE_OVER_MS = 30_000
-"""So long after its time a notice is still shown: then it has lapsed."""
+"""A notice is shown until this long after its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """One decision about one pod, and what came of it."""
+    """A decision to evict one pod, and its result."""
 
     namespace: str
     name: str
@@ -33,34 +33,34 @@ class Eviction:
     origin: str
     """stream or guard."""
     result: str
-    """Of the act: applied, refused, failed or dry-run."""
+    """Of the eviction: applied, refused, failed or dry-run."""
     reason: str
     ended: str
-    """How the pod went; "": not known, or it did not."""
+    """How the pod ended; "": unknown, or it did not."""
     observed: str
-    """Threshold against observed value."""
+    """Threshold and observed value."""
     terms: Terms
     spent: int | None
-    """Evictions that the node's boot had spent with this one; None: not known."""
+    """Evictions that the node's boot had spent by then; None: unknown."""
     count: int
-    """For how many refusals it stands."""
+    """The number of refusals that it stands for."""
     places: list[Place]
     """Of its outcomes."""
 
     @property
     def done(self) -> bool:
-        """Whether the pod was asked to go."""
+        """Whether the pod was evicted."""
         return self.result == "applied"
 
 
 def controller_of(name: str) -> str:
-    """What made a pod of this name, as far as the name shows; "": it does not."""
+    """The controller's name from the pod's name; "": unknown."""
     match = _SUFFIX.fullmatch(name)
     return match[1] if match else ""
 
 
 def evictions_of(outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: str) -> list[Eviction]:
-    """Those of the pod and of its controller's other pods, the newest first."""
+    """Evictions of the pod and of its controller's other pods, newest first."""
     controller = controller_of(name)
     groups: dict[tuple[str, str, int, str, str], list[Logged[NodeOutcome]]] = {}
     for one in outcomes:
@@ -74,7 +74,7 @@ def evictions_of(outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: 
 
 
 def _eviction(group: Sequence[Logged[NodeOutcome]]) -> Eviction | None:
-    """The act is what the decision's own id stands for; all that follows has other bounds."""
+    """The eviction has the decision's own id; follow-ups have other bounds."""
     acts = [one.body for one in group if one.body.spent is not None or one.body.result in {"refused", "dry-run"}]
     ends = [one.body for one in group if one.body.bound in ENDS]
     if not acts:
@@ -100,7 +100,7 @@ def _eviction(group: Sequence[Logged[NodeOutcome]]) -> Eviction | None:
 
 
 def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Iterator[Finding]:
-    """How often, by which rules, what was refused; and what to do about it."""
+    """How many evictions, by which rules, which were refused, and advice."""
     done = [one for one in found if one.done]
     own = sum(one.name == name for one in done)
     span = f"in the last {span_ms / 3_600_000:g} h"
@@ -130,7 +130,7 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
 def notice_findings(
     outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: str, asked_ms: int
 ) -> Iterator[Finding]:
-    """Whether the pod was given notice of an eviction that is still ahead."""
+    """Whether the pod has notice of a coming eviction."""
     own = [one.body for one in outcomes if one.body.pod == PodName(namespace=namespace, name=name)]
     last = max((one for one in own if one.bound == NOTICE), key=lambda one: one.acted_ms, default=None)
     if last is None or any(one.spent is not None and one.acted_ms >= last.acted_ms for one in own):

@@ -1,4 +1,4 @@
-"""Where a record stands in Kafka, and what is reported of it."""
+"""A record's position in Kafka, and findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Severity = Literal["ok", "note", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One record's place."""
+    """A record's position."""
 
     topic: str
     partition: int
@@ -32,42 +32,42 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged(Generic[M]):
-    """A record as it was read."""
+    """A decoded record."""
 
     body: M
     place: Place
 
     def age_ms(self, now_ms: int) -> int:
-        """By the log's clock; never below 0."""
+        """By Kafka's clock; at least 0."""
         return max(0, now_ms - self.place.logged_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that an explanation comes to."""
+    """One result of an explanation."""
 
     name: str
-    """The same in every release: part and subject, such as ``agent.silent``."""
+    """Stable identifier: part and subject, such as ``agent.silent``."""
     severity: Severity
     text: str
-    """What is, with its numbers."""
+    """The facts with numbers."""
     advice: str = ""
-    """What to do; "" where nothing is to be done."""
+    """What to do; "": nothing."""
 
 
 def place_of(record: Record) -> Place:
-    """Where it stands."""
+    """The record's position."""
     return Place(topic=record.topic, partition=record.partition, offset=record.offset, logged_ms=record.timestamp_ms)
 
 
 def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None = None) -> list[Logged[M]]:
-    """The messages of a topic's records, in their order; those without one are passed over.
+    """The messages of a topic, in order; invalid records are skipped.
 
     Args:
         records: of any topics.
-        topic: whose are meant.
-        kind: its message.
-        key: only records with this key; None: all. A null deletes what was published of the key before.
+        topic: the topic to select.
+        kind: its message type.
+        key: only this key; None: all. A tombstone removes earlier records of the key.
 
     """
     raw = None if key is None else key.encode()
@@ -87,7 +87,7 @@ def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | No
 
 
 def newest(found: Iterable[Logged[M]], order: Callable[[M], tuple[str, int]]) -> Logged[M] | None:
-    """The one of the highest boot and seq, for offsets are no order; among equals the last one."""
+    """The message with the highest boot and seq; among equals the last."""
     best: Logged[M] | None = None
     for one in found:
         if best is None or order(one.body) >= order(best.body):
@@ -96,7 +96,7 @@ def newest(found: Iterable[Logged[M]], order: Callable[[M], tuple[str, int]]) ->
 
 
 def by_key(records: Iterable[Record], topic: Topic) -> dict[str, list[Record]]:
-    """A topic's records by their key."""
+    """A topic's records by key."""
     found: dict[str, list[Record]] = {}
     for record in records:
         if record.topic == topic.name and record.key is not None:

@@ -1,4 +1,4 @@
-"""Which CPUs of a node belong to pods alone, by its newest list of pods."""
+"""Exclusive CPUs of a node, by its newest pod list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMED_MAX = 5
 
 
 def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
-    """One, with the CPUs and their pods."""
+    """One finding with the CPUs and their pods."""
     owners = [pod for pod in log.pods if pod.exclusive_cpus and pod.phase not in ENDED_PHASES]
     if owners:
         named = [f"{one.namespace}/{one.name} has {one.exclusive_cpus}" for one in owners[:NAMED_MAX]]

@@ -1,4 +1,4 @@
-"""A node's published figures with the arithmetic that their records hold."""
+"""A node's published figures with their arithmetic."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from slacktide.streams.decisions.published_floor import floor_because
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What is sold of one resource, and how that came to be."""
+    """The allocatable of one resource and its computation."""
 
     of: str
     """The field of NodeAllocatable, unit in its name."""
     published: int | None
-    """None: it is not on the node."""
+    """None: not published."""
     because: Because | None
-    """None: nothing was computed; the record's reason is why."""
+    """None: nothing was computed; see the record's reason."""
     floored: bool
-    """It stands at what running pods asked for."""
+    """It equals the requests of running pods."""
     emptied_by: str
-    """The term that left nothing, such as ``high_priority_milli``; "": none did."""
+    """The term that left nothing, such as ``high_priority_milli``; "": none."""
 
 
 _FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...] = (
@@ -41,7 +41,7 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...]
 
 
 def figures(allocatable: NodeAllocatable) -> list[Figure]:
-    """The six of them, in order; one that is neither published nor figured is left out."""
+    """Up to six figures, in order; those neither published nor computed are skipped."""
     return list(_figures(allocatable))
 
 
@@ -62,7 +62,7 @@ def _figures(allocatable: NodeAllocatable) -> Iterator[Figure]:
 
 
 def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, Terms], Because]) -> Because:
-    """Of a record that another version wrote, whose terms may have other names, the terms alone."""
+    """Terms without arithmetic, if another version wrote the record."""
     try:
         because = floor_because(of, terms) if "floor" in terms else because_of(of, unit, terms)
         because.added()
@@ -72,9 +72,9 @@ def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, T
 
 
 def emptied_by(because: Because, result: str) -> str:
-    """The term that left nothing of the result: the largest part taken off (of equal ones the last), or the cap.
+    """The term that left nothing: the largest subtrahend (of equals the last), or the cap.
 
-    "": something is left, or the parts that are put on come to nothing.
+    "": something is left, or there was nothing to subtract from.
     """
     terms = because.terms
     if terms.get(result, 1) > 0:

@@ -1,4 +1,4 @@
-"""Whether a node's figures are fresh, and made by the policy in force."""
+"""Whether a node's figures are fresh and follow the policy in force."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from slacktide.streams.worker.boots import TWO_BOOTS
 from slacktide.streams.worker.nodes import UNKNOWN_NODE
 
 UNANSWERED_MS = 3_000
-"""An answer takes some ms; the guard acts after one second."""
+"""Decisions take milliseconds; the guard acts after one second."""
 BEHIND_MS = 2 * REPUBLISH_MS
-"""Figures are published again although they did not change, or heartbeats cover them."""
+"""Unchanged figures are republished, or covered by heartbeats."""
 PARTIAL_PCT = 90
-"""Of the window: with less, the averages are of a shorter while than the policy names."""
+"""With less of the window, averages cover a shorter time than the policy asks for."""
 
 
 def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _skipped(log: NodeLog) -> Iterator[Finding]:
-    """By the last answer in Kafka the node does not exist, or two agents use its name."""
+    """The last command shows that the node is unknown, or that two agents use its name."""
     if not log.commands:
         return
     reason = log.commands[-1].body.reason
@@ -72,7 +72,7 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _stands(log: NodeLog, asked_ms: int) -> bool:
-    """Whether the node has been silent for longer than workers take to publish that."""
+    """Whether the node has been silent for longer than workers need to publish that."""
     if log.metric is None or log.metric.body.stale_ms:
         return False
     ages_ms = [one.age_ms(asked_ms) for one in (log.sample, log.metric) if one is not None]
@@ -80,7 +80,7 @@ def _stands(log: NodeLog, asked_ms: int) -> bool:
 
 
 def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
-    """Of samples that are old enough to have been answered: was the newest one?"""
+    """Whether the newest sample of sufficient age was answered."""
     due = [one for one in log.samples if one.age_ms(asked_ms) > UNANSWERED_MS]
     if not due:
         return

@@ -1,4 +1,4 @@
-"""Whether a running pod is held back, and how much CPU all best-effort pods of its node share meanwhile."""
+"""Whether a running pod is limited, and how much CPU the best-effort pods of its node share."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import amount
 
 THROTTLED_PCT = 10
-"""A pod that was throttled in fewer periods than that gets about what it wants."""
+"""A pod throttled in fewer periods gets about what it demands."""
 FULL_PCT = 90
-"""Of the allowance: best-effort pods that use more of it together want more than they get."""
+"""Best-effort pods that use more of their limit demand more."""
 
 NAMED_MAX = 5
 
 
 def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
-    """Whether its use is what it was given, and does not show what it wants."""
+    """Whether its use is bounded by its limit, and does not show its demand."""
     sample = _newest(on)
     if sample is None:
         return False
@@ -30,14 +30,14 @@ def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
         return False
     if use.periods and (use.throttled_periods or 0) * 100 >= THROTTLED_PCT * use.periods:
         return True
-    # The tier's quota throttles pods that have none of their own.
+    # The tier's quota also throttles pods without a limit.
     allowance = _allowance_milli(sample)
     used = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
     return allowance is not None and used * 100 >= FULL_PCT * allowance
 
 
 def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
-    """What the node's newest sample reports of the limit on best-effort pods, for a pod below it."""
+    """The limit on best-effort pods in the node's newest sample, for one of them."""
     sample = _newest(on)
     use = None if sample is None else _use(sample, pod)
     if on is None or sample is None or use is None or not use.best_effort_group or is_unsuppressed(pod):
@@ -61,7 +61,7 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
 
 
 def unheld_findings(on: NodeLog) -> Iterator[Finding]:
-    """Pods of a node that claim to be best-effort, lie outside that group, and so count as latency-sensitive."""
+    """Pods that claim to be best-effort outside of that cgroup, and so count as latency-sensitive."""
     unheld = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in on.pods if pod.unheld}
     if not unheld:
         return

@@ -1,4 +1,4 @@
-"""Where a Job stands, from its status in the log: progress, ends of pods, failures, evictions, and what to do. Pure."""
+"""A Job's status: progress, failures, evictions, and advice. Pure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from slacktide.streams.explain.queued import QueuePlace
 from slacktide.streams.records import Record
 
 PACE_POINTS = 8
-"""Of the newest points of progress."""
+"""The newest points of progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobExplanation:
-    """One Job."""
+    """One Job's explanation."""
 
     namespace: str
     name: str
     asked_ms: int
     place: Place
-    """Of the status."""
+    """Of the status record."""
     age_ms: int
     left: int | None
     """Pods that must still succeed; None: unknown, as for a work queue."""
     pace_per_min: float | None
-    """Of successes, by the newest points of progress."""
+    """Successes per minute, by the newest points of progress."""
     findings: list[Finding]
     status: JobStatus
     queue: QueuePlace | None = None
-    """None: no queue knows it."""
+    """None: it is in no queue."""
 
 
 def statuses(records: Iterable[Record]) -> list[Logged[JobStatus]]:
-    """The last status of each Job that is not gone."""
+    """The last status of each existing Job."""
     found = []
     for uid, of_job in by_key(records, JOB_STATUS).items():
         if last := logged(of_job, JOB_STATUS, JobStatus, uid):
@@ -45,7 +45,7 @@ def statuses(records: Iterable[Record]) -> list[Logged[JobStatus]]:
 
 
 def explain_job(found: Iterable[Logged[JobStatus]], namespace: str, name: str, now_ms: int) -> JobExplanation | None:
-    """The newest Job of that name; None: none is known."""
+    """The newest Job of that name; None: unknown."""
     mine = [one for one in found if (one.body.namespace, one.body.name) == (namespace, name)]
     if not mine:
         return None
@@ -65,7 +65,7 @@ def explain_job(found: Iterable[Logged[JobStatus]], namespace: str, name: str, n
 
 
 def ended(status: JobStatus) -> str:
-    """``Complete`` or ``Failed``; "": it goes on."""
+    """``Complete`` or ``Failed``; "": it is active."""
     return next((one.type for one in status.conditions if one.type in {"Complete", "Failed"}), "")
 
 

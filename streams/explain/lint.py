@@ -1,4 +1,4 @@
-"""Is a pod made as a best-effort pod should be: what it asks for, what it uses, its class, who makes it anew."""
+"""Checks a best-effort pod: requests, use, QoS class, controller."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from slacktide.streams.explain.tier import critical_findings
 from slacktide.streams.explain.wish import Wish
 
 IDLE_PCT = 30
-"""Below this share of what it requested a pod keeps others out for nothing."""
+"""A pod that uses less of its request blocks resources."""
 _TIERS = {"koord-batch": "batch", "koord-mid": "mid", "koord-free": "free"}
 _SPLIT = {
     "BE": frozenset({"koord-prod"}),
     "LSR": frozenset({"koord-mid", "koord-batch", "koord-free"}),
     "LSE": frozenset({"koord-mid", "koord-batch", "koord-free"}),
 }
-"""Of a QoS label the classes that Koordinator's webhook refuses beside it."""
+"""By QoS label, the priority classes that Koordinator's webhook rejects with it."""
 
 
 def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = False) -> Iterator[Finding]:
-    """What of a pod invites trouble.
+    """Likely problems of a pod.
 
     Args:
-        pod: what rules read of it.
-        use: its average over the policy's window; None: it is not measured.
-        wish: its file; None: what only that shows is not judged.
-        throttled: its CPU use is what it was given, so it does not show what it wants.
+        pod: the parsed pod.
+        use: its average over the policy's window; None: unknown.
+        wish: its manifest; None: what only that shows is skipped.
+        throttled: its use is bounded by its limit, so it does not show its demand.
 
     """
     if is_spared(pod):
@@ -51,12 +51,12 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = Fals
         return
     if claims_in_vain(pod):
         yield Finding(name="lint.unheld", severity="problem", text=vain_claim(pod), advice=VAIN_ADVICE)
-        pod = replace(pod, unheld=False)  # the rest judges what it claims
+        pod = replace(pod, unheld=False)  # the rest judges the claimed class
     yield from _accord(pod)
     named = effective_priority_class(pod)
     if named not in _TIERS and not is_best_effort(pod):
         return
-    # Free resources are off by default: then a free pod requests nothing.
+    # Free resources are off by default; then a free pod requests nothing.
     requests = pod.requests
     if named != "koord-free" or requests.free_cpu_milli or requests.free_mem_bytes:
         yield from _amounts(pod)

@@ -1,4 +1,4 @@
-"""Why a node sells what it sells and holds what it holds: sample, window, allocatable, command, outcome."""
+"""Explains a node's figures and limits: sample, window, allocatable, command, outcome."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ OUTCOMES_SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a record was made of, by its own fields."""
+    """An input of a record, by the record's fields."""
 
     what: str
     """sample, pods, facts, inventory, forecast or policy."""
     name: str
-    """The sample's boot and seq, a revision, or the policy's version."""
+    """The sample's boot and seq, a revision, or a policy version."""
     place: Place | None
-    """Where that stands; None: not in the part of the log that was read."""
+    """Its position; None: not among the records read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One link of the chain."""
+    """One step of the chain."""
 
     name: str
-    """sample, window, allocatable, command, set (the newest command that set something) or outcome."""
+    """sample, window, allocatable, command, set (the newest command with a setting) or outcome."""
     place: Place
     age_ms: int
-    """By the log's clock."""
+    """By Kafka's clock."""
     inputs: list[Input]
     record: Any
-    """The record's body."""
+    """The decoded record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeExplanation:
-    """The chain, as far as it goes, and what it comes to."""
+    """The chain and its findings."""
 
     node: str
     asked_ms: int
     policy_version: str
-    """In force; "": the topic has none."""
+    """The policy in force; "": none."""
     policy_place: Place | None
     steps: list[Step]
     figures: list[Figure]
     findings: list[Finding]
-    """What is wrong first."""
+    """Problems first."""
 
 
 _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
@@ -72,8 +72,8 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
     """Explain the chain.
 
     Args:
-        log: what was read of the node.
-        asked_ms: now, by the clock that dates the records.
+        log: the node's records.
+        asked_ms: now, by the clock of record timestamps.
 
     """
     shown = [] if log.allocatable is None else figures(log.allocatable.body)
@@ -129,13 +129,13 @@ def _steps(log: NodeLog, asked_ms: int) -> Iterator[Step]:
 
 
 def shown_outcomes(outcomes: Sequence[Logged[NodeOutcome]]) -> list[Logged[NodeOutcome]]:
-    """The newest, newest first; of those that changed nothing only the very last."""
+    """Newest first; of those without a change only the last."""
     changed = [one for one in outcomes[:-1] if one.body.result != "unchanged"]
     return [*reversed(outcomes[-1:]), *reversed(changed)][:OUTCOMES_SHOWN]
 
 
 class _Inputs:
-    """Where what a record names stands in the log."""
+    """Positions of a record's inputs."""
 
     def __init__(self, log: NodeLog) -> None:
         self._samples = {order(one.body): one.place for one in log.samples}
@@ -150,7 +150,7 @@ class _Inputs:
         self._policies = {} if log.policy is None else {log.policy.body.version: log.policy.place}
 
     def of(self, body: Message, *, itself: bool) -> list[Input]:
-        """Of a record of the stream's, or of a sample."""
+        """Inputs of a published record or a sample."""
         named: Any = body
         sample = [] if itself else [self._sample(named.boot_id, named.seq)]
         revision = getattr(body, "inventory_revision", "")
@@ -167,7 +167,7 @@ class _Inputs:
         ]
 
     def of_outcome(self, body: NodeOutcome) -> list[Input]:
-        """An outcome names the sample that led to it, and the policy."""
+        """An outcome's inputs are the sample and the policy."""
         return [self._sample(body.boot_id, body.seq), self._policy(body.policy_version)]
 
     def _sample(self, boot_id: str, seq: int) -> Input:

@@ -1,4 +1,4 @@
-"""What the log holds of one node, sorted out."""
+"""The records of one node, by kind."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLog:
-    """One node's records. What is None, or empty, is not in the part of the log that was read."""
+    """One node's records; None or empty: not among the records read."""
 
     node: str
     policy: Logged[Policy] | None
-    """The one in force in the cluster."""
+    """The policy in force."""
     policy_refused: str
-    """Why the newest record of the policy topic is not in force; "": it is."""
+    """Why the newest policy record is not in force; "": it is."""
     inventory: Logged[NodeInventory] | None
     samples: Sequence[Logged[NodeSample]]
     metric: Logged[NodeMetric] | None
@@ -45,37 +45,37 @@ class NodeLog:
     score: Logged[NodeScore] | None
     commands: Sequence[Logged[NodeCommand]]
     refused: Sequence[Logged[NodeCommand]]
-    """Answers to samples that did not prove to be the node's. Neither they nor their samples are among the others."""
+    """Answers to samples that failed the node proof. These and their samples are excluded from the others."""
     outcomes: Sequence[Logged[NodeOutcome]]
     forecast: Logged[NodeForecast] | None = None
-    """Of what its production pods use at most."""
+    """The predicted peak use of its production pods."""
     covered: Covered = field(default_factory=dict)
-    """When heartbeats covered what is published of it."""
+    """When heartbeats covered its figures."""
 
     def uncovered_ms(self, of: Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeScore], now_ms: int) -> int:
-        """How long ago its figures were published, or covered by a heartbeat last."""
+        """Time since its figures were published or covered by a heartbeat."""
         covered_ms = self.covered.get((of.place.topic, self.node), 0)
         return min(of.age_ms(now_ms), max(0, now_ms - covered_ms))
 
     @property
     def known(self) -> bool:
-        """Whether there is any record of it."""
+        """Whether there are any records."""
         latest = (self.inventory, self.metric, self.allocatable, self.score)
         return any(latest) or any((self.samples, self.commands, self.outcomes))
 
     @property
     def sample(self) -> Logged[NodeSample] | None:
-        """The newest."""
+        """The newest sample."""
         return newest(self.samples, order)
 
     @property
     def command(self) -> Logged[NodeCommand] | None:
-        """The answer to the newest sample that has one."""
+        """The answer to the newest answered sample."""
         return newest(self.commands, order)
 
     @property
     def facts(self) -> NodeFacts | None:
-        """What is sold there goes by this: the inventory, else the node's newest keyframe."""
+        """The node's facts: from the inventory, else the newest keyframe."""
         if self.inventory is not None:
             return self.inventory.body.facts
         keyframe = newest((one for one in self.samples if one.body.facts is not None), order)
@@ -83,26 +83,26 @@ class NodeLog:
 
     @property
     def keyframe(self) -> Logged[NodeSample] | None:
-        """The newest sample that carries the pods."""
+        """The newest sample with a pod list."""
         return newest((one for one in self.samples if one.body.pods is not None), order)
 
     @property
     def pods(self) -> Sequence[Pod]:
-        """Those of the newest keyframe."""
+        """The pods of the newest keyframe."""
         keyframe = self.keyframe
         return () if keyframe is None else keyframe.body.pods or ()
 
 
 def order(body: InOrder) -> tuple[str, int]:
-    """Order comes from the node: its boots, and what it counts in them."""
+    """By the node's boot and its sequence number."""
     return body.boot_id, body.seq
 
 
 def node_log(node: str, records: Iterable[Record], covered: Covered | None = None) -> NodeLog:
-    """Sort out the records of a node.
+    """Select and decode the records of a node.
 
     Args:
-        node: its name, which is the records' key.
+        node: its name, the key of its records.
         records: of any topics and nodes, each partition in order.
         covered: by heartbeats; None: these are among the records.
 
@@ -141,18 +141,18 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
 
 
 def _believed(found: Sequence[Logged[M]], boots: Boots) -> Sequence[Logged[M]]:
-    """Without higher boots than the one that workers believe: they were invented, or their agent is gone."""
+    """Without boots above the one that workers accept: these are forged, or their agent is gone."""
     kept = [one for one in found if one.body.boot_id <= boots.believed]
     return kept or found
 
 
 def policy_of(records: Iterable[Record]) -> tuple[Logged[Policy] | None, str]:
-    """The policy in force, and why the newest record of its topic is not; "": it is."""
+    """The policy in force, and why the newest policy record is not; "": it is."""
     policies, found = InForce(), None
     for record in records:
         if record.topic != POLICY.name:
             continue
-        with suppress(BadMessageError):  # a dead letter has it, too
+        with suppress(BadMessageError):  # a dead letter reports it
             if policies.take(record.key, record.value, str(place_of(record))):
                 found = Logged(body=policies.policy, place=place_of(record))
     return found, policies.refused

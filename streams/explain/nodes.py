@@ -1,4 +1,4 @@
-"""All nodes at a glance: a row for each, with what is wrong with it. Pure."""
+"""An overview of nodes: one row each, with problems. Pure."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import DRY_RUN, sells_nothing
 
 SILENT_MS = 45_000
-"""Figures are published or covered by a heartbeat at least each 30 s, heartbeats each few seconds."""
+"""Figures are published or covered at least every 30 s, heartbeats sent every few seconds."""
 Sort = Literal["problem", "name", "used", "sold", "age"]
 _WORST_FIRST = tuple(reversed(get_args(Severity)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """One node now. None: the log does not have it."""
+    """A node's row; None: unknown."""
 
     node: str
     severity: Severity
     why: str
-    """What is wrong; "": nothing."""
+    """Problems; "": none."""
     age_ms: int | None
-    """Since its figures were published, or covered by a heartbeat."""
+    """Time since its figures were published or covered by a heartbeat."""
     capacity_cpu_milli: int | None = None
     used_cpu_milli: int | None = None
     batch_cpu_milli: int | None = None
-    """What batch pods may ask for in all."""
+    """Allocatable batch CPU."""
     capacity_mem_bytes: int | None = None
     used_mem_bytes: int | None = None
     batch_mem_bytes: int | None = None
     limits: Limits | None = None
-    """In force for best-effort pods."""
+    """The limits in force for best-effort pods."""
     policy_version: str = ""
 
 
 def node_row(log: NodeLog, now_ms: int) -> NodeRow:
-    """One node's row.
+    """Build one node's row.
 
     Args:
         log: its latest figures, and its outcomes of the last seconds.
@@ -74,7 +74,7 @@ def node_row(log: NodeLog, now_ms: int) -> NodeRow:
 
 
 def _troubles(log: NodeLog, age_ms: int | None, last: Logged[NodeOutcome] | None) -> Iterator[tuple[Severity, str]]:
-    """What is wrong; what explains the rest comes first."""
+    """Problems, root causes first."""
     if log.metric is None or age_ms is None:
         yield "problem", "no figures: no agent runs there, or no worker reads its samples"
     elif log.metric.body.stale_ms:
@@ -109,7 +109,7 @@ def _of_sale(allocatable: NodeAllocatable | None) -> Iterator[tuple[Severity, st
 
 
 def in_order(rows: Iterable[NodeRow], by: Sort) -> list[NodeRow]:
-    """The largest or worst first; among equals, and by name, as the alphabet has it."""
+    """Largest or worst first; among equals by name."""
     return sorted(rows, key=lambda row: (_KEYS[by](row), row.node))
 
 

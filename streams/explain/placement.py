@@ -1,4 +1,4 @@
-"""Where a pod would find what it asks for: each node's room against it."""
+"""Which nodes could run a pod: each node's free resources against its requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slacktide.streams.explain.selling import amount, disabled, resource_name
 from slacktide.streams.explain.wish import Wish
 
 SCHEDULER = "koord-scheduler"
-"""The scheduler that knows batch resources: Koordinator's name for it."""
+"""Koordinator's scheduler, which handles batch resources."""
 NAMED = 3
 CORDONED = "cordoned"
 NATIVE = ("cpu_milli", "mem_bytes")
@@ -31,48 +31,48 @@ class Room:
     """The field of Resources, unit in its name."""
     asked: int
     sold: int | None
-    """What the node has for all pods; None: it has none of it."""
+    """Allocatable; None: the node has none."""
     left: int | None
-    """What of that nobody has asked for; None: not known."""
+    """Unrequested; None: unknown."""
 
     @property
     def enough(self) -> bool:
-        """Whether the pod would fit now, as far as that is known."""
+        """Whether the request fits, as far as known."""
         return self.asked <= (self.left if self.left is not None else self.sold or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """One node, asked for a place."""
+    """One node as a candidate."""
 
     node: str
     selected: bool
-    """It is not cordoned, and its labels are as the pod wants them."""
+    """It is not cordoned, and its labels match the pod's."""
     unlike: str
-    """``cordoned``, or the first wish that its labels do not meet; "": neither."""
+    """``cordoned``, or the first constraint that its labels do not meet; "": neither."""
     stale_ms: int
-    """For how long its agent is silent, or no worker has published its figures; 0: both do."""
+    """How long its agent is silent, or its figures are not published; 0: neither."""
     frozen: bool
-    """It is the worker that is silent: nothing is known of the agent."""
+    """The worker is silent, so the agent's state is unknown."""
     why_none: str
-    """Why it sells no batch resource at all; "": it does."""
+    """Why it offers no batch resources; "": it does."""
     rooms: list[Room]
     place: Place | None
-    """Of its allocatable."""
+    """Of its allocatable record."""
 
     @property
     def fits(self) -> bool:
-        """Whether the pod could go there."""
+        """Whether the pod fits."""
         return not self.passed_over and self.has_room
 
     @property
     def has_room(self) -> bool:
-        """Whether its figures leave what the pod requests."""
+        """Whether the requests fit into its free resources."""
         return all(room.enough for room in self.rooms)
 
     @property
     def passed_over(self) -> str:
-        """Why it does not count, whatever room it has; "": it counts."""
+        """Why it is excluded despite free resources; "": it is not."""
         return self.unlike or self.silent
 
     @property
@@ -85,13 +85,13 @@ class NodeRoom:
 
 
 def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None, asked_ms: int) -> list[NodeRoom]:
-    """Ask all nodes, in order of their names.
+    """Check all nodes, by name.
 
     Args:
-        nodes: with their figures and inventories.
-        asked: what the pod requests.
-        wish: what it wants of a node's labels; None: nothing is known of that.
-        asked_ms: now, by the clock that dates the records.
+        nodes: with figures and inventories.
+        asked: the pod's requests.
+        wish: its node constraints; None: unknown.
+        asked_ms: now, by the clock of record timestamps.
 
     """
     return [_node_room(log, asked, wish, asked_ms) for log in sorted(nodes, key=lambda log: log.node)]
@@ -116,7 +116,7 @@ def _node_room(log: NodeLog, asked: Resources, wish: Wish | None, asked_ms: int)
 
 
 def _stale(log: NodeLog, asked: Resources, asked_ms: int) -> tuple[int, bool]:
-    """What is sold is good for as long as it is published again, or covered by heartbeats."""
+    """Allocatable is valid while it is republished or covered by heartbeats."""
     if log.allocatable is None:
         return 0, False
     stale_ms, age_ms = log.allocatable.body.stale_ms, log.uncovered_ms(log.allocatable, asked_ms)
@@ -136,7 +136,7 @@ def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:
 
 
 def _left(field: str, sold: int, log: NodeLog) -> int | None:
-    """By the node's score; where there is none, by the pods of its newest keyframe."""
+    """By the node's score; without one, by the pods of its newest keyframe."""
     if log.score is not None:
         tier, _, kind = field.partition("_")
         left: Use = getattr(log.score.body, f"{tier}_left")
@@ -148,7 +148,7 @@ def _left(field: str, sold: int, log: NodeLog) -> int | None:
 
 
 def unlike_of(wish: Wish | None, facts: NodeFacts | None) -> str:
-    """``cordoned``, or the first wish that a node's labels do not meet; "": neither, as far as is known."""
+    """``cordoned``, or the first constraint that the node's labels do not meet; "": neither."""
     if facts is None:
         return ""
     if facts.unschedulable:
@@ -175,7 +175,7 @@ def _label(facts: NodeFacts, key: str) -> str:
 
 
 def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
-    """Why the pod waits, as far as Kafka and its file show."""
+    """Why the pod is pending, as far as Kafka and its manifest show."""
     if wish is not None:
         yield from _scheduler(asked, wish)
         yield from _of_wish(wish)
@@ -201,7 +201,7 @@ def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[Node
 
 
 def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
-    """Why the scheduler found no node, where none would take the pod when it asked last."""
+    """Why the scheduler found no node, if all refused the pod in its last attempt."""
     if placement.passed or not placement.asked or placement.dry_run:
         return
     reasons = "; ".join(f"{one.reason} on {one.count} ({', '.join(one.nodes[:NAMED])})" for one in placement.refused)
@@ -255,7 +255,7 @@ def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
 
 
 def unserved(wish: Wish) -> Finding:
-    """No scheduler has looked at the pod."""
+    """No scheduler has tried the pod."""
     return Finding(
         name="pending.unserved",
         severity="problem",
@@ -266,7 +266,7 @@ def unserved(wish: Wish) -> Finding:
 
 
 def _too_high(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
-    """More than the largest node has for all its pods together; where nothing is sold that means nothing."""
+    """Requests above the largest node's allocatable; irrelevant if nothing is offered."""
     selling = [one for one in rooms if not one.why_none]
     for number, room in enumerate(rooms[0].rooms if rooms else ()):
         most, node = max(((one.rooms[number].sold or 0, one.node) for one in selling), default=(0, ""))
@@ -286,7 +286,7 @@ def _that_counts(*, of_all: bool) -> str:
 
 
 def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Finding]:
-    """Nodes that do not count and would have room, or whose room is not known because they are silent."""
+    """Excluded nodes that would have room, or whose room is unknown."""
     passed = [one for one in rooms if one.passed_over and (one.has_room or (one.selected and one.silent))]
     if not passed:
         return
@@ -302,7 +302,7 @@ def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Fin
 
 
 def _to_count(one: NodeRoom) -> str:
-    """What makes the node count."""
+    """What would include the node again."""
     if one.unlike == CORDONED:
         return f"kubectl uncordon {one.node}"
     if one.unlike:
@@ -323,7 +323,7 @@ def _fits(fitting: Sequence[NodeRoom]) -> Finding:
 
 
 def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
-    """Of each resource that is short on all of these the node that comes nearest; else that none has all at once."""
+    """For each resource that is short everywhere, the closest node; else that no node has all of them."""
     short = [
         _nearest(rooms, number, of_all=of_all)
         for number in range(len(rooms[0].rooms))

@@ -1,4 +1,4 @@
-"""Why a pod waits, why it is evicted, and whether it is made well."""
+"""Explains why a pod is pending or evicted, and checks its manifest."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Running:
     node: str
     uid: str
     use: Use
-    """Its average over the window."""
+    """Average over the window."""
     window_ms: int
     covered_ms: int
     age_ms: int
     place: Place
-    """Of the NodeMetric that has it."""
+    """Of the NodeMetric with the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """What Kafka, and the pod's file, have of it."""
+    """What Kafka and the pod's manifest show."""
 
     namespace: str
     name: str
@@ -49,48 +49,48 @@ class PodExplanation:
     running: Running | None
     """None: no node's figures have it."""
     node: str
-    """Where it is, by figures or file; "": nowhere."""
+    """By figures or manifest; "": none."""
     qos: str
-    """Effective class; "": what it asks for is not known."""
+    """Effective QoS class; "": unknown."""
     priority_class: str
     requests: Resources | None
     limits: Resources | None
     pod_place: Place | None
-    """Of the sample that carries it; None: it is known from its file, or not."""
+    """Of the sample with the pod; None: it is known only from its manifest, or not at all."""
     rooms: list[NodeRoom]
-    """Of a pod that is on no node: each node's room."""
+    """For a pending pod: each node's free resources."""
     placement: Logged[PodPlacement] | None
-    """The last answer to a scheduler about it; None: none asked, as far as was read."""
+    """The scheduler's last attempt; None: none was read."""
     evictions: list[Eviction]
     findings: list[Finding]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLog:
-    """What was read."""
+    """The records read."""
 
     nodes: Sequence[NodeLog]
-    """With their figures."""
+    """With figures."""
     on: NodeLog | None
-    """The node whose figures or pod list have the pod, with its newest samples; None: none has it."""
+    """The node whose figures or pod list have the pod, with newest samples; None: none."""
     outcomes: Sequence[Logged[NodeOutcome]]
-    """Of acts on pods."""
+    """Of evictions and notices."""
     span_ms: int
-    """How far back they go."""
+    """How far back outcomes were read."""
     placement: Logged[PodPlacement] | None = None
-    """The pod's last, within the same span."""
+    """The pod's last placement in that span."""
     looks: Looks | None = None
-    """Passes of descheduling, within the same span."""
+    """Descheduling passes in that span."""
     missed: MissedPod | None = None
-    """The pod was stored as it came while the webhook was away; None: not as far as was read."""
+    """Set if the pod was created without the webhook."""
     refused: RefusedPod | None = None
-    """The last time that its namespace's quota refused it; None: not as far as was read."""
+    """The last refusal by its namespace's quota."""
 
 
 def last_placement(
     placements: Iterable[Logged[PodPlacement]], namespace: str, name: str
 ) -> Logged[PodPlacement] | None:
-    """The last answer to a scheduler about the pod: of its name, for one that was made anew is asked for anew."""
+    """The last placement of a pod of this name; recreated pods count."""
     mine = [one for one in placements if (one.body.namespace, one.body.name) == (namespace, name)]
     return max(mine, key=lambda one: (one.body.decided_ms, one.place.offset), default=None)
 
@@ -99,7 +99,7 @@ _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeLog, PodMetric] | None:
-    """The node whose figures have the pod; of several the one that saw it last, by the broker's clock."""
+    """The node whose figures have the pod; of several, the latest by Kafka's clock."""
     found = [
         (log.metric.place.logged_ms - log.metric.body.stale_ms, log, one)
         for log in nodes
@@ -114,14 +114,14 @@ def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeL
 
 
 def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked_ms: int) -> PodExplanation | None:
-    """Explain it; None: neither Kafka nor a file has anything of it.
+    """Explain a pod; None: neither Kafka nor a manifest has it.
 
     Args:
-        log: what was read.
+        log: the records read.
         namespace: the pod's.
         name: the pod's.
-        wish: the pod's file; None: there is none.
-        asked_ms: now, by the clock that dates the records.
+        wish: the pod's manifest; None: none.
+        asked_ms: now, by the clock of record timestamps.
 
     """
     running = _running(log.nodes, namespace, name, asked_ms)
@@ -175,13 +175,13 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
 
 
 def _whole(log: PodLog, node: str) -> NodeLog | None:
-    """The pod's node with its forecast, and the policy that the other nodes' logs have."""
+    """The pod's node with its forecast, and the policy."""
     policy = next((one.policy for one in log.nodes if one.policy is not None), None)
     return None if log.on is None or log.on.node != node else replace(log.on, policy=policy)
 
 
 def last_refused(refused: Iterable[Logged[RefusedPod]], name: str) -> RefusedPod | None:
-    """When a pod was refused last: this one, one of its controller, or of the controller of that name."""
+    """The last refusal of this pod or of its controller's pods."""
 
     def meant(of: str) -> bool:
         return of == name or (of.endswith("-") and (name.startswith(of) or of == f"{name}-"))
@@ -191,7 +191,7 @@ def last_refused(refused: Iterable[Logged[RefusedPod]], name: str) -> RefusedPod
 
 
 def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Finding]:
-    """What of it did not fit into its namespace's quota."""
+    """Which requests exceeded the namespace's quota."""
     if refused is None:
         return
     name = resource_name(refused.resource)
@@ -206,7 +206,7 @@ def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Find
 
 
 def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
-    """What a pod lacks that its profiles would have set."""
+    """Which fields of its profiles a pod lacks."""
     if missed is None:
         return
     lacks = "; ".join(
@@ -221,7 +221,7 @@ def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
 
 
 def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -> Iterator[Finding]:
-    """Whether only one of a node's pod list and its figures has the pod."""
+    """Whether only one of pod list and figures has the pod."""
     if on is None or on.keyframe is None or (running is None) == (pod is None):
         return
     if pod is not None:

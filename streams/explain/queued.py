@@ -1,4 +1,4 @@
-"""Where a Job stands in its queue: position, reason, wait, what it lacks, and who preempted it. Pure."""
+"""A Job's place in its queue: position, reason, waiting time, missing quota, preemption. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from slacktide.streams.records import Record
 
 Key = bytes | None
 NEW = QueueState(uid="-", phase="pending", epoch=0, turn=0)
-"""Of a workload that was not tried yet."""
+"""A workload that was not tried yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacks:
-    """How much more a Job asks for than is available; CPU in millicores, memory in bytes, others in whole units."""
+    """Missing quota; CPU in millicores, memory in bytes, others in whole units."""
 
     flavor: str
     resource: str
@@ -41,39 +41,39 @@ class Preempted:
     """Its last preemption."""
 
     by: str
-    """NAMESPACE/NAME, or the uid of a workload that is gone."""
+    """NAMESPACE/NAME, or the uid of a deleted workload."""
     at_ms: int
     eviction: QueueEviction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlace:
-    """Of the workload of one Job."""
+    """The workload of one Job."""
 
     workload: str
     local_queue: str
     cluster_queue: str
-    """"": its LocalQueue leads to none."""
+    """"": its LocalQueue has none."""
     state: QueueState
     reason: str
-    """Its own; of one that was not tried, that of the first of its shape: they fit alike."""
+    """Its own; before its first attempt that of the first workload of its shape."""
     position: int = 0
-    """1: it is next. 0: it does not wait."""
+    """1: next. 0: it is not pending."""
     pending_count: int = 0
-    """Workloads that wait in its ClusterQueue."""
+    """Pending workloads in its ClusterQueue."""
     wait: Wait | None = None
     lacks: list[Lacks]
-    """Without preemption, on the flavor that lacks least."""
+    """Without preemption, on the flavor that is closest."""
     never: list[str]
     """Resources without quota, and pod sets that no flavor fits."""
     preempted: Preempted | None = None
 
 
 class Queue:
-    """The queue by its topics, for questions about single Jobs.
+    """The queue's state, for single Jobs.
 
     Args:
-        records: of the topics of specs, workloads and states.
+        records: of the spec, workload and state topics.
 
     """
 
@@ -86,7 +86,7 @@ class Queue:
         self._states = of[QUEUE_STATE.name]
 
     def workload(self, namespace: str, name: str, uid: str = "") -> WorkloadObject | None:
-        """The newest workload of a Job; ``uid``: the Job's, where it is known."""
+        """The newest workload of a Job; ``uid``: the Job's, if known."""
         made = re.compile(rf"job-{re.escape(name)}-[0-9a-f]{{5}}")
         found = [
             one
@@ -99,15 +99,15 @@ class Queue:
         )
 
     def state(self, one: WorkloadObject) -> QueueState:
-        """Where a workload stands."""
+        """A workload's state."""
         return self._states_of({one.metadata.uid.encode()}).get(one.metadata.uid, NEW)
 
     def explained(self, one: WorkloadObject, decisions: Iterable[Record], now_ms: int) -> QueuePlace:
         """A workload's place.
 
         Args:
-            one: of this queue.
-            decisions: at least of the last hour, and from its last eviction on.
+            one: a workload of this queue.
+            decisions: of the last hour, and from its last eviction on.
             now_ms: UTC epoch.
 
         """
@@ -132,7 +132,7 @@ class Queue:
         return _waiting(plain, mine, given, done, now_ms, states)
 
     def _concerning(self, one: WorkloadObject) -> set[Key]:
-        """What its place depends on: workloads that have quota, and those of LocalQueues of its ClusterQueue."""
+        """Workloads that affect its place: those with quota, and those in its ClusterQueue."""
         local = {
             (each.metadata.namespace or "default", each.metadata.name): each.spec.cluster_queue
             for each in self._specs
@@ -144,7 +144,7 @@ class Queue:
         return holding | self._naming(map(_quoted, names)) | {one.metadata.uid.encode()}
 
     def _naming(self, texts: Iterable[bytes]) -> set[Key]:
-        """Keys of workloads with one of these texts: to decode all of them would take a second."""
+        """Keys of workloads that contain one of these texts, since decoding all would take a second."""
         texts = list(texts)
         return {key for key, record in self._workloads.items() if any(text in (record.value or b"") for text in texts)}
 
@@ -207,7 +207,7 @@ def _waiting(
 
 
 def _admissions(decisions: Iterable[QueueDecision], queue: str, now_ms: int) -> int:
-    """Of a ClusterQueue in the last hour."""
+    """Admissions of a ClusterQueue in the last hour."""
     return sum(
         each.booking is not None
         and each.booking.cluster_queue == queue
@@ -219,7 +219,7 @@ def _admissions(decisions: Iterable[QueueDecision], queue: str, now_ms: int) -> 
 
 
 def remedy(one: QueuePlace) -> str:
-    """What would admit a workload that waits; "": it is next."""
+    """What would admit a pending workload; "": it is next."""
     if not one.cluster_queue:
         return "a LocalQueue of this name in its namespace, and its ClusterQueue"
     if one.never:

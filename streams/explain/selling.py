@@ -1,4 +1,4 @@
-"""Why a node sells no batch resource, or no more of it: disabled, nothing left, stale, capped, floored."""
+"""Why a node offers no batch resource, or no more: disabled, nothing left, stale, capped, floored."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _FIELDS = {
 
 
 def resource_name(field: str) -> str:
-    """As in a pod's requests, without its domain: ``batch-cpu``; others are named by their field."""
+    """As in a pod's requests, without the domain: ``batch-cpu``; others by field name."""
     return _NAMES.get(field, field)
 
 
 def amount(value: float | None, field: str) -> str:
-    """With its unit, which is the end of the name."""
+    """With its unit from the field name."""
     if value is None:
         return "none"
     if field.endswith("bytes"):
@@ -57,7 +57,7 @@ def amount(value: float | None, field: str) -> str:
 
 
 def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]:
-    """One for each thing that keeps a figure from being larger than nothing, or that moved it."""
+    """Findings about zero, capped and floored figures."""
     off = disabled(log)
     if off is not None:
         yield off
@@ -77,14 +77,14 @@ def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]
 
 
 def sells_nothing(log: NodeLog) -> bool:
-    """Whether the policy has the node's resources computed only."""
+    """Whether the policy is a dry run for the node's resources."""
     if log.policy is None or log.facts is None:
         return False
     return colocation_on(log.policy.body, log.facts).resource_dry_run
 
 
 def disabled(log: NodeLog) -> Finding | None:
-    """Whether the policy keeps the node from selling batch resources, and by which field."""
+    """Whether the policy disables batch resources on the node, and by which field."""
     if log.policy is None or log.facts is None:
         return None
     found = effective(log.policy.body, log.facts)
@@ -133,7 +133,7 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
 
 
 def _cap(because: Because) -> float | None:
-    """None: a record of another version names none."""
+    """None: another version wrote the record."""
     return next((value for term, value in because.terms.items() if term.startswith("cap_")), None)
 
 
@@ -151,13 +151,13 @@ def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
 
 
 def _arithmetic(because: Because) -> str:
-    """The sum on one line."""
+    """The sum in one line."""
     parts = [f"{part[0]} {part[1:]} {amount(because.terms[part[1:]], part)}" for part in because.adds]
     return " ".join(parts).removeprefix("+ ")
 
 
 def _users(log: NodeLog, of: str) -> str:
-    """Who of the pods that come before batch counts most, by what the policy counts: use, or what they asked for."""
+    """The largest of the pods that precede batch, by use or request, as the policy counts."""
     if log.metric is None or log.policy is None or log.facts is None:
         return ""
     counts = _counts(log.metric.body, log.pods, colocation_on(log.policy.body, log.facts), of)
@@ -169,7 +169,7 @@ def _users(log: NodeLog, of: str) -> str:
 
 
 def _counts(metric: NodeMetric, pods: Sequence[Pod], colocation: Colocation, of: str) -> dict[str, int]:
-    """What of each pod the sum holds, by uid; a metric without its pod counts as it is."""
+    """By uid, each pod's part of the sum; a metric without its pod counts by use."""
     is_cpu = of == "batch_cpu_milli"
     field = "cpu_milli" if is_cpu else "mem_bytes"
     policy = cpu_policy(colocation) if is_cpu else colocation.mem_calculate_policy

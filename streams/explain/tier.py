@@ -1,4 +1,4 @@
-"""Which critical pods lie in the best-effort tier, and what that changes for the others."""
+"""Critical pods in the best-effort cgroup, and the effect on others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OTHERS = "the other pods of the tier are held each by its own quota, which sum 
 
 
 def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
-    """Of a node's pods: those that are spared, and mid pods that their own limit holds."""
+    """For a node's pods: critical ones that are excluded, and mid pods with their own limit."""
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
     if spared := _named([pod for pod in live if is_spared(pod)]):
         yield Finding(
@@ -28,13 +28,13 @@ def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
 
 
 def _named(pods: Sequence[Pod]) -> str:
-    """Some of them by name; "": there are none."""
+    """Some names; "": none."""
     names = [f"{pod.namespace}/{pod.name}" for pod in pods[:NAMED_MAX]]
     return ", ".join([*names, *([f"{len(pods) - NAMED_MAX} more"] if len(pods) > NAMED_MAX else [])])
 
 
 def critical_findings(pod: Pod) -> Iterator[Finding]:
-    """The same of one pod."""
+    """The same for one pod."""
     if is_spared(pod):
         text = "critical and without requests: it lies in the best-effort tier and is not held"
         yield Finding(name="tier.critical", severity="note", text=text, advice="give it CPU requests")

@@ -1,4 +1,4 @@
-"""Does a node prove what is written in its name."""
+"""Samples that failed the node proof."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slacktide.streams.explain.node_log import NodeLog
 
 
 def unproven_findings(log: NodeLog) -> Iterator[Finding]:
-    """What samples in the node's name were refused for their proof."""
+    """Rejected samples with the node's name, and the reason."""
     if not log.refused:
         return
     verdicts = Counter(one.body.proof for one in log.refused)

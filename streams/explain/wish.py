@@ -1,4 +1,4 @@
-"""A pod as ``kubectl get pod -o yaml`` prints it: what of it decides where it may go, and whose it is."""
+"""A pod's manifest, as from ``kubectl get pod -o yaml``: node constraints, controller, Services."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from slacktide.schemas.qos import BANDS
 from slacktide.streams.decisions.label_selector import Expression, InvalidSelector, selector_of
 
 NOT_CREATED = "(not created yet)"
-"""Stands for the uid of a pod that only a manifest knows."""
+"""Replaces the uid of a pod that only exists as a manifest."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS = f"affinity.nodeAffinity.{_REQUIRED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """One pod, and what else of its file speaks of it."""
+    """One pod and related objects of its file."""
 
     pod: Pod
     node: str
-    """Where it is already; "": nowhere."""
+    """The bound node; "": none."""
     scheduler: str
     labels: Mapping[str, str]
     node_selector: Mapping[str, str]
     affinity: tuple[Selector, ...] | None
-    """Of required node affinity: one of these must match; None: any node will do."""
+    """Required node affinity: one of these must match; None: any node."""
     not_judged: tuple[str, ...]
-    """What it asks of a node that Kafka cannot show of one."""
+    """Constraints that Kafka has no data for."""
     owner_kind: str
     owner_name: str
-    """What made it; "": nobody."""
+    """The controller; "": none."""
     restart_policy: str
     scheduling: str
-    """The scheduler's own words: the message of its condition PodScheduled."""
+    """The message of its condition PodScheduled."""
     unserved: bool
-    """The API server has it, and no scheduler has looked at it."""
+    """No scheduler has tried the stored pod."""
     services: tuple[str, ...]
-    """Services in the same file that send it requests."""
+    """Services in the same file that select it."""
     notes: tuple[str, ...]
-    """What of the file could not be used."""
+    """Parts of the file that could not be used."""
 
 
 def wish_of(document: object, file: str, namespace: str, name: str) -> Wish:
-    """Read a pod out of a document: alone, or in a List that may hold Services, too.
+    """Read a pod from a document: a Pod, or a List that may also hold Services.
 
     Args:
         document: plain data.
@@ -58,7 +58,7 @@ def wish_of(document: object, file: str, namespace: str, name: str) -> Wish:
         name: the pod's.
 
     Raises:
-        ConfigError: it is not there, or not as it should be.
+        ConfigError: the pod is missing or invalid.
 
     """
     reader = Reader(file)
@@ -125,7 +125,7 @@ def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[st
 
 
 def _admitted(item: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A manifest with what the API server fills in: a uid, and the priority of one of the four classes."""
+    """Add what the API server sets: a uid, and the priority of one of the four classes."""
     if not _metadata(item).get("uid"):
         item = {**item, "metadata": {**_metadata(item), "uid": NOT_CREATED}}
     band = BANDS.get(str(spec.get("priorityClassName")))
@@ -146,7 +146,7 @@ def _scheduling(status: Mapping[str, Any], where: str, reader: Reader) -> str:
 
 
 def _is_unserved(item: Mapping[str, Any], status: Mapping[str, Any], where: str, reader: Reader) -> bool:
-    """A scheduler's first look leaves the condition PodScheduled; a scheduling gate leaves it, too."""
+    """A scheduler's first attempt sets the condition PodScheduled; so does a scheduling gate."""
     created = _metadata(item).get("uid") not in (None, NOT_CREATED) and bool(status)
     conditions = reader.sequence(status.get("conditions"), f"{where}.status.conditions")
     return created and not any(isinstance(one, dict) and one.get("type") == "PodScheduled" for one in conditions)
@@ -168,9 +168,9 @@ def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tupl
             not_judged.append(f"node affinity: {selector.why}")
         elif listed.get("matchFields"):
             not_judged.append("node affinity by matchFields")
-        elif expressions:  # a term without any matches no node
+        elif expressions:  # an empty term matches no node
             selectors.append(selector)
-    # Where one of several cannot be judged, any node may be meant by it.
+    # If one of several terms is unknown, it may match any node.
     return (tuple(selectors) if terms and not not_judged else None), not_judged
 
 

@@ -1,1 +1,1 @@
-"""What was recorded, decided again: a trace goes through the very worker, and its answers are compared. Pure."""
+"""Replays a trace through the worker and compares its answers with the recorded ones. Pure."""

@@ -1,8 +1,8 @@
-"""Samples and a worker's answer to each; the recorded answers compared with it.
+"""Compares recorded answers with those of the replay.
 
-Answers come at least once, from several workers, each of which read a policy in its own time: what a sample could
-rightly have been answered is worked out by the worker itself, under the policy and with the knowledge that the recorded
-answer names. Where that is equal, nothing is wrong.
+Recorded answers may be duplicated, come from several workers, and follow policies that each read at its own time. If an
+answer differs, the replay's worker decides the sample again under the policy and knowledge that the recorded answer
+refers to.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN
 from slacktide.streams.worker.lists import CARRIES
 
 KEPT_MS = 30_000
-"""How long an answered sample is kept for its answers to come again."""
+"""How long an answered sample is kept for duplicate answers."""
 REVISIONS_KEPT = 8
-"""Of pods and of facts, per node: as samples carried them."""
+"""Pod lists and facts kept per node."""
 LATE_MS = 2_000
-"""An answer that took longer comes from a worker that was away, and perhaps began anew under its old name."""
+"""A slower answer comes from a worker that was paused, or restarted under the same name."""
 REFUSED = "the answer was refused: "
 EVIDENCE_BEGINS = b',"decided_ms":'
 NOTHING = msgspec.Raw(b"null")
@@ -53,7 +53,7 @@ Key = tuple[str, str, int]
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a command that show which sample it answers."""
+    """The fields of a command that identify its sample."""
 
     node: str
     boot_id: str
@@ -63,7 +63,7 @@ class Named(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
-        """Which sample it answers."""
+        """The answered sample."""
         return self.node, self.boot_id, self.seq
 
 
@@ -78,11 +78,11 @@ class _Carried(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Asked:
-    """A sample, or several that claim to be the same one."""
+    """A sample, or several with the same identity."""
 
     key: Key
     place: int
-    """How many samples of its partition came before it."""
+    """Its index in the partition."""
     at_ms: int
     records: list[Record]
     answers: list[Out]
@@ -91,15 +91,15 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Partition:
-    """The samples of one partition that may still be answered, oldest first."""
+    """Samples of one partition that may still be answered, oldest first."""
 
     waiting: deque[_Asked] = field(default_factory=deque)
     asked: int = 0
     answered_to: int = -1
-    """The place of the last one that was answered."""
+    """Index of the last answered one."""
     worker: str = ""
     last_offsets: dict[str, int] = field(default_factory=dict)
-    """By topic: a node's samples come in one of two."""
+    """By topic: a node's samples are in one of two."""
 
 
 named = msgspec.json.Decoder(Named).decode
@@ -107,29 +107,29 @@ _carried = msgspec.json.Decoder(_Carried)
 
 
 class Answers:
-    """Takes the samples with the replay's answers, and the recorded answers; reports what differs."""
+    """Takes samples with the replay's answers, and recorded answers; reports differences."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
         self.compared_from_ms: dict[str, int] = {}
-        """By node: when the first of its recorded answers was compared."""
+        """By node, when the first recorded answer was compared."""
         self._policies = policies
         self._unsettled = unsettled
         self._report = report
         self._asked: dict[Key, _Asked] = {}
         self._early: dict[Key, list[Record]] = defaultdict(list)
-        """Answers before their samples, by the clocks of those who wrote them."""
+        """Answers that precede their samples, due to clock differences."""
         self._dropped: dict[tuple[str, str], int] = {}
-        """By node and boot: the newest sample that is kept no longer."""
+        """By node and boot, the newest dropped sample."""
         self._partitions: dict[int, _Partition] = defaultdict(_Partition)
         self._carriers: dict[tuple[str, str], OrderedDict[str, Record]] = defaultdict(OrderedDict)
 
     def sample(self, record: Record, answer: tuple[Named, Out] | None) -> None:
-        """A sample of the trace, and what the replay's worker answers; None: not even ``skipped``, or not asked."""
+        """Add a sample and the replay's answer; None: there is none."""
         partition = self._partitions[record.partition]
         if record.offset <= partition.last_offsets.get(
             record.topic, -1
-        ):  # the topic was made anew: nothing of before is answered any more
+        ):  # the topic was recreated: earlier samples will not be answered
             partition.answered_to = -1
             partition.waiting.clear()
         partition.last_offsets[record.topic] = record.offset
@@ -149,7 +149,7 @@ class Answers:
         self._prune(partition, record.timestamp_ms)
 
     def remember(self, record: Record) -> None:
-        """Keep a sample that carries what later ones may name, unless that is known."""
+        """Keep a sample with pods or facts that later ones may refer to, if new."""
         value = record.value or b""
         if not any(mark in value for mark in CARRIES):
             return
@@ -171,7 +171,7 @@ class Answers:
                     known.popitem(last=False)
 
     def command(self, record: Record) -> None:
-        """A recorded answer."""
+        """Add a recorded answer."""
         if record.value is None:
             return
         try:
@@ -189,7 +189,7 @@ class Answers:
             self._early[which.key].append(record)
 
     def finish(self) -> None:
-        """No more comes: what is left waits in vain."""
+        """End: remaining samples have no answer."""
         for records in self._early.values():
             for record in records:
                 self._lost(record, "of samples before the span")
@@ -198,7 +198,7 @@ class Answers:
                 self._leave(asked, partition)
 
     def _take(self, record: Record, worker: str) -> None:
-        """Another worker than before answers this partition: it knows what it has read back, no more."""
+        """Another worker answers this partition: it only knows what it read back."""
         partition = self._partitions[record.partition]
         if worker != partition.worker:
             if partition.worker:
@@ -226,7 +226,7 @@ class Answers:
             self.counts["samples not answered yet"] += 1
 
     def _lost(self, record: Record, why: str) -> None:
-        """A recorded answer whose sample is not here: all that can be checked is whether its id is its own."""
+        """A recorded answer without its sample: only its id can be checked."""
         command = self._decoded(record)
         if command is None:
             return
@@ -256,7 +256,7 @@ class Answers:
             self._judge(record, command, asked)
 
     def _judge(self, record: Record, command: NodeCommand, asked: _Asked) -> None:
-        """The bytes differ from the replay's answer: could a worker rightly have answered so?"""
+        """The bytes differ: check whether the recorded answer is valid."""
         ids = not has_ids_by_sample(command)
         wanted = content(command, ids=ids)
         near: Out | None = asked.answers[-1]
@@ -280,7 +280,7 @@ class Answers:
             self._differs(difference(record, "another answer than the replay's", found))
 
     def _knew_other(self, command: NodeCommand, replayed: NodeCommand, record: Record) -> bool:
-        """Whether only one of both skipped the sample for its node or its boot, and could rightly do so."""
+        """Whether only one side skipped the sample for its node or boot, and may have."""
         reasons = command.reason, replayed.reason
         if any(reason.startswith(TWO_BOOTS) for reason in reasons):
             return self._unsettled.taken_over(record.partition, record.timestamp_ms)
@@ -290,7 +290,7 @@ class Answers:
         return on_its_way and any(reason.startswith(UNKNOWN_NODE) for reason in reasons)
 
     def _others(self, record: Record, command: NodeCommand, asked: _Asked) -> Iterator[tuple[str, Out]]:
-        """Other answers that a worker could rightly have given, by the recorded answer's own policy."""
+        """Other valid answers under the recorded answer's policy."""
         for out in asked.answers:
             yield "equal", out
         if not self._policies.held(command.policy_version, record.timestamp_ms):
@@ -302,11 +302,11 @@ class Answers:
             answer = self._answered(sample, command, ALL)
             if command.reason.startswith(REFUSED):
                 yield "equal, rejected by Kafka", _refused(answer, command.reason.removeprefix(REFUSED))
-            # The last one is the nearest: it is what a difference is shown against.
+            # The last one is the closest, for the report.
             yield "equal, by the policy that its worker held", answer
 
     def _answered(self, sample: Record, command: NodeCommand, known: Sequence[str]) -> Out:
-        """The sample answered by a worker that holds the command's policy, and has read what it names, or not all."""
+        """The answer of a worker with the command's policy and all or some of its inputs."""
         policy = self._policies.record(command.policy_version)
         assert policy is not None, "it is held"
         worker = Worker("replay", Believes())
@@ -341,7 +341,7 @@ def _carried_in_columns(value: bytes) -> _Carried:
 
 
 def _only(what: str, carrier: Record, partition: int) -> Record:
-    """The sample with this alone of what it carries, where the other one is."""
+    """The sample with only this part, in the given partition."""
     sample = decode(Rows().of(carrier).value, NodeSample)
     other = "pods" if what == "facts" else "facts"
     changed = msgspec.structs.replace(sample, **{other: None})
@@ -349,5 +349,5 @@ def _only(what: str, carrier: Record, partition: int) -> Record:
 
 
 def _refused(answer: Out, why: str) -> Out:
-    """What the worker sends where the log refuses its answer."""
+    """What the worker sends if Kafka rejects its answer."""
     return Worker("replay").refused(answer, why, 0)[-1]

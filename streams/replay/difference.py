@@ -1,4 +1,4 @@
-"""Where a recorded body and the one of the replay part: which record, which fields."""
+"""A difference between a recorded and a replayed record: which record, which fields."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from slacktide.schemas.message import Message
 from slacktide.streams.records import Record, text_of
 
 EVIDENCE = ("decided_ms", "worker", "sample", "proof")
-"""Of a command: who wrote it, when, and where the sample stood. Not its content."""
+"""Fields of a command that are not its content: writer, time, and the sample's position."""
 ABSENT = "(absent)"
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One place in a body."""
+    """One field."""
 
     path: str
     recorded: Any
@@ -26,7 +26,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One recorded body that the replay does not confirm, or an answer that is not there."""
+    """A recorded record that the replay does not confirm, or a missing answer."""
 
     why: str
     topic: str
@@ -38,12 +38,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def when(self) -> tuple[int, int, int]:
-        """Where it stands among others of its topic."""
+        """Order within its topic."""
         return self.timestamp_ms, self.partition, self.offset
 
 
 def difference(record: Record, why: str, fields: list[Field] | None = None) -> Difference:
-    """Of a record."""
+    """A difference of a record."""
     return Difference(
         why=why,
         topic=record.topic,
@@ -56,7 +56,7 @@ def difference(record: Record, why: str, fields: list[Field] | None = None) -> D
 
 
 def content(message: Message, *, ids: bool = True) -> dict[str, Any]:
-    """The body without what is evidence; ``ids``: whether those of its parts count."""
+    """The content without evidence; ``ids``: whether to include ids of parts."""
     plain: dict[str, Any] = msgspec.to_builtins(message)
     left = {name: value for name, value in plain.items() if name not in EVIDENCE}
     if ids:
@@ -70,12 +70,12 @@ def _without_id(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_own_id(command: NodeCommand) -> bool:
-    """Whether a recorded command's id is the one that it must have; in an older recording, in the form of that time."""
+    """Whether a recorded command's id is correct, in the current or the older form."""
     return command.id in {_id(command_id, command), _id(_command_id_by_sample, command)}
 
 
 def has_ids_by_sample(command: NodeCommand) -> bool:
-    """Whether its ids have the form of older recordings: a hash of the whole, the sequence number included."""
+    """Whether its ids have the older form: a hash that includes the sequence number."""
     return command.id == _id(_command_id_by_sample, command)
 
 
@@ -88,7 +88,7 @@ def _command_id_by_sample(*parts: str | int) -> str:
 
 
 def fields(recorded: dict[str, Any], replayed: dict[str, Any]) -> list[Field]:
-    """All places in which the two differ."""
+    """All differing fields."""
     return list(_differing("", recorded, replayed))
 
 

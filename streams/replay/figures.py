@@ -1,7 +1,7 @@
-"""Published figures of a node held against those of the replay, where both worker and replay published after a sample.
+"""Compares published figures of a node with those of the replay, if both published after the same sample.
 
-A worker that took a partition over, like a replay that begins in the middle, has seen less of a window than the other
-one has. So each part of a record is judged once its own window lies behind that.
+After a takeover, or a start in the middle, a window is incomplete. So each part is compared once its window is complete
+on both sides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
 
 WAIT_MS = 5_000
-"""How much later recorded figures are looked at: by then a takeover that stands behind them has been read."""
+"""Delay of comparisons, so that a takeover behind them has been read."""
 KEPT_MS = 60_000
 LONGEST_MS = 30 * 60_000
 EVER_MS = 1 << 60
@@ -43,7 +43,7 @@ Key = tuple[str, str, str, int]
 
 
 class Figures:
-    """Takes what the replay publishes and what was recorded; shows what differs."""
+    """Takes replayed and recorded figures; reports differences."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
@@ -55,7 +55,7 @@ class Figures:
         self._waiting: deque[Record] = deque()
 
     def published(self, out: Out, at_ms: int) -> None:
-        """The replay's worker publishes."""
+        """Add figures of the replay."""
         if out.value is not None:
             which = _which.decode(out.value)
             key = (out.topic, which.node, which.boot_id, which.seq)
@@ -63,12 +63,12 @@ class Figures:
             self._order.append((at_ms, key))
 
     def recorded(self, record: Record) -> None:
-        """A worker published. A null is a deletion, which inventory asked for."""
+        """Add recorded figures. A tombstone means that the inventory was removed."""
         if record.value is not None:
             self._waiting.append(record)
 
     def advance(self, now_ms: int, policy_changed_ms: int) -> None:
-        """Let it be that time."""
+        """Advance the time."""
         while self._waiting and self._waiting[0].timestamp_ms <= now_ms - WAIT_MS:
             self._compare(self._waiting.popleft(), policy_changed_ms)
         while self._order and self._order[0][0] < now_ms - KEPT_MS:
@@ -117,7 +117,7 @@ class Figures:
             self.counts["not compared: a window began elsewhere" if unjudged else "equal"] += 1
 
     def _on_its_way(self, one: NodeMetric | NodeAllocatable, other: NodeMetric | NodeAllocatable, at_ms: int) -> str:
-        """What the worker may have read later, or sooner, than the replay; "": nothing."""
+        """What the worker may have read at another time than the replay; "": nothing."""
         if one.policy_version != other.policy_version and self._policies.held(one.policy_version, at_ms):
             return "a policy"
         if _revision(one) != _revision(other) and self._unsettled.inventory_on_its_way(one.node, at_ms):
@@ -139,13 +139,13 @@ def _revision(figures: NodeMetric | NodeAllocatable) -> str:
 
 
 def _parts(one: NodeMetric | NodeAllocatable, other: Any) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """What in a record hangs on how long a window: its length, and that part of both."""
+    """Parts that depend on a window: its length, and that part of both."""
     ours, theirs = msgspec.to_builtins(one), msgspec.to_builtins(other)
-    if not _revision(one):  # written before figures named the inventory
+    if not _revision(one):  # written before figures had an inventory revision
         theirs.pop("inventory_revision", None)
     longer = ("aggregates", *(name for name in {**ours, **theirs} if name.startswith("mid_")))
     for name in longer:
         yield LONGEST_MS, {name: ours.pop(name, None)}, {name: theirs.pop(name, None)}
-    late = {"late": ours.pop("late", 0)}, {"late": theirs.pop("late", 0)}  # counted since a worker's own beginning
+    late = {"late": ours.pop("late", 0)}, {"late": theirs.pop("late", 0)}  # counted since the worker's start
     yield EVER_MS, *late
     yield max(one.window_ms, other.window_ms), ours, theirs

@@ -1,7 +1,7 @@
-"""Records as lines of JSON: the format of ``slacktide topics export``, docs/export-format.md.
+"""The format of ``slacktide topics export``: records as lines of JSON (docs/export-format.md).
 
-The first line is the header, the last one has the number of records between: a file that was cut short is refused.
-Policies come first, whole; all others by time, those of one partition in the order of their offsets.
+The first line is a header, the last one has the number of records, so that a truncated file is rejected. Policies come
+first; all others by time, those of one partition by offset.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ REPLAYED = tuple(
         CREDIT,
     )
 )
-"""What a replay needs, in the order in which records of one millisecond are read: causes before what they cause."""
+"""Topics that a replay needs, in the order of reading within a millisecond: causes first."""
 STATE = frozenset({POLICY.name, INVENTORY.name})
-"""Read whole, whatever the span: a worker knows them before it answers."""
+"""Read completely: a worker knows them before it answers."""
 
 
 SOONER_MS = {FORECAST.name: FORECAST_STALE_MS}
-"""By topic, how much sooner than a span records begin that a worker knows in it."""
+"""By topic, how far before the span records are needed."""
 
 
 class TraceError(SlacktideError):
-    """A line of a file is not what its place asks for."""
+    """A line of a file is invalid or misplaced."""
 
     def __init__(self, file: str, line: int, why: str) -> None:
         self.line = line
@@ -72,9 +72,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     version: int = VERSION
     since_ms: Count = 0
-    """The span's beginning; samples before it are there to be learned from, as a worker does at a takeover."""
+    """Start of the span; earlier samples serve as history, as at a takeover."""
     until_ms: Count
-    """Its end, not included."""
+    """End of the span, exclusive."""
     topics: Sequence[str] = ()
 
 
@@ -92,14 +92,14 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = None
     key_base64: str | None = None
     headers: tuple[tuple[str, ...], ...] = ()
-    """Name and text; a third part marks the second as base64."""
+    """Name and text; a third part marks base64."""
     body: msgspec.Raw = msgspec.Raw(b"")
-    """The very bytes; null: a deletion, or what follows."""
+    """The original bytes; null: a tombstone, or see the next field."""
     body_base64: str | None = None
 
 
 class _Unheaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A line without its headers, which a replay does not read."""
+    """A line without headers, which a replay does not need."""
 
     topic: str
     partition: Count
@@ -128,7 +128,7 @@ def end_line(records: int) -> bytes:
 
 
 def line_of(record: Record) -> bytes:
-    """One record as its line."""
+    """A record as a line."""
     key, value = record.key, record.value
     key_text = _text(key)
     verbatim = value is None or _is_json(value)
@@ -147,10 +147,10 @@ def line_of(record: Record) -> bytes:
 
 
 def header_of(line: bytes, file: str) -> Header:
-    """The first line, read.
+    """Parse the first line.
 
     Raises:
-        TraceError: it is none, or of a later version.
+        TraceError: it is not a header, or of a later version.
 
     """
     try:
@@ -167,16 +167,16 @@ def header_of(line: bytes, file: str) -> Header:
 def records_of(
     lines: Iterable[bytes], file: str, *, headers: bool = False, topics: Iterable[str] = ()
 ) -> Iterator[Record]:
-    """The records behind the header, in order.
+    """The records after the header, in order.
 
     Args:
-        lines: what follows the header.
+        lines: the lines after the header.
         file: its name, for errors.
-        headers: whether the records' headers are wanted, too.
-        topics: those that the file's header names; none: any may come.
+        headers: whether to read record headers.
+        topics: topics named in the header; empty: any.
 
     Raises:
-        TraceError: a line is no record, or not where it belongs, or the file ends before its last line.
+        TraceError: a line is invalid or misplaced, or the last line is missing.
 
     """
     decode = _whole.decode if headers else _unheaded.decode
@@ -207,7 +207,7 @@ def records_of(
 
 
 def _misplaced(record: Record, expected: Collection[str], *, begun: bool) -> str:
-    """Why a record cannot stand where it does; "": it can."""
+    """Why a record is misplaced; "": it is not."""
     if expected and record.topic not in expected:
         return f"topic {record.topic!r} is none of those that the first line names"
     return "a policy behind other records: all policies come first" if begun and record.topic == POLICY.name else ""
@@ -235,7 +235,7 @@ def _record_of(line: _Line | _Unheaded) -> Record:
 
 
 def _is_json(value: bytes) -> bool:
-    """Whether the bytes may stand in a line as they are, and come out of it the same."""
+    """Whether the bytes can be embedded unchanged."""
     if not value or value == b"null" or value[:1].isspace() or value[-1:].isspace() or b"\n" in value or b"\r" in value:
         return False
     try:

@@ -1,4 +1,4 @@
-"""A node under another policy: its limit is carried from sample to sample, its use bounded (docs/what-if.md)."""
+"""Models a node under another policy: its limit over time, and bounds of its use (docs/what-if.md)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from slacktide.streams.decisions.be_limits import looser, measured, quota_rate
 from slacktide.streams.replay.successors import Part, Successors
 
 END_MS = 450
-"""From the end of a victim's grace until its group is empty: fitted to real groups (docs/advise.md)."""
+"""From the end of a victim's grace period until its cgroup is empty: measured (docs/advise.md)."""
 NEAR_PCT = 90
-"""Best-effort pods that use this much of their limit are held back by it."""
+"""Best-effort pods that use this much of their limit are throttled by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What lies between two bounds, in millicores."""
+    """Bounds in millicores."""
 
     low_milli: float
     high_milli: float
@@ -31,16 +31,16 @@ class Range:
 
 @dataclass(slots=True)
 class _Gone:
-    """A pod that the other policy has evicted: dying for its grace, then away."""
+    """A pod that the other policy evicted: terminating for its grace period, then gone."""
 
     left_ms: int
     by_both: bool = False
-    """The recorded policy evicted it at the same moment: the record shows its end and its successor."""
+    """The recorded policy evicted it at the same moment, so the trace shows its end and successor."""
 
 
 @dataclass(slots=True)
 class Hypothetical:
-    """What the other policy has made of a node so far."""
+    """A node's state under the other policy."""
 
     limits: Limits | None = None
     since_raise_ms: int | None = None
@@ -49,15 +49,15 @@ class Hypothetical:
     gone: dict[str, _Gone] = field(default_factory=dict)
     begun: bool = False
     successors: Successors | None = None
-    """None: who was evicted, by either policy, stays away."""
+    """None: evicted pods are not replaced."""
 
     def sample(self, recorded: NodeSample, pods: Sequence[Pod] | None, policy_version: str) -> NodeSample:
-        """The sample as it would have been: with this limit in force, and without the evicted.
+        """The sample as it would have been: with this limit, and without evicted pods.
 
         Args:
-            recorded: the sample.
-            pods: those that it names; None: not known.
-            policy_version: the agent would hold the other policy, too.
+            recorded: the recorded sample.
+            pods: its pods; None: unknown.
+            policy_version: of the other policy.
 
         """
         self._age(recorded)
@@ -79,41 +79,41 @@ class Hypothetical:
         return _with(_without(sample, pods, away), self.kept())
 
     def follow(self, recorded: NodeSample, pods: Sequence[Pod], victims: Collection[str]) -> None:
-        """Take in which pods went and came in the record; ``victims``: uids that its policy has evicted."""
+        """Follow pods that ended or started; ``victims``: uids that the recorded policy evicted."""
         if self.successors is None:
             return
         for uid, before in self.successors.follow(recorded, pods, victims).items():
             gone = self.gone.pop(before, None)
-            if gone is not None and not gone.by_both:  # by this policy its successor comes later
+            if gone is not None and not gone.by_both:  # its successor comes later under this policy
                 self.gone[uid] = gone
 
     def kept(self) -> list[Part]:
-        """Pods that the record lacks, since its policy evicted them, and that would be there by this policy."""
+        """Pods that only the recorded policy evicted, and that would still run."""
         if self.successors is None:
             return []
         kept, gone = self.successors.kept, self.gone
         return [part for uid, part in kept.items() if uid not in gone or not (gone[uid].by_both or self.away(uid))]
 
     def away(self, uid: str) -> bool:
-        """Whether the other policy has evicted that pod, and its grace is over."""
+        """Whether the other policy has evicted the pod, and its grace period is over."""
         gone = self.gone.get(uid)
         return gone is not None and gone.left_ms <= 0 and not gone.by_both
 
     def obey(self, command: NodeCommand, pods: Sequence[Pod]) -> None:
-        """The command is carried out at once."""
+        """Apply a command."""
         for hold in command.hold:
             self.hold(hold.limits)
         for victim in command.evict:
             self.evict(victim.uid, victim.rule, pods)
 
     def hold(self, limits: Limits) -> None:
-        """These limits hold from now on."""
+        """Apply limits."""
         if self.limits is None or looser(limits, self.limits):
             self.since_raise_ms = 0
         self.limits = limits
 
     def evict(self, uid: str, rule: str, pods: Sequence[Pod], *, by_both: bool = False) -> bool:
-        """A pod goes; whether it was there. ``by_both``: the recorded policy evicts it now, too."""
+        """Evict a pod; returns whether it was there. ``by_both``: the recorded policy evicts it now, too."""
         if uid in self.gone:
             return False
         grace_s = next((pod.grace_s for pod in pods if pod.uid == uid), 0)
@@ -125,7 +125,7 @@ class Hypothetical:
         return True
 
     def _age(self, recorded: NodeSample) -> None:
-        if self.limits is None:  # an agent's first sample may not know it yet
+        if self.limits is None:  # an agent's first sample may lack it
             self.limits, self.since_raise_ms = measured(recorded.limits), recorded.since_raise_ms
         elif self.since_raise_ms is not None:
             self.since_raise_ms += recorded.interval_ms
@@ -145,7 +145,7 @@ class Hypothetical:
 
 
 def best_effort(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[PodUse, Pod | None]]:
-    """Best-effort pods with what they used: by the pod list, else by where their groups lie."""
+    """Best-effort pods with their use: by the pod list, else by cgroup."""
     known = {pod.uid: pod for pod in pods}
     found = []
     for use in sample.pod_use:
@@ -156,7 +156,7 @@ def best_effort(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[PodUse, P
 
 
 def allowed_milli(limits: Limits, facts: NodeFacts) -> float:
-    """What a limit lets best-effort pods use, at most all that the node has."""
+    """The CPU that a limit allows, at most the node's."""
     cpus = inf if limits.be_cpuset is None else len(limits.be_cpuset)
     return min(quota_rate(limits), cpus, (facts.capacity.cpu_milli or 0) / 1_000) * 1_000
 
@@ -168,21 +168,21 @@ def used_milli(
     room_milli: float,
     away: Collection[str] = (),
 ) -> Range:
-    """What best-effort pods would have used under another limit.
+    """The use of best-effort pods under another limit.
 
     Args:
-        pods: all that were recorded, with what they used.
-        recorded_milli: what the recorded limit allowed.
-        other_milli: what the other one allows.
-        room_milli: what the rest of the node leaves free.
-        away: uids of those that would not have been there.
+        pods: the recorded pods with their use.
+        recorded_milli: the recorded limit.
+        other_milli: the other limit.
+        room_milli: idle CPU of the rest of the node.
+        away: uids of pods that would not be there.
 
     """
     whole = float(sum(use.cpu_milli or 0 for use, _ in pods))
     stay = [(use, pod) for use, pod in pods if use.uid not in away]
     used = float(sum(use.cpu_milli or 0 for use, _ in stay))
-    looser = other_milli > recorded_milli or len(stay) < len(pods)  # those that stay share what the others leave
-    # A limit that was lowered within the interval was passed by what came before: so it would have been here.
+    looser = other_milli > recorded_milli or len(stay) < len(pods)  # the remaining pods share the CPU of the others
+    # A limit lowered within the interval was exceeded before that; so it would be here.
     least = min(used, other_milli + max(0.0, whole - recorded_milli))
     if not looser or not held_back(pods, whole, recorded_milli):
         return Range(low_milli=least, high_milli=least)
@@ -191,12 +191,12 @@ def used_milli(
 
 
 def held_back(pods: Sequence[tuple[PodUse, Pod | None]], used_milli: float, limit_milli: float) -> bool:
-    """Whether a limit kept these pods, which used so much together, from using more."""
+    """Whether a limit throttled these pods, by their total use."""
     return used_milli * 100 >= limit_milli * NEAR_PCT or any(use.throttled_periods for use, _ in pods)
 
 
 def _demand_milli(pod: Pod | None) -> float:
-    """The most that it may want: its limit, else what it requests, else anything."""
+    """Its maximum use: limit, else request, else unlimited."""
     if pod is None:
         return inf
     for amounts in (pod.limits, pod.requests):
@@ -207,7 +207,7 @@ def _demand_milli(pod: Pod | None) -> float:
 
 
 def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSample:
-    """The sample without some pods, and without what they used."""
+    """The sample without some pods and their use."""
     left = [pod for pod in pods if pod.uid not in away]
     lost = [use for use in sample.pod_use if use.uid in away]
     cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
@@ -225,7 +225,7 @@ def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSam
 
 
 def _with(sample: NodeSample, parts: Sequence[Part]) -> NodeSample:
-    """The sample with some pods more, and with what they used; it carries its pods."""
+    """The sample with additional pods and their use, with a pod list."""
     if not parts:
         return sample
     listed = [*(sample.pods or ()), *(pod for _, pod in parts)]

@@ -1,4 +1,4 @@
-"""Which policy held when: a worker reads one a while after it was written, and each worker at its own time."""
+"""Which policy was in force when: each worker reads a policy some time after it was written."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 
 GRACE_MS = 30_000
-"""How long after a policy was written a worker may still answer by the one before it."""
+"""How long after a policy change a worker may still answer by the former one."""
 SLACK_MS = 2_000
-"""By how much the clocks behind two records' times may differ."""
+"""Tolerated difference between the clocks of two records."""
 _DEFAULT = Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=KEY.encode(), value=encode(DEFAULT))
 
 
 class Policies:
-    """All policies of a trace, in order. The first one holds from the beginning: what it replaced is gone.
+    """The policies of a trace, in order. The first one holds from the start.
 
-    A compacted topic keeps only the newest of a key, and writers repeat themselves every minute.
+    A compacted topic keeps only the newest record per key, and writers repeat themselves every minute.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -50,20 +50,20 @@ class Policies:
 
     @property
     def newest(self) -> Policy:
-        """The last one that was written; without any, the default."""
+        """The last written policy, else the default."""
         return decode(self._records[-1].value, Policy) if self._records else DEFAULT
 
     @property
     def changes(self) -> Mapping[int, str]:
-        """Versions by when they were written."""
+        """Versions by time of writing."""
         return dict(zip(self._since_ms, self._versions, strict=True))
 
     def record(self, version: str) -> Record | None:
-        """The policy of that version, for any node; None: the trace has none."""
+        """The policy of that version, for any node; None: not in the trace."""
         return self._known.get(version)
 
     def held(self, version: str, at_ms: int) -> bool:
-        """Whether a worker may have answered by it at that time."""
+        """Whether a worker may have used it at that time."""
         if version == DEFAULT.version and (not self._since_ms or at_ms <= self._since_ms[0] + GRACE_MS):
             return True
         last = bisect_right(self._since_ms, at_ms + SLACK_MS) - 1
@@ -72,7 +72,7 @@ class Policies:
 
 
 def opened(record: Record, policy: Policy) -> Record:
-    """The policy's record, for a worker that knows no inventory and decides a sample all the same."""
+    """The policy's record, changed so that a worker without inventory decides."""
     return msgspec.structs.replace(record, value=encode(msgspec.structs.replace(policy, node_source="open")))
 
 
@@ -88,11 +88,11 @@ class Following:
             worker.policy(self._coming.pop())
 
     def due(self, now_ms: int) -> bool:
-        """Whether by that time another policy has been written."""
+        """Whether another policy was written by that time."""
         return bool(self._coming) and self._coming[-1].timestamp_ms <= now_ms
 
     def advance(self, now_ms: int) -> Policy:
-        """Let it be that time."""
+        """Advance the time."""
         while self.due(now_ms):
             record = self._coming.pop()
             self.worker.policy(record)

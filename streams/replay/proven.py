@@ -1,4 +1,4 @@
-"""A trace without the samples that did not prove their node. A replay has no keys: the recorded answers show which."""
+"""Removes samples that failed the node proof. A replay has no keys, so the recorded answers show which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slacktide.streams.records import Place, Record
 from slacktide.streams.rows import SAMPLE_NAMES
 
 WAIT_MS = 30_000
-"""A sample without an answer for this long counts as proven: a takeover takes less."""
+"""A sample without an answer for this long counts as valid: a takeover takes less."""
 _REQUIRED = b'"node_proof":"required"'
 
 
@@ -29,34 +29,34 @@ _answered = msgspec.json.Decoder(_Answered)
 
 @dataclass(slots=True)
 class _Partition:
-    """What the answers of one partition show of its samples."""
+    """Answers of one partition."""
 
     answered_to: int = -1
-    """Offset of the sample with the newest answer: those before it have theirs, too."""
+    """Offset of the sample with the newest answer; earlier ones are answered, too."""
     last: int = -1
     refused: set[int] = field(default_factory=set)
-    """Offsets of samples that come later in the trace."""
+    """Offsets of rejected samples that follow in the trace."""
 
 
 class Proven:
-    """Holds each sample back until its answer is read, and drops it where the answer refuses its proof.
+    """Holds each sample back until its answer is read, and drops it if the answer rejects its proof.
 
     Args:
-        policies: of the trace; where none asks for proofs nothing is held back.
-        sink: takes the records that are left, in order.
+        policies: of the trace; without required proofs nothing is held back.
+        sink: receives the remaining records, in order.
 
     """
 
     def __init__(self, policies: Iterable[Record], sink: Callable[[Record], None]) -> None:
         self.dropped = 0
-        """Samples that were refused."""
+        """Rejected samples."""
         self._sink = sink
         self._checks = any(_REQUIRED in (record.value or b"") for record in policies)
         self._waiting: deque[Record] = deque()
         self._partitions: dict[Place, _Partition] = {}
 
     def take(self, record: Record) -> None:
-        """The next record of the trace."""
+        """Add the next record."""
         if not self._checks:
             self._sink(record)
             return
@@ -66,7 +66,7 @@ class Proven:
         self._release(record.timestamp_ms - WAIT_MS)
 
     def finish(self) -> None:
-        """No more comes."""
+        """End of the trace."""
         self._release(None)
 
     def _answer(self, record: Record) -> None:
@@ -81,12 +81,12 @@ class Proven:
                 partition.refused.add(answered.sample.offset)
 
     def _release(self, until_ms: int | None) -> None:
-        """Give out what waits for nothing, and what was appended by then; None: all."""
+        """Release answered samples and those appended by that time; None: all."""
         while self._waiting:
             record = self._waiting[0]
             if record.topic in SAMPLE_NAMES:
                 partition = self._partition(record.place)
-                if record.offset <= partition.last:  # the topic was made anew
+                if record.offset <= partition.last:  # the topic was recreated
                     partition.answered_to = partition.last = -1
                 late = until_ms is None or record.timestamp_ms < until_ms
                 if record.offset > partition.answered_to and not late:

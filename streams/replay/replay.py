@@ -1,4 +1,4 @@
-"""A trace through the worker: samples, inventory and policies in, its answers compared with the recorded ones."""
+"""Replays a trace through the worker, and compares its answers with the recorded ones."""
 
 from __future__ import annotations
 
@@ -34,45 +34,45 @@ from slacktide.streams.replay.unsettled import Unsettled
 from slacktide.streams.worker import Worker
 
 BATCH = 256
-"""Samples that the worker is handed at once: alone, each costs several times as much."""
+"""Samples per batch: single ones cost several times as much."""
 BATCH_MS = 5_000
-"""And of so much time: else a takeover is forgotten before its answers are compared."""
+"""Time span of a batch; longer ones would hide takeovers."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a replay."""
+    """The result of a replay."""
 
     since_ms: int | None
-    """The first and the last sample that was answered; None: there was none."""
+    """The first and last answered sample; None: there was none."""
     until_ms: int | None
     samples: int
     nodes: int
     policies: int
-    """Different ones, in order."""
+    """Number of distinct policies, in order."""
     ticks: int
     takeovers: int
     by_guard: int
-    """Outcomes of the nodes' own deciding, while no answer came."""
+    """Outcomes decided by the nodes' guards."""
     compares_from_ms: dict[str, int]
     """By node."""
     commands: dict[str, int]
     figures: dict[str, int]
     unanswered: int
     waiting: int
-    """Samples at the end that no later sample of their partition was answered before."""
+    """Unanswered samples at the end of partitions."""
     different: int
     differences: list[Difference]
-    """The first of them, by time."""
+    """The first differences, by time."""
     unproven: int = 0
-    """Samples left out, because their worker refused the proof of their node."""
+    """Samples left out because their proof was rejected."""
 
     @classmethod
     def of(cls, parts: Sequence[Result], kept: int) -> Result:
-        """What came of all parts of a trace, shared out by partition.
+        """Combine the results of partitions.
 
         Args:
-            parts: at least one, with no partition in two of them.
-            kept: how many differences are kept whole.
+            parts: at least one, without common partitions.
+            kept: limit for the listed differences.
 
         """
         differences = sorted((found for part in parts for found in part.differences), key=lambda found: found.when)
@@ -103,7 +103,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> int:
-        """Recorded bodies that were held against the replay's."""
+        """Number of compared records."""
         return self.different + sum(
             number
             for counts in (self.commands, self.figures)
@@ -113,7 +113,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def equal(self) -> bool:
-        """Whether something was compared, and nothing differed."""
+        """Whether something was compared and nothing differed."""
         return self.compared > 0 and not self.different
 
 
@@ -121,13 +121,13 @@ class Replay:
     """One run over a trace."""
 
     def __init__(self, policies: Policies, *, since_ms: int = 0, nodes: Iterable[str] = (), kept: int = 10) -> None:
-        """Begin.
+        """Create a run.
 
         Args:
-            policies: all of the trace.
-            since_ms: samples before it are learned from, not answered.
-            nodes: only these; none: all.
-            kept: how many differences are kept whole; all are counted.
+            policies: of the trace.
+            since_ms: earlier samples serve as history.
+            nodes: only these; empty: all.
+            kept: limit for the listed differences; all are counted.
 
         """
         self._since_ms = since_ms
@@ -142,13 +142,13 @@ class Replay:
         self._different = 0
         self._counts: Counter[str] = Counter()
         self._batch: list[Record] = []
-        """Samples that the worker has not been handed yet: all of them before ``since_ms``, or none."""
+        """Samples for the next batch: all before ``since_ms``, or none."""
         self._nodes: set[bytes | None] = set()
         self._first_ms: int | None = None
         self._last_ms: int | None = None
 
     def take(self, record: Record) -> None:
-        """The next record of the trace."""
+        """Add the next record."""
         if self._keys and record.key not in self._keys and record.topic != TICK.name:
             return
         match record.topic:
@@ -167,7 +167,7 @@ class Replay:
                 self._outcome(record)
 
     def finish(self) -> Result:
-        """What came of it."""
+        """End the run."""
         self._hand_over()
         self._answers.finish()
         self._figures.advance(EVER_MS, self._following.changed_ms)
@@ -204,7 +204,7 @@ class Replay:
         return record.timestamp_ms < self._since_ms
 
     def _hand_over(self) -> None:
-        """Let the worker have the samples that wait, and compare its answers with the recorded ones."""
+        """Let the worker decide the batch, and compare its answers."""
         records, self._batch = self._batch, []
         if records and self._early(records[0]):
             self._following.worker.learn(records)
@@ -233,7 +233,7 @@ class Replay:
         self._last_ms = now_ms
 
     def _described(self, record: Record) -> None:
-        """A node's inventory, or its forecast."""
+        """An inventory or a forecast."""
         if record.topic == FORECAST.name:
             self._following.worker.forecast(record)
             self._unsettled.foretold(text_of(record.key or b""), record.timestamp_ms)
@@ -250,7 +250,7 @@ class Replay:
         try:
             outcome = decode(record.value, NodeOutcome)
         except BadMessageError:
-            return  # whoever acts on outcomes reports it
+            return  # reported by the readers of outcomes
         self._counts["by guard"] += outcome.origin == "guard"
 
     def _report(self, found: Difference) -> None:

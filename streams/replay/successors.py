@@ -1,4 +1,4 @@
-"""Pods that follow evicted ones: a Job replaces its pod, so an eviction takes work away for a while, not for good."""
+"""Pods that replace evicted ones: a Job recreates its pod, so an eviction removes work only for a while."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample, PodUse
 
 DEFAULT_MS = 30_000
-"""Time until a successor runs, on a node where none was seen yet."""
+"""Default time until a successor runs, if the node has no example yet."""
 Part = tuple[PodUse, Pod]
 
 
 @dataclass(slots=True)
 class Successors:
-    """What a node's record shows of successors, and pods of the record's victims that another policy keeps."""
+    """Successors in a node's trace, and victims of the trace that another policy keeps."""
 
     kept: dict[str, Part] = field(default_factory=dict)
-    """Pods that the recorded policy evicted, as they last were. Each stands in until its successor is recorded."""
+    """Evicted pods with their last sample, until their successor is recorded."""
     _last: dict[str, Part] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _awaited: list[tuple[str, int]] = field(default_factory=list)
-    """Recorded victims that left: uid, and how long ago in ms."""
+    """Victims that ended: uid, and time since in ms."""
     _gaps: list[int] = field(default_factory=list)
 
     @property
     def after_ms(self) -> int:
-        """Mean time from a pod's end to its successor's first sample, as recorded on this node so far."""
+        """Mean time from a pod's end to its successor's first sample on this node."""
         return round(sum(self._gaps) / len(self._gaps)) if self._gaps else DEFAULT_MS
 
     def follow(self, sample: NodeSample, pods: Sequence[Pod], victims: Collection[str]) -> dict[str, str]:
-        """Take in the next sample. Returns successors that came, with whom each of them follows.
+        """Add a sample. Returns new successors with their predecessors.
 
         Args:
             sample: as recorded.
-            pods: those that it names.
-            victims: uids of all that the recorded policy has evicted so far.
+            pods: its pods.
+            victims: uids that the recorded policy has evicted so far.
 
         """
         came = {}
@@ -56,7 +56,7 @@ class Successors:
                 self.kept.pop(before, None)
                 came[uid] = before
             if uid not in victims or uid not in self._last:
-                self._last[uid] = part  # of a victim, as it was before it was held back
+                self._last[uid] = part  # for a victim: its state before it was throttled
         self._seen.update(now)
         return came
 

@@ -1,4 +1,4 @@
-"""The same samples decided by another policy, and what that would have changed, per node and in all."""
+"""Decides recorded samples by another policy, and reports the changes per node and in total."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from slacktide.streams.rows import SAMPLE_NAMES, Rows
 from slacktide.streams.worker import Worker
 
 INTERVAL_MS_MAX = 10_000
-"""A sample speaks for no more time than this before it: what lies further back was not seen."""
+"""A sample covers at most this time before it."""
 HOUR_MILLI_MS = 3_600_000 * 1_000
-"""Millicore-milliseconds of a core-hour."""
+"""Millicore-milliseconds per core-hour."""
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """What one policy comes to. Core-hours and seconds."""
+    """Results of one policy, in core-hours and seconds."""
 
     allowed_core_h: float = 0.0
     used_low_core_h: float = 0.0
@@ -44,7 +44,7 @@ class Side(msgspec.Struct, kw_only=True):
     evictions: int = 0
 
     def add(self, other: Side) -> None:
-        """Sum up."""
+        """Add another result."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -54,7 +54,7 @@ class NodeChange(msgspec.Struct, kw_only=True):
 
     node: str
     covered_s: float = 0.0
-    """Time that the samples speak for."""
+    """Time covered by samples."""
     recorded: Side = msgspec.field(default_factory=Side)
     other: Side = msgspec.field(default_factory=Side)
     evictions_more: list[str] = []
@@ -62,11 +62,11 @@ class NodeChange(msgspec.Struct, kw_only=True):
     evictions_fewer: list[str] = []
     """Pods that only the recorded policies evict."""
     undecided: int = 0
-    """Samples without a part in this: figures, pods or facts were not known."""
+    """Samples that were not counted: figures, pods or facts are unknown."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What the other policy would have changed."""
+    """Changes by the other policy."""
 
     policy_version: str
     since_ms: int | None
@@ -76,11 +76,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeChange]
     """By name."""
     unproven: int = 0
-    """Samples left out, because their worker refused the proof of their node."""
+    """Samples left out because their proof was rejected."""
 
     @classmethod
     def of(cls, parts: Sequence[Change]) -> Change:
-        """What all parts of a trace come to, with no node in two of them."""
+        """Combine the results of parts without common nodes."""
         nodes = sorted((node for part in parts for node in part.nodes), key=lambda node: node.node)
         return cls(
             policy_version=parts[0].policy_version,
@@ -95,7 +95,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Node:
-    """One node on both sides."""
+    """A node's state on both sides."""
 
     change: NodeChange
     newest: tuple[str, int] = ("", -1)
@@ -103,13 +103,13 @@ class _Node:
     pods: dict[str, list[Pod]] = field(default_factory=dict)
     other: Hypothetical = field(default_factory=Hypothetical)
     sold: list[int] = field(default_factory=lambda: [0, 0])
-    """Batch millicores on sale: by the recorded policies, by the other one."""
+    """Batch millicores: by the recorded policies, by the other one."""
     victims: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A sample that waits to be decided."""
+    """A sample to be decided."""
 
     record: Record
     sample: NodeSample
@@ -119,16 +119,16 @@ class _Asked:
 
 
 class WhatIf:
-    """One run over a trace: the recorded policies beside another one."""
+    """One run over a trace: the recorded policies against another one."""
 
     def __init__(self, policies: Policies, other: Policy, *, since_ms: int = 0, nodes: Iterable[str] = ()) -> None:
-        """Begin.
+        """Create a run.
 
         Args:
-            policies: all of the trace.
-            other: what is tried.
-            since_ms: samples before it are learned from, not counted.
-            nodes: only these; none: all.
+            policies: of the trace.
+            other: the policy to try.
+            since_ms: earlier samples serve as history.
+            nodes: only these; empty: all.
 
         """
         self._recorded = Following(policies, Worker("replay", Believes()))
@@ -148,7 +148,7 @@ class WhatIf:
         self._last_ms: int | None = None
 
     def take(self, record: Record) -> None:
-        """The next record of the trace."""
+        """Add the next record."""
         if self._keys and record.key not in self._keys:
             return
         if record.topic == INVENTORY.name:
@@ -163,7 +163,7 @@ class WhatIf:
             self._sample(record)
 
     def finish(self) -> Change:
-        """What came of it."""
+        """End the run."""
         self._decide()
         nodes = []
         for _, node in sorted(self._nodes.items()):
@@ -190,10 +190,10 @@ class WhatIf:
         except BadMessageError:
             return  # both policies make a dead letter of it
         if sample.node != text_of(record.key or b""):
-            return  # so they do of what speaks for another node
+            return  # the same for a sample in the name of another node
         node = self._nodes.setdefault(sample.node, _Node(NodeChange(node=sample.node)))
         if (sample.boot_id, sample.seq) <= node.newest:
-            return  # repeated: it changes nothing the second time
+            return  # a duplicate
         node.newest = (sample.boot_id, sample.seq)
         if sample.facts is not None:
             node.facts = {sample.facts_revision: sample.facts}
@@ -203,17 +203,17 @@ class WhatIf:
         counted = record.timestamp_ms >= self._since_ms
         if counted:
             self._samples += 1
-            self._last_ms = record.timestamp_ms  # by the log: clocks of nodes may be anywhere
+            self._last_ms = record.timestamp_ms  # by Kafka's clock: node clocks may be wrong
             self._first_ms = record.timestamp_ms if self._first_ms is None else self._first_ms
             self._count(node, sample, facts, pods)
         self._wave[record.key or b""] = _Asked(record, sample, node, pods, counted)
 
     def _decide(self) -> None:
-        """Let both workers have the samples that wait: no two of a node, for one's limits follow from another's."""
+        """Let both workers decide the batch, which has at most one sample per node."""
         wave, self._wave = self._wave, {}
         if not wave:
             return
-        now_ms = max(0, *(asked.record.timestamp_ms for asked in wave.values()))  # -1: Kafka's for a record without
+        now_ms = max(0, *(asked.record.timestamp_ms for asked in wave.values()))  # -1: Kafka has no timestamp
         answers = _by_node(self._recorded.worker.samples([asked.record for asked in wave.values()], now_ms))
         would_be = []
         for key, asked in wave.items():
@@ -227,7 +227,7 @@ class WhatIf:
                 asked.node.other.obey(command, asked.pods or [])
 
     def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
-        """The time since the sample before it, under the limits that were in force in it."""
+        """Count the time since the previous sample, under the limits in it."""
         recorded = measured(sample.limits)
         other = node.other.limits or recorded
         used = sample.use.cpu_milli
@@ -251,7 +251,7 @@ class WhatIf:
         _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.sold[1], over)
 
     def _answer_of(self, node: _Node, side: int, outs: Sequence[Out], *, counted: bool) -> NodeCommand | None:
-        """Keep a worker's decision: what is on sale, who shall go."""
+        """Keep a worker's decision: batch resources and victims."""
         command = None
         for out in outs:
             if out.topic == COMMAND.name:
@@ -264,7 +264,7 @@ class WhatIf:
 
 
 def _all(nodes: Sequence[NodeChange]) -> NodeChange:
-    """Their sums."""
+    """The total."""
     everything = NodeChange(node="all")
     for change in nodes:
         everything.covered_s += change.covered_s
@@ -277,9 +277,9 @@ def _all(nodes: Sequence[NodeChange]) -> NodeChange:
 
 
 def _written(record: Record, sample: NodeSample, pods: Sequence[Pod] | None) -> Record:
-    """Give a sample as its agent would have written it: in columns, which a worker reads many times as fast."""
+    """The sample as its agent would encode it: in columns, which a worker reads much faster."""
     listed = pods if sample.pods is None else sample.pods
-    if listed is None:  # nobody knows in which order columns would stand
+    if listed is None:  # the column order is unknown
         return msgspec.structs.replace(record, topic=SAMPLE.name, value=encode(sample))
     return msgspec.structs.replace(record, topic=SAMPLE_COLUMNS.name, value=encoded(sample, listed))
 

@@ -1,1 +1,1 @@
-"""What best-effort pods used beyond what native requests would have admitted, and what it cost. Pure."""
+"""Best-effort use beyond what native requests would have admitted, and its cost. Pure."""

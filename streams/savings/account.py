@@ -1,4 +1,4 @@
-"""Records in, an account of the span out. Pure."""
+"""Accounts a span of records. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from slacktide.streams.savings.report import Report, Span, report
 from slacktide.streams.savings.tally import Tally
 
 SOURCES = frozenset({*SAMPLE_NAMES, OUTCOME.name})
-"""Topics that an account is made of."""
+"""Topics that an account needs."""
 
 
 class Account:
-    """Takes the records of a span, by time; those of a partition in the order of their offsets."""
+    """Takes the records of a span by time, those of a partition by offset."""
 
     def __init__(self, span: Span, within: Within | None = None) -> None:
-        """Begin.
+        """Create an account.
 
         Args:
-            span: by the log's time. Samples shortly before it are read for pods and facts.
+            span: by Kafka's clock. Earlier samples are read for pods and facts.
             within: only these records; None: all.
 
         """
@@ -40,7 +40,7 @@ class Account:
         self._refused = 0
 
     def take(self, record: Record) -> None:
-        """The next record; one that is not of the span changes nothing."""
+        """Add the next record; others than the span's change nothing."""
         if not self._wanted(record) or not self._offsets.note(record):
             return
         try:
@@ -52,7 +52,7 @@ class Account:
             self._refused += 1  # a reader of the topic makes a dead letter of it
 
     def finish(self, unproven: int = 0) -> Report:
-        """What came of it; ``unproven``: samples that were left out before."""
+        """The report; ``unproven``: samples that were left out before."""
         return report(
             {node: account.tally for node, account in sorted(self._nodes.items())},
             self._span,
@@ -76,7 +76,7 @@ class Account:
 
     def _sample(self, record: Record) -> None:
         sample = self._rows.sample(record)
-        if sample.node == text_of(record.key or b""):  # not one that speaks for another node
+        if sample.node == text_of(record.key or b""):  # not in the name of another node
             self._node(sample.node).sample(sample, counted=record.timestamp_ms >= self._span.since_ms)
 
     def _outcome(self, record: Record) -> None:
@@ -85,7 +85,7 @@ class Account:
             return
         if outcome.node == QUEUE:
             return  # it names a workload, and no pod
-        if outcome.node == DESCHEDULER:  # which names the pod, and no node
+        if outcome.node == DESCHEDULER:  # it names the pod, and no node
             if outcome.result == "applied":
                 self._descheduled(uid_of(outcome.target))
         else:

@@ -1,7 +1,7 @@
 """How much of best-effort use native requests would have admitted on a node. Pure, in integers.
 
-Kubernetes admits a pod where its requests fit into allocatable less the requests of others. docs/savings.md derives the
-three figures.
+Kubernetes admits a pod if its requests fit into allocatable minus the other requests. docs/savings.md derives the three
+figures.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Batch(NamedTuple):
     """One best-effort pod."""
 
     request: Amounts
-    """Of whichever class of resources it requests."""
+    """In its own class of resources."""
     used: Amounts
 
 
 class Admitted(NamedTuple):
-    """Use that native requests would have admitted: ``least <= likely <= most``, and never more than was used."""
+    """Use that native requests would have admitted: ``least <= likely <= most <= used``."""
 
     least: Amounts
     likely: Amounts
@@ -40,7 +40,7 @@ class Admitted(NamedTuple):
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
-    """The sum of each resource."""
+    """The sum per resource."""
     cpu_milli = mem_bytes = 0
     for cpu, mem in amounts:
         cpu_milli += cpu
@@ -49,11 +49,11 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
 
 
 def admitted(pods: Sequence[Batch], room: Amounts) -> Admitted:
-    """Split what best-effort pods used at one time.
+    """Split the use of best-effort pods at one time.
 
     Args:
-        pods: of one node. A pod that requests nothing is always admitted.
-        room: allocatable less the requests of all other pods; at least 0.
+        pods: of one node. A pod without requests is always admitted.
+        room: allocatable minus the requests of all other pods; at least 0.
 
     """
     used, requested = total(pod.used for pod in pods), total(pod.request for pod in pods)
@@ -74,20 +74,20 @@ def admitted(pods: Sequence[Batch], room: Amounts) -> Admitted:
 
 
 def _least(pods: Sequence[Batch], of: int, scarce: int, room: int) -> int:
-    """Fill the room with the pods that use least for what they request."""
+    """Fill the room with pods of the least use per request."""
     asking = [pod for pod in pods if pod.request[scarce]]
     return _filled(sorted(asking, key=lambda pod: pod.used[of] / pod.request[scarce]), of, scarce, room)
 
 
 def _most(pods: Sequence[Batch], of: int, scarce: int, room: int) -> int:
-    """Fill the room with the pods that use most; those that request nothing of the resource come for free."""
+    """Fill the room with pods of the most use per request; those without a request are free."""
     asking = [pod for pod in pods if pod.request[scarce]]
     best = sorted(asking, key=lambda pod: -pod.used[of] / pod.request[scarce])
     return _filled(best, of, scarce, room) + sum(pod.used[of] for pod in pods if not pod.request[scarce])
 
 
 def _filled(pods: Iterable[Batch], of: int, scarce: int, room: int) -> int:
-    """What the pods use that fit in this order, the last one in part: no packing of whole pods passes this bound."""
+    """The use of pods that fit in this order, the last one in part, which bounds any packing of whole pods."""
     used = 0
     for pod in pods:
         request = pod.request[scarce]

@@ -1,4 +1,4 @@
-"""One node's account: a sample counts for the time since the one before it. Pure."""
+"""One node's account: a sample covers the time since the previous one. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from slacktide.streams.savings.tally import Harm, Tally
 from slacktide.streams.savings.work import Work
 
 INTERVAL_MS_MAX = 10_000
-"""A sample counts for no more time than this: what lies further back was not observed."""
+"""A sample covers at most this time."""
 BUSY_PERMILLE = 10
 """Of allocatable CPU: from this use on, best-effort pods count as running."""
 PRESSURES = ("cpu_some", "mem_some", "mem_full", "io_some", "io_full")
 
 
 class Admission(NamedTuple):
-    """What facts and pods fix until one of them changes."""
+    """Values that depend only on facts and pod list."""
 
     allocatable: Amounts
     room: Amounts
@@ -35,7 +35,7 @@ class Admission(NamedTuple):
 
 
 class Admissions:
-    """Remembers facts and pods of one node's keyframes, for the samples that name them."""
+    """Keeps facts and pods of one node's keyframes, for samples that refer to them."""
 
     def __init__(self) -> None:
         self._facts: tuple[str, NodeFacts | None] = ("", None)
@@ -43,14 +43,14 @@ class Admissions:
         self._admission: tuple[tuple[str, str], Admission | None] = (("", ""), None)
 
     def see(self, sample: NodeSample) -> None:
-        """The next sample."""
+        """Add a sample."""
         if sample.facts is not None:
             self._facts = sample.facts_revision, sample.facts
         if sample.pods is not None:
             self._pods = sample.pods_revision, sample.pods
 
     def of(self, sample: NodeSample) -> Admission | None:
-        """What holds for a sample; None: its facts or pods are not known."""
+        """The values for a sample; None: its facts or pods are unknown."""
         revisions = (sample.facts_revision, sample.pods_revision)
         if self._admission[0] != revisions or self._admission[1] is None:
             facts = self._facts[1] if self._facts[0] == revisions[0] else None
@@ -60,7 +60,7 @@ class Admissions:
 
 
 def best_effort_use(sample: NodeSample, admission: Admission) -> list[tuple[str, Batch]]:
-    """What each best-effort pod used, by uid."""
+    """The use of each best-effort pod, by uid."""
     requests, listed = admission.requests, admission.listed
     return [
         (use.uid, Batch(requests.get(use.uid, NOTHING), Amounts(use.cpu_milli or 0, use.mem_bytes or 0)))
@@ -79,11 +79,11 @@ class NodeAccount:
         self._work = Work(self.tally)
 
     def sample(self, sample: NodeSample, *, counted: bool) -> None:
-        """The next sample; one that is repeated changes nothing.
+        """Add a sample; duplicates change nothing.
 
         Args:
             sample: in rows.
-            counted: False: it lies before the span, and only its facts and pods are read.
+            counted: False: it precedes the span, and only its facts and pods are read.
 
         """
         if (sample.boot_id, sample.seq) <= self._newest:
@@ -96,7 +96,7 @@ class NodeAccount:
             self._count(sample)
 
     def outcome(self, outcome: NodeOutcome) -> None:
-        """An act within the span: how long it took, and which work it ended."""
+        """Add an outcome of the span: its latency, and lost work."""
         if outcome.result != "applied" or outcome.origin == "agent":
             return
         if outcome.about_limit:
@@ -150,7 +150,7 @@ def _admission(facts: NodeFacts, pods: Sequence[Pod]) -> Admission | None:
 
 
 def _requested(amounts: Resources) -> Amounts:
-    """What a best-effort pod requests, in whichever class of resources."""
+    """A best-effort pod's requests, in its own class of resources."""
     return Amounts(
         amounts.batch_cpu_milli or amounts.mid_cpu_milli or amounts.free_cpu_milli or amounts.cpu_milli or 0,
         amounts.batch_mem_bytes or amounts.mid_mem_bytes or amounts.free_mem_bytes or amounts.mem_bytes or 0,

@@ -1,4 +1,4 @@
-"""Which records an account was made of: first and last offset per partition, so that it can be made again. Pure."""
+"""Offset ranges per partition that identify an account's input. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.streams.records import Place, Record
 
 
 class Range(msgspec.Struct, kw_only=True):
-    """What was read of one partition."""
+    """The range read of one partition."""
 
     topic: str
     partition: Count
@@ -19,18 +19,18 @@ class Range(msgspec.Struct, kw_only=True):
     last_offset: Count
     records: Count
     first_ms: int
-    """Times in the log; the last record may be older than others where producers date them."""
+    """Record timestamps; not monotonic where producers set them."""
     last_ms: int
 
 
 class Offsets:
-    """Notes each record that is read, and names one that is read twice."""
+    """Notes each record, and finds duplicates."""
 
     def __init__(self) -> None:
         self._ranges: dict[Place, Range] = {}
 
     def note(self, record: Record) -> bool:
-        """Whether the record is a new one, as it is not where two files overlap."""
+        """Whether the record is new; files may overlap."""
         known = self._ranges.get(record.place)
         if known is None:
             self._ranges[record.place] = Range(
@@ -43,7 +43,7 @@ class Offsets:
                 last_ms=record.timestamp_ms,
             )
             return True
-        # A topic that was made anew begins at 0 again, with later times.
+        # A recreated topic starts at 0 again, with later times.
         if record.offset <= known.last_offset and record.timestamp_ms <= known.last_ms:
             return False
         known.last_offset, known.last_ms = record.offset, record.timestamp_ms
@@ -51,24 +51,24 @@ class Offsets:
         return True
 
     def ranges(self) -> list[Range]:
-        """All, by topic and partition."""
+        """By topic and partition."""
         return [self._ranges[place] for place in sorted(self._ranges)]
 
 
 class Within:
-    """Whether a record lies in the ranges of an earlier account."""
+    """Whether a record is in the ranges of an earlier account."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
         self._ranges = {Place(one.topic, one.partition): one for one in ranges}
 
     def holds(self, record: Record) -> bool:
-        """Whether it does."""
+        """Whether it is."""
         known = self._ranges.get(record.place)
         return known is not None and known.first_offset <= record.offset <= known.last_offset
 
 
 def difference(asked: Sequence[Range], found: Sequence[Range]) -> str:
-    """What of an earlier account's records cannot be read any more, in words; "": nothing."""
+    """Which records of an earlier account are gone; "": none."""
     by_place = {(one.topic, one.partition): one for one in found}
     for one in asked:
         here = by_place.get((one.topic, one.partition))

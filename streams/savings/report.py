@@ -13,7 +13,7 @@ from slacktide.streams.savings.tally import Harm, Level, Tally, Use
 
 HOUR_MS = 3_600_000
 CORE_H, GIB_H = 1_000 * HOUR_MS, 2**30 * HOUR_MS
-"""Millicore-milliseconds of a core-hour, byte-milliseconds of a GiB-hour."""
+"""Millicore-milliseconds per core-hour, byte-milliseconds per GiB-hour."""
 VERSION = 1
 
 
@@ -28,28 +28,28 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     lost: float
     net: float
     net_least: float
-    """Of ``gained_least``, with all work of evicted pods lost."""
+    """Of ``gained_least``, if evicted pods lost all their work."""
     net_most: float
-    """Of ``gained_most``, with none lost: each pod had saved its work."""
+    """Of ``gained_most``, if evicted pods lost none."""
     room_left: float
-    """Room for native requests on the same nodes that best-effort pods' requests leave free."""
+    """Room for native requests beside the requests of best-effort pods."""
 
 
 class Pressure(msgspec.Struct, frozen=True, kw_only=True):
-    """PSI of the node over 10 s, percent; None: not reported."""
+    """PSI of the node over 10 s, percent; None: unknown."""
 
     mean_pct: float | None
     max_pct: float | None
 
 
 class Suffered(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods outside the best-effort group over one part of the time."""
+    """Pods outside the best-effort cgroup during a part of the time."""
 
     hours: float
     ls_throttled_pct: float | None
     """Of their CFS periods; None: no pod has a limit."""
     ls_stall_pct: float | None
-    """Time in which a process of theirs waited for CPU, by PSI; None: the policy does not go by pressure."""
+    """Time in which one of their processes waited for CPU, by PSI; None: the policy does not use pressure."""
     cpu_some: Pressure
     mem_some: Pressure
     mem_full: Pressure
@@ -58,7 +58,7 @@ class Suffered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ages(msgspec.Struct, frozen=True, kw_only=True):
-    """Monotonic time from a sample to its act being read back: nearest-rank percentiles, milliseconds."""
+    """Monotonic time from a sample to the confirmed write: nearest-rank percentiles, milliseconds."""
 
     acts: int
     p50_ms: int | None
@@ -73,9 +73,9 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     samples: int
     undecided: int
-    """Samples that are not counted: facts, pods or allocatable were not known."""
+    """Samples that were not counted: facts, pods or allocatable are unknown."""
     covered_h: float
-    """Node-hours that the samples cover."""
+    """Node-hours covered by samples."""
     cpu: Saved
     """Core-hours."""
     mem: Saved
@@ -91,7 +91,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer. ``read`` names the records that it was made of."""
+    """The complete report. ``read`` identifies its input."""
 
     version: int = VERSION
     since_ms: int
@@ -100,16 +100,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Sequence[NodeReport]
     """By name."""
     only: Sequence[str]
-    """Nodes that were asked for; none: all."""
+    """The selected nodes; empty: all."""
     read: Sequence[Range]
     refused: int
-    """Records that are not valid."""
+    """Invalid records."""
     unproven: int
-    """Samples that did not prove their node."""
+    """Samples that failed the node proof."""
 
 
 class Span(NamedTuple):
-    """What was asked for: UTC epoch milliseconds, the end not included; no nodes: all."""
+    """The selection: UTC epoch milliseconds, end exclusive; no nodes: all."""
 
     since_ms: int
     until_ms: int
@@ -117,7 +117,7 @@ class Span(NamedTuple):
 
 
 def report(tallies: Mapping[str, Tally], span: Span, read: Sequence[Range], *, refused: int, unproven: int) -> Report:
-    """Put sums into units."""
+    """Convert sums to units."""
     everything = Tally()
     for tally in tallies.values():
         everything.add(tally)

@@ -1,4 +1,4 @@
-"""Sums of a node's account, in integers: so they add up exactly over time and over nodes."""
+"""Sums of a node's account, in integers, so that they add up exactly."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Summed:
-    """Adds up field by field; a maximum has a name that ends in ``_max``."""
+    """Adds field by field; fields that end in ``_max`` keep the maximum."""
 
     def add(self, other: Any) -> None:
-        """Add another one of the same kind."""
+        """Add another one of the same type."""
         for one in fields(self):
             mine, its = getattr(self, one.name), getattr(other, one.name)
             if isinstance(mine, Summed):
@@ -32,9 +32,9 @@ class Use(Summed):
     admitted_likely: int = 0
     admitted_most: int = 0
     lost: int = 0
-    """Use of pods up to their eviction or restart, within the span."""
+    """Use of pods until their eviction or restart, within the span."""
     room_left: int = 0
-    """Room for native requests that best-effort pods' requests would not have filled."""
+    """Room for native requests beside the requests of best-effort pods."""
 
 
 @dataclass(slots=True)
@@ -48,13 +48,13 @@ class Level(Summed):
 
 @dataclass(slots=True)
 class Harm(Summed):
-    """What latency-sensitive pods suffered meanwhile."""
+    """The effect on latency-sensitive pods."""
 
     time_ms: int = 0
     ls_periods: int = 0
     ls_throttled: int = 0
     look_us: int = 0
-    """Time that was watched for stall of latency-sensitive groups."""
+    """Time with pressure measurements of latency-sensitive cgroups."""
     ls_stall_us: int = 0
     cpu_some: Level = field(default_factory=Level)
     mem_some: Level = field(default_factory=Level)
@@ -70,7 +70,7 @@ class Tally(Summed):
     samples: int = 0
     covered_ms: int = 0
     undecided: int = 0
-    """Samples without a part in this: facts, pods or allocatable were not known."""
+    """Samples that were not counted: facts, pods or allocatable are unknown."""
     cpu: Use = field(default_factory=Use)
     mem: Use = field(default_factory=Use)
     evictions: int = 0
@@ -80,5 +80,5 @@ class Tally(Summed):
     idle: Harm = field(default_factory=Harm)
     """While they did not."""
     limit_ages_ms: Counter[int] = field(default_factory=Counter)
-    """From a sample to the limit that it led to."""
+    """From a sample to the resulting limit."""
     eviction_ages_ms: Counter[int] = field(default_factory=Counter)

@@ -1,6 +1,6 @@
-"""Which work of a node's best-effort pods was lost: all that a pod used before its eviction or restart. Pure.
+"""Lost work of a node's best-effort pods: what a pod used before its eviction or restart. Pure.
 
-Work is counted from the span's beginning on. A pod may have saved some of it; nothing in the log reports that.
+Work counts from the span's start. A pod may have saved some of it, which no record shows.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from slacktide.streams.savings.tally import Tally
 
 
 class Work:
-    """Adds to a tally what is lost."""
+    """Adds lost work to a tally."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._done: dict[str, Amounts] = {}
         """Millicore- and byte-milliseconds since the pod's start, by uid."""
         self._containers: dict[str, Mapping[str, str]] = {}
-        """Runtime ids by container, of each best-effort pod."""
+        """Container ids of each best-effort pod."""
         self._evicted: set[str] = set()
 
     def used(self, uid: str, used: Amounts, span_ms: int) -> None:
-        """A pod used this much for that time. What an evicted pod uses until it ends is lost, too."""
+        """Add a pod's use. What an evicted pod uses until it ends is lost, too."""
         cpu_milli, mem_bytes = self._done.get(uid, NOTHING)
         self._done[uid] = Amounts(cpu_milli + used.cpu_milli * span_ms, mem_bytes + used.mem_bytes * span_ms)
         if uid in self._evicted:
             self._lose(self._done.pop(uid))
 
     def listed(self, pods: Sequence[Pod], *, counted: bool) -> None:
-        """A new pod list: who restarted, who is gone. It has no pods that have ended."""
+        """Add a pod list: finds restarted and deleted pods. It has no terminated pods."""
         best_effort = {pod.uid: pod for pod in pods if is_best_effort(pod)}
         for uid, pod in best_effort.items():
             before = self._containers.get(uid, {})
@@ -46,11 +46,11 @@ class Work:
             del self._containers[uid]
 
     def knows(self, uid: str) -> bool:
-        """Whether that pod was listed, or used anything."""
+        """Whether the pod is known."""
         return uid in self._containers or uid in self._done
 
     def evicted(self, uid: str) -> bool:
-        """Whether this is the first report of that pod's eviction."""
+        """Whether this is the first report of the pod's eviction."""
         if uid in self._evicted:
             return False
         self._evicted.add(uid)
