@@ -1,1 +1,1 @@
-"""The console: what the log showed, second by second, in a browser."""
+"""The web console: the state of the cluster for each recorded second."""

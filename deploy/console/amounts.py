@@ -1,4 +1,4 @@
-"""A figure as the pages show it, with the unit that its name ends with."""
+"""Formats a figure with the unit from its name."""
 
 from __future__ import annotations
 

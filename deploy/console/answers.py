@@ -1,6 +1,6 @@
-"""What the pages ask for, put together from the history: columns for pictures, rows for tables.
+"""Builds the pages' data from the history: columns for charts, rows for tables.
 
-Times are UTC epoch milliseconds, figures have their unit at the end of their name, and what is not known is null.
+Times are UTC epoch milliseconds, units are the suffix of a name, and unknown values are null.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from slacktide.streams.explain.figures import figures
 from slacktide.streams.records import Record
 
 POINTS = 600
-"""Of a chart: about as many as it has pixels to show."""
+"""Points of a chart: about one per pixel."""
 SPAN_MS, SPAN_MS_MAX = 15 * 60_000, 8 * 24 * 3_600_000
 LETTERS_MS = 24 * 3_600_000
 _TRACEPARENT_PARTS = 4
 _POINT_MS_MAX = 60_000
 """Of the coarsest resolution."""
 COMPARED_MAX = 100
-"""Nodes whose figures are shown beside the shadow's."""
+"""Limit for nodes compared with the shadow policy."""
 CHARTED = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
     "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "limit_cpu_milli", "limit_cpu_milli.min",
@@ -52,28 +52,28 @@ SUMS = (
 
 
 class NotKeptError(SlacktideError):
-    """The history has nothing of what was asked for."""
+    """The history does not have what was requested."""
 
 
 class BadQuestionError(SlacktideError):
-    """A question lacks something, or is none."""
+    """The request lacks a parameter, or is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a page asks."""
+    """A page's request."""
 
     at_ms: int
-    """The moment that it shows."""
+    """The displayed moment."""
     given: Mapping[str, str]
     records: Sequence[Record] = ()
-    """Of ``History.elsewhere`` for the node that is meant."""
+    """The node's records from ``History.elsewhere``."""
 
     def named(self, name: str) -> str:
-        """Give what must be there.
+        """A required parameter.
 
         Raises:
-            BadQuestionError: it is not.
+            BadQuestionError: it is missing.
 
         """
         if not (value := self.given.get(name, "")):
@@ -82,11 +82,11 @@ class Question:
 
 
 def answer(history: History, path: str, question: Question) -> dict[str, Any]:
-    """Answer one question.
+    """Handle a request.
 
     Raises:
-        BadQuestionError: there is no such question, or it lacks something.
-        NotKeptError: the history has nothing of it.
+        BadQuestionError: the request is unknown, or lacks a parameter.
+        NotKeptError: the history does not have it.
 
     """
     found = _ANSWERS.get(path)
@@ -107,13 +107,13 @@ def _cluster(history: History, question: Question) -> dict[str, Any]:
 
 
 def _sum(figures: Iterable[int | None]) -> int | None:
-    """Of what is known; None: nothing is."""
+    """The sum of known values; None: all are unknown."""
     known = [one for one in figures if one is not None]
     return sum(known) if known else None
 
 
 def _limit(value: Any) -> Any:
-    """No limit is null, as in records."""
+    """Unlimited becomes null, as in records."""
     return None if value == UNLIMITED else value
 
 
@@ -175,7 +175,7 @@ def _decided(decision: Decision) -> dict[str, Any]:
 
 
 def _traces(decision: Decision, place: Any) -> str:
-    """The trace of a step's record; "": it has none."""
+    """The trace of a step's record; "": none."""
     for record in decision.records:
         if (record.topic, record.partition, record.offset) == (place.topic, place.partition, place.offset):
             return trace_of(record)
@@ -183,7 +183,7 @@ def _traces(decision: Decision, place: Any) -> str:
 
 
 def trace_of(record: Record) -> str:
-    """Its trace id; "": it carries none."""
+    """Its trace id; "": none."""
     parent = next((value for name, value in record.headers if name == "traceparent"), b"")
     parts = parent.decode(errors="replace").split("-")
     return parts[1] if len(parts) == _TRACEPARENT_PARTS else ""
@@ -259,7 +259,7 @@ def _policy(history: History, question: Question) -> dict[str, Any]:
 
 
 def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] | None:
-    """What is sold there, and what would be by the shadow's policy; None: no shadow decides."""
+    """Batch resources under the policy and under the shadow policy; None: there is no shadow."""
     if history.sold_at(node, at_ms + _POINT_MS_MAX, shadow=True) is None:
         return None
     end_ms = history.end_ms(node, at_ms)

@@ -1,4 +1,4 @@
-"""The arithmetic behind a number of a page, in the words of ``slacktide explain``. Pure but for the history."""
+"""Explains a number on a page, as ``slacktide explain`` does."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _SOURCES = {
     "sold_cpu_milli": "allocatable", "sold_mem_bytes": "allocatable", "requested_cpu_milli": "score",
     "requested_mem_bytes": "score", "decided_ms": "outcome", **COUNTED,
 }  # fmt: skip
-"""Which record a figure is of, where it is not the sample."""
+"""The record of a figure, if it is not the sample."""
 
 
 def explained(
     history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record] = ()
 ) -> list[str] | None:
-    """Explain one number, a line each; None: nothing is kept of it.
+    """Explain one number, one line each; None: nothing is kept of it.
 
     Args:
-        history: where the records are kept.
-        at_ms: the moment that is shown.
+        history: the recorded records.
+        at_ms: the displayed moment.
         given: ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes; ``figure``: the
-            number's name; with a node also ``span`` for what is counted, or ``shadow`` for what its policy would sell.
-        others: records of the node that the history does not keep.
+            number's name; with a node also ``span`` for counts, or ``shadow`` for the shadow policy.
+        others: records of the node that are not in the history.
 
     """
     of = next((one for one in _OWNERS if given.get(one)), "")
@@ -90,11 +90,11 @@ _OWNERS = {
     "node": _node_lines,
     "": _cluster_lines,
 }
-"""By what is given, whose number is explained."""
+"""By the kind of object."""
 
 
 def _of_row(history: History, row: NodeRow, figure: str) -> Iterator[str]:
-    """The figure as the page shows it, and the record that it is of."""
+    """The figure as displayed, and its record."""
     value = getattr(row, figure, None)
     if figure not in NodeRow.__slots__:
         column = history.node_series(row.node, row.at_ms, row.at_ms + 1_000, 1).columns.get(figure)
@@ -105,7 +105,7 @@ def _of_row(history: History, row: NodeRow, figure: str) -> Iterator[str]:
 
 
 def _kept(row: NodeRow, figure: str, decision: Decision) -> Iterator[str]:
-    """Where a record is neither kept nor in Kafka any more, what is explained is older, and its time is shown."""
+    """If the record is no longer available, an older one is explained, with its time."""
     if _place(row, figure) not in {str(place_of(one)) for one in decision.records}:
         then = instant(decision.explanation.asked_ms)
         yield f"neither the history nor Kafka has that record any more; what follows is of {then}"
@@ -117,7 +117,7 @@ def _place(row: NodeRow, figure: str) -> str:
 
 
 def _sum(rows: Sequence[NodeRow], figure: str) -> Iterator[str]:
-    """A sum over all nodes, each with its record, the largest first."""
+    """A sum over all nodes, each with its record, largest first."""
     known = [(value, row) for row in rows if isinstance(value := getattr(row, figure, None), int)]
     if not known:
         return

@@ -1,4 +1,4 @@
-"""Figures that count explained: over a node's span, of a topic's minute, and of a ClusterQueue."""
+"""Explains counts: of a node over a span, of a topic per minute, of a ClusterQueue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slacktide.streams.queue.projection import objects_of
 
 POINTS = 600
 COUNTED = {"cuts": "command", "raises": "command", "bursts": "sample", "evictions": "outcome", "guarded": "outcome"}
-"""Figures of a node over a span, and the record that each is of."""
+"""Counts of a node over a span, and their record."""
 P95 = "decided_p95_ms"
 
 
@@ -59,7 +59,7 @@ def topic_lines(history: History, topic: str, at_ms: int) -> Iterator[str]:
 
 
 def queue_lines(history: History, name: str, at_ms: int) -> Iterator[str]:
-    """Who holds the quota of a ClusterQueue, and who waits for it, each with the record that shows it."""
+    """Workloads that hold quota of a ClusterQueue or wait for it, each with its record."""
     records = history.objects.held(at_ms, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE).records
     try:
         cluster = queue_cluster(objects_of(records))

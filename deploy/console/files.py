@@ -1,4 +1,4 @@
-"""The pages' own files, read once: HTML, style, modules and words, as they stand in the wheel."""
+"""The pages' static files, read once from the wheel: HTML, CSS, modules and texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One of them."""
+    """A static file."""
 
     body: bytes
     kind: str

@@ -1,4 +1,4 @@
-"""Who may ask: on loopback whoever is on the machine, elsewhere whoever has the token."""
+"""Access control: on loopback all local users, elsewhere requests with the token."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Of every answer."""
+"""Headers of every response."""
 CHALLENGE = 'Basic realm="slacktide console: any user name, the token as password", charset="UTF-8"'
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or the name in a Host header, is of this machine alone."""
+    """Whether an address, or the name in a Host header, is loopback."""
     if host == "localhost":
         return True
     try:
@@ -32,13 +32,12 @@ def is_loopback(host: str) -> bool:
 
 
 def refusal(token: str, host: str, authorization: str) -> tuple[int, str] | None:
-    """Status and reason why a request is refused; None: it is not.
+    """Status and reason of a refusal; None: the request is allowed.
 
     Args:
-        token: what is wanted; "": none, for the console listens on loopback.
-        host: the request's Host header. Without a token one with a foreign name comes from a page elsewhere, whose
-            name was made to mean this machine.
-        authorization: its Authorization header: Bearer, or Basic with the token as password, as browsers send it.
+        token: the required token; "": none, since the console listens on loopback.
+        host: the Host header. Without a token, another name indicates DNS rebinding.
+        authorization: the Authorization header: Bearer, or Basic with the token as password, as browsers send it.
 
     """
     if token:

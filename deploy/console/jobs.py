@@ -1,4 +1,4 @@
-"""Jobs and the queue at a moment, as the history has them."""
+"""Jobs and the queue at a moment, from the history."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Record
 
 SHOWN_MAX = 200
-"""Of Jobs, and of workloads: the rest is counted, and the filter finds it."""
+"""Limit for listed Jobs and workloads; the filter finds the others."""
 _PHASES: tuple[Phase, ...] = ("evicting", "pending", "reserved", "finished")
 _SHOWN = ("job", "condition", "severity", "of", "active", "succeeded", "failed", "evictions", "lost_core_s", "place")
 
 
 def listed(history: History, at_ms: int, text: str) -> dict[str, Any]:
-    """All Jobs and the queue; ``text``: what names of Jobs and workloads must contain."""
+    """All Jobs and the queue; ``text``: filters Jobs and workloads by name."""
     shown = sorted((one for _, one in _named(history, at_ms, text)), key=lambda one: one.order)
     jobs = {"jobs": [_row(one) for one in shown[:SHOWN_MAX]], "jobs_count": len(shown)}
     standing_now = _stood(history.objects.held(at_ms, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))
@@ -37,7 +37,7 @@ def listed(history: History, at_ms: int, text: str) -> dict[str, Any]:
 
 
 def job_of(history: History, name: str, at_ms: int) -> JobExplanation | None:
-    """One Job by NAMESPACE/NAME; None: no status of it is known of that moment."""
+    """One Job by NAMESPACE/NAME; None: it has no status at that moment."""
     namespace, _, short = name.partition("/")
     for key, one in _named(history, at_ms, name):
         if one.job == name and (record := history.objects.one(at_ms, JOB_STATUS, key)) is not None:
@@ -46,7 +46,7 @@ def job_of(history: History, name: str, at_ms: int) -> JobExplanation | None:
 
 
 def _named(history: History, at_ms: int, text: str) -> Iterable[tuple[bytes, JobRow]]:
-    """Jobs whose names contain a text, each name's newest."""
+    """Jobs whose names contain a text, the newest of each name."""
     found: dict[str, tuple[bytes, JobRow]] = {}
     for key, one in history.objects.jobs(at_ms).items():
         if text in one.job and (one.job not in found or found[one.job][1].newness <= one.newness):
@@ -55,7 +55,7 @@ def _named(history: History, at_ms: int, text: str) -> Iterable[tuple[bytes, Job
 
 
 def detailed(job: JobExplanation) -> dict[str, Any]:
-    """All of one Job, and its explanation as text."""
+    """One Job's details, and its explanation as text."""
     status = job.status
     return {
         "row": _row(_row_of(job)),
@@ -69,7 +69,7 @@ def detailed(job: JobExplanation) -> dict[str, Any]:
 
 
 def job_lines(job: JobExplanation, figure: str) -> Iterator[str]:
-    """One figure of a Job explained, a line each."""
+    """One figure of a Job explained, one line each."""
     value = _row(_row_of(job)).get(figure)
     if isinstance(value, int):
         yield f"{figure} {value:,} at {instant(job.place.logged_ms)}, of {job.place}"
@@ -87,7 +87,7 @@ def _row(one: JobRow) -> dict[str, Any]:
 
 @lru_cache(maxsize=2)
 def _stood(held: Held) -> dict[str, Any]:
-    """The queue. What does not change is not computed again: it is the same object."""
+    """The queue, cached until it changes."""
     objects = objects_of(held.records)
     queues, notes = _queues(objects)
     workloads = sorted(_workloads(objects, held.records), key=lambda one: (_PHASES.index(one["phase"]), one["name"]))
@@ -95,7 +95,7 @@ def _stood(held: Held) -> dict[str, Any]:
 
 
 def _queues(objects: Sequence[QueueObject]) -> tuple[list[tuple[str | int, ...]], list[str]]:
-    """Rows as ``slacktide queue status`` prints them, and what could not be counted."""
+    """Rows as in ``slacktide queue status``, and what could not be counted."""
     try:
         found = standing(objects)
     except CaseError as exc:
@@ -104,7 +104,7 @@ def _queues(objects: Sequence[QueueObject]) -> tuple[list[tuple[str | int, ...]]
 
 
 def _workloads(objects: Iterable[QueueObject], records: Sequence[Record]) -> Iterator[dict[str, Any]]:
-    """Each where it stands; one without a state waits, and was not tried yet."""
+    """Workloads with their state; without one they are pending and were never tried."""
     given = [one for one in objects if isinstance(one, WorkloadObject)]
     names = {one.metadata.uid: f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in given}
     states = {one.body.uid: one for one in logged(records, QUEUE_STATE, QueueState)}

@@ -1,4 +1,4 @@
-"""One fold for all viewers: a tick each second, and each answer computed once between two of them."""
+"""Serves all viewers from one history: a tick each second, and each response computed once per tick."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 OF_NODE = frozenset({"node", "pod", "explain", "records"})
-"""Questions whose answers explain a node, or a pod on it, by the node's records."""
+"""Requests that are explained by the records of a node."""
 ANSWERS_MAX = 256
-"""Answers that are kept between two ticks."""
+"""Cached responses per tick."""
 EVER_MS = 1 << 62
 GZIP_BYTES_MIN = 1_400
-"""What fits a packet is not worth packing."""
+"""Smaller responses fit a packet uncompressed."""
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An answer, ready to be sent to many."""
+    """A response, encoded for many viewers."""
 
     body: bytes
     gzipped: bool
@@ -44,8 +44,8 @@ class Live:
     """Reads the history for all viewers.
 
     Args:
-        history: read on one thread of its own.
-        trouble: why nothing is recorded; "": all is.
+        history: read on one thread.
+        trouble: why nothing is recorded; "": it is.
 
     """
 
@@ -59,22 +59,22 @@ class Live:
         self._ticked = asyncio.Condition()
         self._number = 0
         self.tick = b""
-        """The newest, as an event of a stream of events."""
+        """The newest tick as a server-sent event."""
 
     async def run(self) -> None:
-        """Tick for ever."""
+        """Tick until cancelled."""
         try:
             while True:
                 await asyncio.sleep(TICK_S)
                 try:
                     await self.turn()
-                except Exception:  # the next turn may do
-                    log.exception("the history was not read")
+                except Exception:  # the next tick may succeed
+                    log.exception("cannot read the history")
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def turn(self) -> None:
-        """One tick: see how far the history goes."""
+        """Compute one tick from the extent of the history."""
         trouble = self._trouble()
         bounds = await asyncio.get_running_loop().run_in_executor(self._thread, self._history.bounds)
         note = "nothing" if bounds.newest_ms is None else "stalled" if trouble else ""
@@ -88,7 +88,7 @@ class Live:
             self._ticked.notify_all()
 
     async def ticks(self) -> AsyncIterator[bytes]:
-        """Each tick from the newest on; one who is slow misses some."""
+        """Ticks from the newest on; slow viewers miss some."""
         seen = 0
         while True:
             async with self._ticked:
@@ -97,10 +97,10 @@ class Live:
             yield tick
 
     async def ask(self, path: str, given: Mapping[str, str]) -> Packed:
-        """Answer a question, or give the answer that another viewer waits for.
+        """Handle a request, or share the response with a concurrent one.
 
         Raises:
-            SlacktideError: there is no such question, or the history has nothing of it.
+            SlacktideError: the request is unknown, or the history does not have it.
 
         """
         newest_ms = None if self._bounds is None else self._bounds.newest_ms
@@ -124,19 +124,19 @@ class Live:
         if path == "records" and (of := given.get("of", "")):
             for offsets in await turn(self._thread, history.sought, of, node, at_ms):
                 if not (found := await history.log.read(node, EVER_MS, offsets)):
-                    break  # Kafka is away, or has none of them any more
+                    break  # Kafka is unavailable, or no longer has them
                 records += found
         question = Question(at_ms=at_ms, given=given, records=records)
         return await turn(self._thread, _answered, history, path, question)
 
 
 def _moment(text: str, newest_ms: int) -> int:
-    """The moment that is asked for, at most the newest; none: live."""
+    """The requested moment, at most the newest; without one the newest."""
     return min(int(text), newest_ms) if text.isascii() and text.isdigit() and len(text) < 16 else newest_ms
 
 
 def _node(history: History, given: Mapping[str, str], at_ms: int) -> str:
-    """The node that is meant, or the one that has the pod; "": none."""
+    """The requested node, or the pod's; "": none."""
     return given.get("node") or (history.pods.node_of(given["pod"], at_ms) if given.get("pod") else "")
 
 

@@ -1,4 +1,4 @@
-"""Every metric of the console, by Prometheus' naming."""
+"""Prometheus metrics of the console."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ANSWER = Histogram("slacktide_console_answer_seconds", "Seconds to compute an an
 
 
 def count(records: Iterable[Record]) -> None:
-    """Count records that were read."""
+    """Count read records."""
     for topic, number in Tally(record.topic for record in records).items():
         RECORDS.labels(topic).inc(number)
 
 
 def show(bounds: Bounds, now_ms: int, trouble: str) -> None:
-    """Show how far the history goes, and whether it goes on."""
+    """Set the extent of the history, and whether it is being recorded."""
     LAG.set(math.nan if bounds.newest_ms is None else (now_ms - bounds.newest_ms) / 1_000)
     TROUBLE.set(bool(trouble))
     SIZE.set(bounds.size_bytes)

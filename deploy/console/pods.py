@@ -1,4 +1,4 @@
-"""One pod at a moment: its life, its use and its bounds on its node, and its controller's other pods."""
+"""One pod at a moment: events, use and limits, and its controller's other pods."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, l
 from slacktide.streams.records import Record
 
 LIFE_MS = 24 * 3_600_000
-"""How far back a pod's life is explained."""
+"""How far back a pod's events are shown."""
 OTHERS_MAX = 100
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
-"""As Kubernetes generates it, of its alphabet without vowels (apimachinery, util/rand)."""
+"""Kubernetes' generated suffix, without vowels (apimachinery, util/rand)."""
 _INDEX = re.compile(r"-\d+$")
 _TEMPLATE = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{6,10}$")
-"""A ReplicaSet's hash of its template."""
+"""A ReplicaSet's template hash."""
 FIGURES = ("used_cpu_milli", "used_mem_bytes", "throttled_permille", "requests_cpu_milli", "requests_mem_bytes",
            "limits_cpu_milli", "limits_mem_bytes")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAt:
-    """What the log has of one pod."""
+    """The data of one pod."""
 
     events: Sequence[PodEvent]
     node: str
-    """"": not known."""
+    """"": unknown."""
     explanation: PodExplanation | None
-    """None: no record describes it."""
+    """None: it has no records."""
     figures: dict[str, int | None]
-    """By name, those of ``FIGURES``. None: not known, or not set."""
+    """By name, those of ``FIGURES``. None: unknown, or not set."""
     places: dict[str, Place]
-    """Of the record that a figure is of."""
+    """Position of each figure's record."""
 
 
 def controller_of(pod: str) -> str:
-    """The controller by the pod's name, as Kubernetes generates names; the name itself: no controller made it.
+    """The controller's name from the pod's name; the name itself: no controller.
 
     Records have no owner references. A Deployment's pods are ``NAME-HASH-SUFFIX``, an indexed Job's
     ``NAME-INDEX-SUFFIX``, a StatefulSet's ``NAME-INDEX``, and all others ``NAME-SUFFIX``.
@@ -63,10 +63,10 @@ def pod_at(history: History, pod: str, at_ms: int, records: Sequence[Record]) ->
     """One pod by NAMESPACE/NAME.
 
     Args:
-        history: where the records are kept.
+        history: the recorded records.
         pod: its name.
         at_ms: the moment.
-        records: of its node, that the history does not keep.
+        records: of its node, from Kafka.
 
     """
     events = history.pods.events(pod, at_ms - LIFE_MS, at_ms)
@@ -96,7 +96,7 @@ def pod_at(history: History, pod: str, at_ms: int, records: Sequence[Record]) ->
 
 
 def _figures(log: NodeLog, namespace: str, name: str, places: dict[str, Place]) -> Iterator[tuple[str, int | None]]:
-    """Its use by the newest sample, its requests and limits by the newest list of pods."""
+    """Its use in the newest sample, its requests and limits in the newest pod list."""
     pod = next((one for one in log.pods if (one.namespace, one.name) == (namespace, name)), None)
     if pod is None or log.keyframe is None or log.sample is None:
         return
@@ -108,7 +108,7 @@ def _figures(log: NodeLog, namespace: str, name: str, places: dict[str, Place]) 
 
 
 def _bounds(pod: Pod) -> Iterator[int | None]:
-    """Requests and limits: of batch resources where it has some."""
+    """Requests and limits: of batch resources if it has some."""
     for one in (pod.requests, pod.limits):
         yield one.batch_cpu_milli if one.batch_cpu_milli is not None else one.cpu_milli
         yield one.batch_mem_bytes if one.batch_mem_bytes is not None else one.mem_bytes
@@ -142,7 +142,7 @@ def page_of(history: History, pod: str, at_ms: int, records: Sequence[Record]) -
 
 
 def pod_lines(history: History, pod: str, at_ms: int, figure: str, records: Sequence[Record]) -> Iterator[str]:
-    """One figure of a pod explained, a line each: the text of ``slacktide explain pod``, then its events."""
+    """One figure of a pod explained, one line each: the text of ``slacktide explain pod``, then its events."""
     found = pod_at(history, pod, at_ms, records)
     value, place = found.figures.get(figure), found.places.get(figure)
     if value is not None and place is not None:
@@ -160,7 +160,7 @@ def pod_lines(history: History, pod: str, at_ms: int, figure: str, records: Sequ
 
 
 def _text(event: PodEvent, node: str) -> str:
-    """What happened and why; of a placement also why its node was taken."""
+    """What happened and why; for a placement also why the node was chosen."""
     if not isinstance(event.body, PodPlacement):
         return event.text
     parts = [event.text]

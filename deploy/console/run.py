@@ -1,4 +1,4 @@
-"""The console's process: a follower of the log, its history, and the server of the pages."""
+"""The console's process: follower, history and server."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ FILE, LOCK = "history.sqlite", "lock"
 async def run(
     bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Event, health: Health, *, size_bytes_max: int
 ) -> None:
-    """Follow and serve until ``stop`` is set; what is recorded is stored before the end.
+    """Follow and serve until ``stop`` is set, then store what is recorded.
 
     Args:
-        bootstrap: the Kafka cluster. Where it is away, the pages show what was recorded.
+        bootstrap: the Kafka cluster. While it is unavailable, pages show the history.
         folder: of the history.
-        listen: the address, and the token that requests must bring.
-        stop: ends it.
-        health: what /live shows.
+        listen: the address, and the token that requests need.
+        stop: ends the process.
+        health: for /live.
         size_bytes_max: of the history.
 
     Raises:
-        ServerError: the address could not be had.
+        ServerError: the server cannot listen on the address.
         StoreError: the history cannot be opened, or another console writes to it.
-        CertificateError: the certificate cannot be used.
+        CertificateError: the certificate is invalid.
 
     """
     with _lock(folder), closing(Store(folder / FILE, size_bytes_max=size_bytes_max)) as store:
@@ -56,17 +56,17 @@ async def run(
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 for task in ended:
-                    task.result()  # the follower ends by an error alone
+                    task.result()  # the follower only ends by an error
         finally:
             await records.close()
 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Be the only console that writes to this folder.
+    """Lock the folder for this console.
 
     Raises:
-        StoreError: another one is, or the folder cannot be used.
+        StoreError: another console holds the lock, or the folder cannot be used.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""The console's HTTP server: the pages' files, answers from the history, and a stream of ticks. It only reads."""
+"""The console's HTTP server: static files, responses from the history, and an event stream. Read-only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from slacktide.schemas.health import Health
 log = logging.getLogger(__name__)
 
 VIEWERS_MAX = 200
-"""Who follow ticks at a time; each keeps a connection."""
+"""Limit for concurrent event streams."""
 CLOSING_S = 1.0
 RETRY_MS = 2_000
 LIVE, METRICS, TICKS = "/live", "/metrics", "/api/ticks"
@@ -41,37 +41,37 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ServerError(SlacktideError):
-    """The address could not be had."""
+    """The server cannot listen on the address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where it listens, and for whom."""
+    """Address and access control."""
 
     host: str
     port: int
-    """0: any."""
+    """0: any free port."""
     token: Callable[[], str] | None = None
-    """Gives what a request must bring; None: nothing, for the host is loopback."""
+    """Returns the token that requests need; None: loopback needs none."""
     cert_folder: Path | None = None
-    """With the certificate and its key; None: no TLS."""
+    """The folder of certificate and key; None: no TLS."""
 
 
 @asynccontextmanager
 async def serving(
     history: History, listen: Listen, health: Health, trouble: Callable[[], str] = lambda: ""
 ) -> AsyncIterator[str]:
-    """Serve until left; gives the URL.
+    """Serve until left; yields the URL.
 
     Args:
-        history: what the pages show.
-        listen: the address, and the token that requests must bring.
-        health: what /live shows.
-        trouble: why nothing is recorded; "": all is.
+        history: the data.
+        listen: the address, and the token that requests need.
+        health: for /live.
+        trouble: why nothing is recorded; "": it is.
 
     Raises:
-        ServerError: the address could not be had.
-        CertificateError: the certificate cannot be used.
+        ServerError: the server cannot listen on the address.
+        CertificateError: the certificate is invalid.
 
     """
     tls = None if listen.cert_folder is None else Certificate(listen.cert_folder).context
@@ -101,7 +101,7 @@ async def serving(
 
 
 class _Pages:
-    """Answers requests."""
+    """Request handlers."""
 
     def __init__(self, shown: Live, health: Health, token: Callable[[], str] | None) -> None:
         self.shown = shown
@@ -112,7 +112,7 @@ class _Pages:
 
     @property
     def guarded(self) -> Any:
-        """Refuses whoever may not ask; every answer carries the headers."""
+        """Refuse unauthorized requests; add headers to every response."""
 
         @web.middleware
         async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -132,18 +132,18 @@ class _Pages:
         return guard
 
     async def live(self, _: web.Request) -> web.Response:
-        """200, or 503 with the reason. It names the process, for who has started it."""
+        """200, or 503 with the reason. It includes the process id, for the one who started it."""
         response = _text(503, self._health.not_live) if self._health.not_live else _text(200, "ok")
         response.headers[PROCESS] = str(os.getpid())
         return response
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """All metrics of the process, in the format that Prometheus asks for."""
+        """All metrics of the process, in the requested format."""
         encoder, kind = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encoder(REGISTRY), headers=HEADERS | {"Content-Type": kind})
 
     async def file(self, request: web.Request) -> web.Response:
-        """One of the pages' files."""
+        """A static file."""
         found = self._files.get(request.match_info["path"] or "index.html")
         if found is None:
             return _text(404, "no such page")
@@ -153,7 +153,7 @@ class _Pages:
         return web.Response(body=found.body, content_type=found.kind, charset="utf-8", headers=headers)
 
     async def answer(self, request: web.Request) -> web.Response:
-        """A question's answer as JSON; {"error"} where there is none."""
+        """The response as JSON; {"error"} on failure."""
         try:
             found = await self.shown.ask(request.match_info["question"], dict(request.query))
         except NotKeptError as exc:
@@ -161,7 +161,7 @@ class _Pages:
         except BadQuestionError as exc:
             return _json(400, {"error": str(exc)})
         except SlacktideError as exc:
-            log.warning("not answered", extra={"path": request.path, "why": str(exc)})
+            log.warning("cannot handle a request", extra={"path": request.path, "why": str(exc)})
             return _json(503, {"error": str(exc)})
         headers = HEADERS | {"Cache-Control": "no-store"}
         body = found.body
@@ -172,7 +172,7 @@ class _Pages:
         return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def ticks(self, request: web.Request) -> web.StreamResponse:
-        """A tick each second, until the viewer or the console goes."""
+        """Send a tick each second until the viewer disconnects or the console ends."""
         if len(self._viewers) >= VIEWERS_MAX:
             return _text(503, f"there are {VIEWERS_MAX} viewers already")
         task = asyncio.current_task()
@@ -186,7 +186,7 @@ class _Pages:
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             async for tick in self.shown.ticks():
                 await response.write(tick)
-        except ConnectionError:  # the viewer went
+        except ConnectionError:  # the viewer disconnected
             pass
         finally:
             self._viewers.discard(task)
@@ -194,7 +194,7 @@ class _Pages:
         return response
 
     def close(self) -> None:
-        """Let the viewers go."""
+        """Disconnect the viewers."""
         for task in list(self._viewers):
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""TLS by the files of a folder, such as a mounted Secret of cert-manager. They may change while it serves."""
+"""TLS from the files of a folder, such as a mounted cert-manager Secret. They may change at any time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FILES = ("tls.crt", "tls.key")
 
 
 class CertificateError(SlacktideError):
-    """A file cannot be used; the message has the folder and the reason."""
+    """A file is invalid; the message has the folder and the reason."""
 
 
 class Certificate:
-    """What each new connection gets. A standing connection keeps what it began with.
+    """The certificate for new connections. Existing connections keep theirs.
 
     Args:
         folder: has ``tls.crt`` and ``tls.key``, PEM, the key without a password.
 
     Raises:
-        CertificateError: a file cannot be used. Later the last good pair stays in use.
+        CertificateError: a file is invalid. Later the last valid pair stays in use.
 
     """
 
@@ -39,7 +39,7 @@ class Certificate:
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        """Called in each handshake, also of a client that names no host."""
+        """Called in each handshake, also without SNI."""
         self._renew()
         connection.context = self._now
 
@@ -50,11 +50,11 @@ class Certificate:
             self._now = self._read()
         except CertificateError as exc:
             if self._trouble != str(exc):
-                log.warning("the last good certificate stays in use", extra={"why": str(exc)})
+                log.warning("cannot load the certificate; the last valid one stays in use", extra={"why": str(exc)})
             self._trouble = str(exc)
         else:
             self._stamps_read, self._trouble = stamps, ""
-            log.info("serving another certificate", extra={"folder": str(self._folder)})
+            log.info("loaded a new certificate", extra={"folder": str(self._folder)})
 
     def _stamps(self) -> tuple[Stamp | None, ...]:
         return tuple(stamp_of(self._folder / name) for name in FILES)
@@ -65,7 +65,7 @@ class Certificate:
         certificate, key = (self._folder / name for name in FILES)
         try:
             context.load_cert_chain(certificate, key, password="")
-        except OSError as exc:  # SSLError is one, too
+        except OSError as exc:  # includes SSLError
             raise self._error(exc) from exc
         return context
 

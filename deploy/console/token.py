@@ -1,4 +1,4 @@
-"""The token that requests must bring. Its file may change while the console serves, as a mounted Secret does."""
+"""The token for requests. Its file may change at any time, as a mounted Secret does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TOKEN_LENGTH_MIN = 16
 
 
 class TokenError(SlacktideError):
-    """It cannot be used; the message has the reason."""
+    """The token is invalid; the message has the reason."""
 
 
 def usable(token: str) -> str:
-    """The token as it was given.
+    """The token, unchanged.
 
     Raises:
         TokenError: it is too short.
@@ -30,13 +30,13 @@ def usable(token: str) -> str:
 
 
 class TokenFile:
-    """What a file holds, read again when it changes.
+    """A token from a file, reloaded on change.
 
     Args:
-        path: the token on one line, in UTF-8.
+        path: file with the token on one line, in UTF-8.
 
     Raises:
-        TokenError: it cannot be used. Later the last good token stays in use.
+        TokenError: the token is invalid. Later the last valid one stays in use.
 
     """
 
@@ -51,9 +51,9 @@ class TokenFile:
             self._stamp = stamp
             try:
                 self._token = self._read()
-                log.info("another token is in force", extra={"file": str(self._path)})
+                log.info("loaded a new token", extra={"file": str(self._path)})
             except TokenError as exc:
-                log.warning("the last good token stays in use", extra={"why": str(exc)})
+                log.warning("cannot load the token; the last valid one stays in use", extra={"why": str(exc)})
         return self._token
 
     def _read(self) -> str:

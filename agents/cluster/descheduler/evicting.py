@@ -131,7 +131,7 @@ class Evicting:
             metrics.EVICTIONS.labels(result).inc()
         self.trouble = "" if result == "applied" else f"{victim.namespace}/{victim.name}: {reason}"
         where = {"pod": f"{victim.namespace}/{victim.name}", "node": victim.node}
-        log.warning("evicted a pod by load", extra=where | {"result": result, "why": reason})
+        log.warning("eviction by load", extra=where | {"result": result, "why": reason})
         if result == "applied":
             await self._publish_event(api, victim, reason)
 

@@ -1,4 +1,4 @@
-"""Which records explain a node at a moment: those that were kept, and others of the log that are at hand."""
+"""Records that explain a node at a moment: from the history, and others from Kafka."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ _SHADOWED = (*(one for one in _EXPLAINING if one != ALLOCATABLE.name), SHADOW_AL
 
 
 class Decisions:
-    """Kept records of the file and of the minute that is not stored yet."""
+    """Kept records of the file and of the current minute."""
 
     def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None]) -> None:
         self._reading = reading
         self._recorder = recorder
 
     def live(self, node: str, at_ms: int) -> list[Record]:
-        """The newest records of a node that explain it, where they are of no later than the moment."""
+        """The newest records of a node, if none is later than the moment."""
         live = self._recorder()
         found = None if live is None else live.nodes.get(node)
         newest = () if found is None else list(found.latest.values())
         return [one for one in newest if one.topic in _EXPLAINING and one.timestamp_ms <= at_ms]
 
     def kept(self, node: str, at_ms: int, *, shadow: bool = False) -> list[Record]:
-        """Of each topic the newest kept record, of samples also those with facts and pods, of outcomes the last few.
+        """Per topic the newest kept record; for samples also those with facts and pods, for outcomes the last few.
 
-        Empty: nothing is kept of that node and time, or no shadow ran.
+        Empty: nothing is kept, or there is no shadow policy.
         """
         if shadow and not self._kept(node, at_ms, (SHADOW_ALLOCATABLE.name,)):
             return []
         return self._kept(node, at_ms, _SHADOWED if shadow else _EXPLAINING)
 
     def allocatable(self, node: str, at_ms: int, *, shadow: bool = False) -> Record | None:
-        """The newest kept record of what is sold there, or of what the shadow policy would sell."""
+        """The newest kept allocatable record, of the policy or its shadow."""
         topic = SHADOW_ALLOCATABLE if shadow else ALLOCATABLE
         return next(iter(self._kept(node, at_ms, (topic.name,))), None)
 
@@ -76,7 +76,7 @@ class Decisions:
         if number is not None:
             asked = "SELECT key, records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1"
             last = self._reading.all(asked, number << 32, number << 32 | at_ms // 60_000)
-            # A minute's first records may be of later than the moment: then what was kept before it holds.
+            # A minute's first records may be later than the moment: then the previous ones hold.
             while last and set(topics) - found.keys():
                 [(key, blob)] = last
                 block = unpack_kept(blob)
@@ -91,7 +91,7 @@ class Decisions:
 
     def _fill(self, found: dict[str, list[Record]], number: int, before: Mapping[str, int], at_ms: int,
               topics: Sequence[str]) -> None:  # fmt: skip
-        """Go back to the minutes where what is still wanted was kept last."""
+        """Search earlier minutes for what is still missing."""
         for topic in topics:
             seen: set[int] = set()
             minute = before.get(topic)
@@ -109,15 +109,15 @@ def decided(
     node: str, at_ms: int, kept: Sequence[Record], others: Sequence[Record], policies: Sequence[Record],
     age_ms: Callable[[int], int | None],
 ) -> Decision | None:  # fmt: skip
-    """What explain makes of kept records and others of the log; None: there are none.
+    """Explain kept records and others from Kafka; None: there are none.
 
     Args:
         node: its name.
-        at_ms: the moment: no record is of later.
-        kept: as the history has them.
-        others: of the same node, read elsewhere.
-        policies: of the policy's topic.
-        age_ms: of the node's figures, at the time of the newest record.
+        at_ms: the moment; no record is later.
+        kept: from the history.
+        others: of the same node, from Kafka.
+        policies: of the policy topic.
+        age_ms: of the node's figures at the newest record.
 
     """
     known = {placed(one): one for one in (*kept, *others)}
@@ -153,12 +153,12 @@ def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Seq
 
 
 def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
-    """Whether nothing of a topic is found, or of samples none with facts, or with pods."""
+    """Whether a topic has no record yet, or samples lack facts or pods."""
     return topic not in found or (topic in SAMPLE_NAMES and bool(_lacking(found[topic])))
 
 
 def _lacking(samples: Sequence[Record]) -> list[bytes]:
-    """What none of them carries: facts, or the pod list."""
+    """What none of the samples has: facts, or a pod list."""
     return [mark for mark in CARRIES if not any(_has(one, mark) for one in samples)]
 
 

@@ -1,4 +1,4 @@
-"""Records that are kept by themselves: policies, acts on pods, placements, dead letters, some ticks. Pure."""
+"""Records kept individually: policies, evictions, placements, dead letters, some ticks. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from slacktide.streams.decisions.audited import ENDS, HOLDS
 from slacktide.streams.records import Record
 
 TICK_MS = 10_000
-"""One tick of each worker is kept in each such span."""
+"""One tick per worker is kept in each span."""
 
 
 class Entries:
-    """Those of the minute that is being filled."""
+    """Entries of the current minute."""
 
     def __init__(self) -> None:
         self.found: list[Entry] = []
@@ -28,10 +28,10 @@ class Entries:
         self._policy: Record | None = None
 
     def take(self, record: Record, *, new: bool) -> None:
-        """The next record of one of ``KEPT``; one that is not new is stored already.
+        """Add a record of one of ``KEPT``; one that is not new is already stored.
 
         Raises:
-            BadMessageError: it cannot be read.
+            BadMessageError: it is invalid.
 
         """
         if record.topic == POLICY.name:
@@ -46,18 +46,18 @@ class Entries:
             self._add(record, _pods_of(record), new=new)
 
     def take_outcome(self, record: Record, body: NodeOutcome, *, new: bool) -> None:
-        """What came of an act on a pod, or of one that holds pods back."""
+        """Add an outcome of an eviction or throttling."""
         if body.pod is not None or body.bound in HOLDS | ENDS:
             pod = () if body.pod is None else (f"{body.pod.namespace}/{body.pod.name}", uid_of(body.target))
             self._add(record, pod, body.node, new=new)
 
     def keep_what_holds(self) -> None:
-        """At the very first start: the policy."""
+        """At the first start, keep the policy."""
         if self._policy is not None:
             self.found.append(Entry(self._policy))
 
     def full(self) -> list[Entry]:
-        """The minute is over."""
+        """End the minute."""
         found, self.found = self.found, []
         return found
 
@@ -67,7 +67,7 @@ class Entries:
 
 
 def _pods_of(record: Record) -> tuple[str, ...]:
-    """Pods that it is about, as NAMESPACE/NAME and uid."""
+    """Pods of the record, as NAMESPACE/NAME and uid."""
     if record.topic == PLACEMENT.name:
         placed = decode(record.value, PodPlacement)
         return f"{placed.namespace}/{placed.name}", placed.pod_uid
@@ -80,4 +80,4 @@ def _pods_of(record: Record) -> tuple[str, ...]:
 
 
 KEPT = (TICK, PLACEMENT, MISSED_POD, DESCHEDULING, DEAD_LETTER)
-"""Topics of which that is all; policies and outcomes have other uses, too."""
+"""Topics for this class only; policies and outcomes are also used elsewhere."""

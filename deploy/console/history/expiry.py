@@ -1,4 +1,4 @@
-"""What leaves the store's file: what is beyond its horizon, and the oldest where the file is too large."""
+"""Deletes expired data from the store, and the oldest if the file is too large."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ KEPT_S = 7 * 24 * 3_600
 _BLOCKS = {f"p{step_s}": span_s for step_s, span_s in HORIZON_S.items()}
 _HORIZONS = {**_BLOCKS, "kept": KEPT_S, "entry": KEPT_S, "version": KEPT_S}
 _PARTS = 8
-"""In such parts of what there is the oldest goes where the file is full."""
+"""If the file is full, the oldest of this many parts is deleted."""
 _FILLED = 0.9
-"""Of the size: the rest is for what is written before the next look."""
+"""Fill level; the rest is for writes until the next check."""
 _OLDEST = {
     "kept": "SELECT min(minute) * 60 FROM kept",
     "entry": "SELECT min(at_ms) / 1000 FROM entry WHERE topic NOT LIKE '%.policy.%'",
@@ -24,7 +24,7 @@ _OLDEST = {
 
 
 def expire(db: sqlite3.Connection, now_s: int, size_bytes_max: int) -> None:
-    """Drop what is beyond its horizon, then the oldest while the file is too large."""
+    """Delete expired data, then the oldest while the file is too large."""
     with suppress(sqlite3.OperationalError):
         for what, span_s in _HORIZONS.items():
             _drop(db, what, now_s - span_s)
@@ -33,7 +33,7 @@ def expire(db: sqlite3.Connection, now_s: int, size_bytes_max: int) -> None:
 
 
 def make_room(db: sqlite3.Connection, newest_s: int) -> bool:
-    """Drop a part of what is oldest, measured by its horizon; whether there was any."""
+    """Delete a part of the oldest data, relative to its horizon; returns whether there was any."""
     shares = {what: (newest_s - _oldest_s(db, what, newest_s)) / span for what, span in _HORIZONS.items()}
     what, share = max(shares.items(), key=lambda one: one[1])
     if share <= 0:
@@ -46,7 +46,7 @@ def make_room(db: sqlite3.Connection, newest_s: int) -> bool:
 
 
 def size_bytes(db: sqlite3.Connection) -> int:
-    """Of the pages in use."""
+    """Size of the pages in use."""
     page, pages, free = (
         db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
     )
@@ -54,7 +54,7 @@ def size_bytes(db: sqlite3.Connection) -> int:
 
 
 def oldest_block_s(db: sqlite3.Connection, step_s: int) -> int:
-    """Begin of the oldest block of one resolution; 0: there is none."""
+    """Start of the oldest block of one resolution; 0: none."""
     found = db.execute(f"SELECT min(key) FROM p{step_s}").fetchone()[0]  # noqa: S608 - our own names
     return 0 if found is None else (int(found) >> NODE_BITS) * step_s * POINTS
 
@@ -76,7 +76,7 @@ def _drop(db: sqlite3.Connection, what: str, before_s: int) -> None:
 
 
 def _oldest_s(db: sqlite3.Connection, what: str, newest_s: int) -> int:
-    """Where there is none: now."""
+    """Default: now."""
     if what in _BLOCKS:
         return oldest_block_s(db, int(what[1:])) or newest_s
     found = db.execute(_OLDEST[what]).fetchone()[0]

@@ -1,4 +1,4 @@
-"""The store's file: its tables, and how it is opened, set aside and taken over. docs/console-store.md describes it."""
+"""The store's file: tables, opening, and recovery. See docs/console-store.md."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from slacktide.schemas.errors import SlacktideError
 log = logging.getLogger(__name__)
 
 FORMAT = 3
-"""Of the file. One of another format is set aside."""
+"""File format. A file of another format is set aside."""
 NODE_BITS = 20
 PAGE_BYTES = 32_768
-"""A page has several blocks, with little room left over."""
+"""A page holds several blocks with little waste."""
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE node (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
@@ -46,26 +46,26 @@ _SALVAGED = ("meta", "node", "text", "p60", "p10", "kept", "entry", "pod", "obje
 
 
 class StoreError(SlacktideError):
-    """The file cannot be used; the message states the reason and what to do."""
+    """The file cannot be used; the message has the reason and advice."""
 
 
 def block_key(start_s: int, step_s: int, node: int) -> int:
-    """Where a block lies: by time, then by node."""
+    """Key of a block: by time, then by node."""
     return start_s // (step_s * POINTS) << NODE_BITS | node
 
 
 def blocks_asked(step_s: int, keys: Sequence[int]) -> str:
-    """The question for these blocks of one resolution."""
+    """The SQL query for these blocks of one resolution."""
     return f"SELECT * FROM p{step_s} WHERE key IN ({','.join('?' * len(keys))})"  # noqa: S608 - our own names
 
 
 def blocks_of(rows: Iterable[tuple[int, bytes, bytes | None]]) -> dict[int, Block]:
-    """Its answer, unpacked, by key."""
+    """Decode its result, by key."""
     return {key: whole(points, extremes) for key, points, extremes in rows}
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open the file, as one of many readers or as its writer."""
+    """Open the file as a reader or as the writer."""
     mode = "ro" if read_only else "rwc"
     db = sqlite3.connect(f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA busy_timeout=5000")
@@ -74,10 +74,10 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def opened(path: Path, size_bytes_max: int) -> tuple[sqlite3.Connection, str]:
-    """The file, ready to be written, and what was lost; "": nothing.
+    """Open the file for writing; returns also what was lost ("": nothing).
 
     Raises:
-        sqlite3.OperationalError: it is locked or not permitted, or the disk is full: it may be good.
+        sqlite3.OperationalError: it is locked or not permitted, or the disk is full; the file may be intact.
 
     """
     try:
@@ -95,7 +95,7 @@ def opened(path: Path, size_bytes_max: int) -> tuple[sqlite3.Connection, str]:
 
 
 def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connection, str]:
-    """Set a file aside that cannot be used, and take over what can be read of it; as ``opened``."""
+    """Set a damaged file aside and copy its readable rows; see ``opened``."""
     aside = path.with_name(f"{path.name}.aside")
     for end in ("", "-wal", "-shm"):
         old, new = (one.with_name(one.name + end) for one in (path, aside))
@@ -113,7 +113,7 @@ def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connect
         finally:
             old_db.close()
     lost = f"{path.name} could not be read ({why}); {rows:,} rows were taken over from {aside.name}"
-    log.warning("the history was set aside", extra={"why": lost})
+    log.warning("the history file was damaged and set aside", extra={"why": lost})
     newest = db.execute("SELECT max(key) FROM p1").fetchone()[0]
     newest_s = 0 if newest is None else ((newest >> NODE_BITS) + 1) * POINTS
     db.execute("INSERT OR REPLACE INTO meta VALUES ('newest_s', ?)", (newest_s,))
@@ -122,7 +122,7 @@ def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connect
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """All that is written within, or nothing."""
+    """A transaction: commits all writes, or none."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield db
@@ -148,18 +148,18 @@ def _prepare(db: sqlite3.Connection, path: Path, size_bytes_max: int) -> None:
     db.execute(f"PRAGMA max_page_count={max(size_bytes_max // page, pages)}")
     if path.stat().st_size < page * pages and not _has_wal(path):
         raise sqlite3.DatabaseError("the file ends before its last page")
-    for table in _SALVAGED:  # the ends of each tree, which a torn file lacks
+    for table in _SALVAGED:  # the ends of each tree, which a truncated file lacks
         db.execute(f"SELECT * FROM {table} ORDER BY 1 DESC LIMIT 1").fetchall()  # noqa: S608 - our own names
 
 
 def _has_wal(path: Path) -> bool:
-    """Whether a log of writes may hold the pages that the file lacks."""
+    """Whether a write-ahead log may have pages that the file lacks."""
     wal = path.with_name(path.name + "-wal")
     return wal.exists() and wal.stat().st_size > 0
 
 
 def _copied(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> int:
-    """Copy what can be read of a table, from both ends towards what cannot."""
+    """Copy a table's readable rows, from both ends."""
     width = len(new.execute(f"PRAGMA table_info({table})").fetchall())
     put = f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * width)})"  # noqa: S608 - our own names
     count = 0

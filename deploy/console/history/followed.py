@@ -1,4 +1,4 @@
-"""Which topics the console follows: those that it may read."""
+"""The topics that the console follows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from slacktide.schemas.access import SHOWN
 from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 
 OBJECTS = (JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT)
-"""Jobs, the queue, and the credit of nodes, compacted. A cluster may lack them."""
+"""Compacted topics of Jobs, queue and credit. A cluster may lack them."""
 STATE = tuple(topic for topic in SHOWN if topic.cleanup == "compact" and topic not in OBJECTS)
-"""All other compacted topics: read from their beginning after each start."""
+"""Other compacted topics: read from the start after each restart."""
 FACTS = tuple(topic for topic in SHOWN if topic.cleanup == "delete")
-"""Topics read from where the last stored minute ended."""
+"""Topics read from the last stored minute."""
 TOPICS = (*STATE, *FACTS, *OBJECTS)

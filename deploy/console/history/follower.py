@@ -1,4 +1,4 @@
-"""The log followed into the history: one reader, one recorder, one store."""
+"""Follows Kafka into the history: one reader, one recorder, one store."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from slacktide.streams.records import Place, Record
 log = logging.getLogger(__name__)
 
 LOOK_MS = 10_000
-"""So often it looks for topics that the cluster lacked. With such a one reading begins again at the stored offsets."""
+"""Interval for finding topics that were missing. If one appears, reading restarts at the stored offsets."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 FIRST_BACK_MS = 90_000
-"""At the very first start facts are read so far back: keyframes with the nodes' pods come each minute."""
+"""How far the first start reads back: keyframes with pods come each minute."""
 FULL = "the history's file could not be written"
 AT_ONCE = 500
 _FACTS = frozenset(topic.name for topic in FACTS)
 ROLL_NODES = 25
-"""So many nodes are rolled up at once: the pages are not held up for longer than some 100 ms."""
+"""Nodes that are rolled up per step: pages wait for up to 100 ms."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """Follows for ever, connected anew after any trouble.
+    """Follows until cancelled; reconnects after errors.
 
     Args:
         bootstrap: the Kafka cluster.
-        store: nobody else writes to it.
-        clock: the time; at the end of the log it passes although nothing comes.
+        store: this is its only writer.
+        clock: advances the time while no records arrive.
 
     """
 
@@ -49,20 +49,20 @@ class Follower:
     store: Store
     clock: Clock
     trouble: str = "the topics are not read yet"
-    """Why nothing is recorded; "": all is."""
+    """Why nothing is recorded; "": it is."""
     recorder: Recorder = field(init=False)
-    """What is not stored yet, for ``queries.History``."""
+    """Data that is not stored yet, for ``queries.History``."""
     _known: Mapping[Place, int] = field(default_factory=dict)
     _begun_ms: int = 0
     _lost: list[Lost] = field(default_factory=list)
     _dropped_s: int = 0
-    """Begin of the first minute that could not be stored since the last that was; 0: none."""
+    """Start of the first minute that could not be stored since the last success; 0: none."""
 
     def __post_init__(self) -> None:
         self.recorder = self._fresh()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         reader = Merged(
             self.bootstrap,
@@ -80,7 +80,7 @@ class Follower:
                     await self._follow(reader)
                 except LogError as exc:
                     if self.trouble != str(exc):
-                        log.warning("Kafka is unreachable: nothing is recorded", extra={"why": str(exc)})
+                        log.warning("Kafka is unavailable: nothing is recorded", extra={"why": str(exc)})
                     self.trouble = str(exc)
                     await asyncio.sleep(backoff.next_s())
         finally:
@@ -92,7 +92,7 @@ class Follower:
         return Recorder(begin_s, texts, first=not self.store.newest_s)
 
     async def _begin(self, reader: Merged) -> None:
-        """What is not stored is read again; what is stored fills in what holds."""
+        """Read back what is not stored; stored records only restore state."""
         recorder, cursors = self._fresh(), self.store.cursors()
         self._begun_ms = recorder.begin_s * 1_000
         self._known = {place: following for place, (following, _) in cursors.items()}
@@ -105,7 +105,7 @@ class Follower:
         self.recorder = recorder
 
     async def _follow(self, reader: Merged) -> None:
-        """Until the cluster has a topic that it lacked at the beginning."""
+        """Follow until a missing topic appears."""
         looked_ms = self.clock.wall_ms()
         while True:
             if self.clock.wall_ms() - looked_ms >= LOOK_MS:
@@ -117,7 +117,7 @@ class Follower:
             metrics.count(records)
             for number, record in enumerate(records):
                 if number % AT_ONCE == AT_ONCE - 1:
-                    await asyncio.sleep(0)  # the pages have their turn
+                    await asyncio.sleep(0)  # yield to the pages
                 self._take(record)
                 await self._store()
             if not self._lost:
@@ -135,11 +135,11 @@ class Follower:
         self.recorder.take(record, known=known)
 
     def _first(self, record: Record) -> int:
-        """At the very first start all that is older than it only fills in what holds."""
+        """Start of recording at the first start; earlier records only set state."""
         return record.offset + (not self._known)
 
     def _resume(self, at_ms: int) -> None:
-        """Go on behind what was lost, and remember it."""
+        """Continue after a gap, and record it."""
         self.recorder.jump(at_ms // 1_000)
         for one in self._lost:
             what = f"{one.place.topic} {one.place.partition}"
@@ -155,7 +155,7 @@ class Follower:
                 await asyncio.to_thread(self.store.add, minute)
             except StoreError as exc:
                 self._dropped_s = self._dropped_s or minute.start_s
-                log.error("a minute is lost", extra={"why": str(exc)})  # noqa: TRY400 - no trace is needed
+                log.error("could not store a minute", extra={"why": str(exc)})  # noqa: TRY400 - no trace is needed
                 self.trouble = str(exc)
                 metrics.DROPPED.inc()
             else:
@@ -163,4 +163,4 @@ class Follower:
                     gap = Gap(from_ms=self._dropped_s * 1_000, to_ms=minute.start_s * 1_000, what="all", reason=FULL)
                     self.store.gap(gap)
                     self._dropped_s = 0
-            self.recorder.minutes.remove(minute)  # now it is read from the file
+            self.recorder.minutes.remove(minute)  # from here on it is read from the file

@@ -1,4 +1,4 @@
-"""Points of one node, of several resolutions, folded into equal spans. Pure."""
+"""Merges points of one node from several resolutions into equal spans. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slacktide.deploy.console.history.view import NONE, Series
 
 
 class Gathered:
-    """Points of one node folded into equal spans."""
+    """Points of one node in equal spans."""
 
     def __init__(self, node: str, from_s: int, to_s: int, each_s: int) -> None:
         self.from_s = from_s
@@ -19,7 +19,7 @@ class Gathered:
         self._columns = [array("q", [NONE]) * count for _ in COLUMNS]
 
     def add(self, block: Block, step_s: int, begin_s: int, from_s: int) -> None:
-        """Fold in a block's points from some time on."""
+        """Add a block's points from a time on."""
         spans = list(self._spans(block[0], step_s, begin_s, from_s))
         of = AT[step_s]
         for one, column in zip(COLUMNS, self._columns, strict=True):
@@ -33,7 +33,7 @@ class Gathered:
                     column[place] = folded(one.how, array("q", (column[place], *source[slot:behind])))
 
     def _spans(self, present: array[int], step_s: int, begin_s: int, from_s: int) -> Iterator[tuple[int, int, int]]:
-        """Which points of a block, first and behind the last, belong to which point here."""
+        """Index ranges of a block by target point."""
         slot, last = max(0, -(-(from_s - begin_s) // step_s)), min(POINTS, -(-(self._to_s - begin_s) // step_s))
         while slot < last:
             place = (begin_s + slot * step_s - self.from_s) // self._each_s
@@ -44,7 +44,7 @@ class Gathered:
             slot = behind
 
     def series(self) -> Series:
-        """Those that hold something."""
+        """The points with data."""
         there = [place for place, present in enumerate(self._columns[0]) if present > 0]
         return Series(
             node=self._node,

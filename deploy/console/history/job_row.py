@@ -1,4 +1,4 @@
-"""A Job as a list of Jobs shows it. Pure."""
+"""A Job's row in the list. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORST_FIRST: tuple[Severity, ...] = tuple(reversed(get_args(Severity)))
 
 
 class JobRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One Job by its status."""
+    """One Job."""
 
     job: str
     """NAMESPACE/NAME."""
@@ -22,33 +22,33 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     severity: Severity
     """The worst of its findings."""
     of: int | None
-    """Completions that it needs; None: not fixed."""
+    """Required completions; None: not fixed."""
     active: int
     succeeded: int
     failed: int
     evictions: int
     lost_core_s: int
     place: str
-    """Of the status."""
+    """Position of the status record."""
     observed_ms: int
     logged_ms: int
 
     @property
     def newness(self) -> tuple[int, int]:
-        """Of Jobs of one name the greatest is shown."""
+        """Among Jobs of the same name the greatest is shown."""
         return self.observed_ms, self.logged_ms
 
     @property
     def order(self) -> tuple[int, bool, str]:
-        """In trouble first; what runs comes before what has ended well."""
+        """Problems first; active before completed."""
         return WORST_FIRST.index(self.severity), self.condition == "Complete", self.job
 
 
 def job_row(one: Logged[JobStatus]) -> JobRow:
-    """The row of one status."""
+    """The row of a status."""
     status = one.body
     job = explain_job((one,), status.namespace, status.name, one.place.logged_ms)
-    assert job is not None  # it is the one that is given
+    assert job is not None  # callers pass existing Jobs only
     return JobRow(
         job=f"{status.namespace}/{status.name}",
         condition=condition(status),
@@ -66,5 +66,5 @@ def job_row(one: Logged[JobStatus]) -> JobRow:
 
 
 def unpack_row(packed: bytes) -> JobRow:
-    """A row that was packed with MessagePack."""
+    """Decode a row from MessagePack."""
     return msgspec.msgpack.decode(packed, type=JobRow)

@@ -1,4 +1,4 @@
-"""Records of one node and minute that explain decisions, packed. Pure."""
+"""Encodes records of one node and minute. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from slacktide.streams.records import Record
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """Records of one node and minute, and by topic the minute of the last that was kept before."""
+    """Records of one node and minute, and by topic the minute of the previous kept record."""
 
     before: Mapping[str, int]
     records: Sequence[Record]
 
 
 def pack_kept(before: Mapping[str, int], records: Sequence[Record]) -> bytes:
-    """As bytes; of headers only the trace is kept."""
+    """Encode; only the trace header is kept."""
     slim = [msgspec.structs.replace(one, headers=_traced(one)) for one in records]
     return zlib.compress(msgspec.msgpack.encode(Kept(before, slim)), 6)
 
 
 def unpack_kept(blob: bytes) -> Kept:
-    """Records that were packed."""
+    """Decode."""
     return msgspec.msgpack.decode(zlib.decompress(blob), type=Kept)
 
 

@@ -1,4 +1,4 @@
-"""Objects of compacted topics as they stand, and which of their versions are kept: Jobs, the queue, credits. Pure."""
+"""Current objects of compacted topics and their kept versions: Jobs, queue, credit. Pure."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ from slacktide.streams.queue.reading import object_of, workload_of
 from slacktide.streams.records import Record
 
 KEEP_MS_MIN, KEEP_MS_PER_JOB = 1_000, 20
-"""Of a Job a version is kept in each such span: of 10,000 Jobs one in 200 s; sooner if its condition, its failures or
-its evictions differ."""
+"""One version per Job is kept in each span: for 10,000 Jobs one in 200 s; sooner if condition, failures or evictions
+change."""
 _Object = tuple[str, bytes]
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Held:
-    """Records of some topics at one moment. It is the same object while nothing of them changes."""
+    """Records of some topics at one moment. The object is replaced on change."""
 
     records: Sequence[Record]
 
 
 class Latest:
-    """As the topics stand. One thread takes, others read.
+    """Current objects. One thread writes, others read.
 
     Args:
-        stored: what is known is in the store, but for statuses of Jobs that were not due.
+        stored: known objects are in the store, except statuses that were not due.
 
     """
 
     def __init__(self, *, stored: bool = False) -> None:
         self._stored = stored
         self.rows: dict[bytes, JobRow] = {}
-        """Of Jobs, by key."""
+        """Rows of Jobs by key."""
         self.versions: list[Version] = []
-        """To be kept, of the minute that is being filled."""
+        """Versions to store with the current minute."""
         self._held: dict[_Object, Record] = {}
         self._kept: dict[_Object, tuple[int, object]] = {}
-        """When the last version was kept, and what it came to."""
+        """When the last version was kept, and its kind."""
         self._unkept: set[_Object] = set()
-        """Whose newest version is not kept."""
+        """Objects whose newest version is not kept."""
         self._asked: dict[tuple[Topic, ...], Held] = {}
 
     def take(self, record: Record, *, known: bool = False) -> None:
-        """The next record of its partition. A null takes back what was held of its key.
+        """Add the next record of its partition. A tombstone deletes the key's object.
 
         Args:
             record: of one of ``followed.OBJECTS``.
-            known: it may be stored already: it is kept at the end of the minute, which stores it once.
+            known: it may be stored already; it is kept at the minute's end, where duplicates are harmless.
 
         Raises:
-            BadMessageError: it cannot be read; what was held stays.
+            BadMessageError: it is invalid; the former object stays.
 
         """
         one, gone = (record.topic, record.key or b""), record.value is None
         body = None if gone else _READ[record.topic](record)
         if _is_late(body, record, self._held.get(one)):
             return
-        self._held.pop(one, None)  # the order is that of the log
+        self._held.pop(one, None)  # keep Kafka's order
         if not gone:
             self._held[one] = record
         if isinstance(body, JobStatus):
@@ -84,7 +84,7 @@ class Latest:
             self._keep_if_due(one, record)
 
     def of(self, *topics: Topic) -> Held:
-        """What is held of these topics."""
+        """The objects of these topics."""
         held = self._asked.get(topics)
         if held is None:
             names = set(map(_name, topics))
@@ -96,7 +96,7 @@ class Latest:
         return self._held.get((topic.name, key))
 
     def full(self, now_ms: int) -> list[Version]:
-        """The minute is over: its versions, the oldest first."""
+        """End the minute: its versions, oldest first."""
         for one in list(self._unkept):
             record = self._held.get(one)
             if record is None or now_ms - self._kept_ms(one) >= self._span_ms:
@@ -107,7 +107,7 @@ class Latest:
         return sorted(versions, key=lambda one: one.at_ms)
 
     def _keep_if_due(self, one: _Object, record: Record) -> None:
-        """Of a Job one in each span, of others each that differs; and each that differs in kind."""
+        """Keep a Job once per span, others on each change; all on a change of kind."""
         before = self._kept.get(one)
         if before is None or record.value is None or before[1] != self._standing(one, record):
             self._keep(one, record)
@@ -129,11 +129,11 @@ class Latest:
         self.versions.append(Version(*one, record.timestamp_ms, record, packed))
 
     def _standing(self, one: _Object, record: Record) -> object:
-        """What it comes to in kind."""
+        """The kind of an object's state."""
         if record.topic == JOB_STATUS.name:
             row = self.rows[one[1]]
             return row.condition, row.failed, row.evictions
-        if record.topic == CREDIT.name:  # a renewal differs in nothing else
+        if record.topic == CREDIT.name:  # a renewal changes nothing else
             lease = decode(record.value, EvictionCredit)
             return lease.boot_id, lease.granted, lease.spared_namespaces
         return record.value
@@ -147,7 +147,7 @@ class Latest:
 
 
 def _is_late(body: object, record: Record, held: Record | None) -> bool:
-    """A late writer may write after a new one: the highest epoch, and turn or number, holds."""
+    """Whether a former leader wrote it late: the highest epoch, and turn or number, wins."""
     return body is not None and held is not None and record.topic in _ORDERED and _turn(record) < _turn(held)
 
 

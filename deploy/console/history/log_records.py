@@ -1,4 +1,4 @@
-"""Records that the history does not keep, read from Kafka while it has them: samples and commands for 48 hours."""
+"""Reads records from Kafka that are not in the history: samples and commands, for 48 hours."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from slacktide.streams.records import Place, Record
 log = logging.getLogger(__name__)
 
 WAIT_S = 4.0
-"""A page waits no longer for them: then it shows what is kept."""
+"""Timeout of a page; then it shows the history only."""
 
 
 class LogRecords:
-    """Reads a node's records by their offsets, over one connection that is opened when it is needed.
+    """Reads a node's records by offset, over one connection that is opened on demand.
 
     Args:
-        bootstrap: the Kafka cluster; None: there is none, and no record is found.
+        bootstrap: the Kafka cluster; None: no records are read.
 
     """
 
@@ -32,9 +32,9 @@ class LogRecords:
         self._turn = asyncio.Lock()
 
     async def read(self, node: str, at_ms: int, offsets: Mapping[Place, int]) -> Sequence[Record]:
-        """The records at these offsets that are of the node and of no later than the moment.
+        """The records at these offsets that belong to the node and are not later than the moment.
 
-        A log that was made anew has others there. While Kafka is unreachable there are none. Node "": of any.
+        A recreated topic has others there. While Kafka is unavailable there are none. Node "": any.
         """
         if not offsets:
             return ()
@@ -47,7 +47,7 @@ class LogRecords:
         return [one for one in found if (not node or one.key == node.encode()) and one.timestamp_ms <= at_ms]
 
     async def _read(self, offsets: Mapping[Place, int]) -> Sequence[Record]:
-        """Over the connection that there is, else over a new one."""
+        """Read over the existing connection, or a new one."""
         attempts = 0 if self._picked is None else 2 if self._connected else 1
         for _ in range(attempts):
             assert self._picked is not None
@@ -57,7 +57,7 @@ class LogRecords:
                     self._connected = True
                 return await self._picked.read(offsets)
             except LogError as exc:
-                log.info("records are not read from Kafka", extra={"why": str(exc)})
+                log.info("cannot read records from Kafka", extra={"why": str(exc)})
                 await self.close()
         return ()
 

@@ -1,4 +1,4 @@
-"""What the recorder hands to the store: a minute of all nodes."""
+"""A recorded minute of all nodes, as it is passed to the store."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from slacktide.streams.records import Place, Record
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record that is kept by itself."""
+    """An individually kept record."""
 
     record: Record
     names: tuple[str, ...] = ()
-    """Pods that it is about, as NAMESPACE/NAME and uid."""
+    """Its pods, as NAMESPACE/NAME and uid."""
     node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """An object of a compacted topic, as it stood from a time on."""
+    """A version of an object in a compacted topic."""
 
     topic: str
     key: bytes
     at_ms: int
     record: Record | None
-    """None: it is gone."""
+    """None: it was deleted."""
     row: bytes | None = None
-    """Of a Job: what a list of them shows."""
+    """For a Job: its row in the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What is to be stored at once."""
+    """Data to store in one transaction."""
 
     start_s: int
     """UTC epoch, a multiple of 60."""
@@ -44,12 +44,12 @@ class Minute:
     """By node."""
     entries: list[Entry]
     rates: Mapping[str, int]
-    """By topic, how many records came."""
+    """By topic, the number of records."""
     offsets: Mapping[Place, int]
-    """Of each partition that something came of, the next offset; all before it is in this minute or an earlier one."""
+    """By partition with new records, the next offset; all before it is stored with this minute or earlier."""
     firsts: Mapping[Place, int]
-    """And the first that was read since the start."""
+    """The first offset read since the start."""
     texts: list[str]
-    """New ones, in the order of their numbers."""
+    """New texts in the order of their numbers."""
     versions: Sequence[Version] = ()
     """Oldest first."""

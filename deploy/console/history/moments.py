@@ -1,4 +1,4 @@
-"""All nodes at one moment, or one of them: at the best resolution that is kept."""
+"""All nodes at one moment, or one of them, at the best available resolution."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Moments:
 
     Args:
         reading: the file.
-        recorder: gives the recorder; None: there is none.
-        partitions: of the topics that are keyed by node.
+        recorder: returns the recorder; None: there is none.
+        partitions: of topics keyed by node.
 
     """
 
@@ -31,7 +31,7 @@ class Moments:
         """By node."""
 
     def all(self, at_s: int) -> list[NodeRow]:
-        """All nodes, in no order; empty where nothing was recorded."""
+        """All nodes, unordered; empty: nothing was recorded."""
         if (second_s := self._unstored_s(at_s)) is not None:
             return self._unstored(second_s)
         self._reading.learn()
@@ -47,7 +47,7 @@ class Moments:
         return []
 
     def one(self, node: str, at_s: int) -> NodeRow | None:
-        """One of them; None: nothing of it was recorded then."""
+        """One node; None: nothing was recorded."""
         if (second_s := self._unstored_s(at_s)) is not None:
             return next(iter(self._unstored(second_s, node)), None)
         self._reading.learn()
@@ -61,11 +61,11 @@ class Moments:
         return None
 
     def _unstored_s(self, at_s: int) -> int | None:
-        """Which second of the recorder's minutes is meant; None: the file has it."""
+        """The second of the recorder's minutes; None: it is in the file."""
         live, stored_s = self._recorder(), self._reading.stored_s()
         if live is None or at_s < stored_s:
             return None
-        at_s = min(at_s, live.second_s - 1)  # the second that is being filled is not over
+        at_s = min(at_s, live.second_s - 1)  # the current second is incomplete
         return at_s if at_s >= stored_s else None
 
     def _unstored(self, at_s: int, node: str | None = None) -> list[NodeRow]:

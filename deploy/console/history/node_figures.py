@@ -1,6 +1,6 @@
-"""One node by its newest records: a row of figures for each second, and which records are kept for their arithmetic.
+"""A node's row of figures for each second, and the records kept to explain them.
 
-Pure. Records come in the order of the log's time.
+Pure. Records come in the order of their timestamps.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from slacktide.streams.savings.admission import admitted, total
 from slacktide.streams.savings.node import Admissions, best_effort_use
 
 LATELY_MS = 5_000
-"""An agent reports what came of each sample."""
+"""An agent reports an outcome for each sample."""
 GONE_MS = 600_000
-"""A node without inventory and figures is dropped so long after its last sample."""
+"""A node without inventory and figures is dropped this long after its last sample."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 ORIGINS: tuple[Literal["", "stream", "guard"], ...] = ("", "stream", "guard")
 _SAMPLE_TOPICS = tuple(topic.name for topic in SAMPLES)
@@ -46,7 +46,7 @@ _EXPLAINING = (*_SAMPLE_TOPICS, METRIC.name, COMMAND.name, OUTCOME.name)
 
 @dataclass(slots=True)
 class _Use:
-    """What one sample comes to."""
+    """The figures of one sample."""
 
     ls_cpu_milli: int = NONE
     be_cpu_milli: int = NONE
@@ -62,38 +62,38 @@ class _Use:
 
 
 _CARRIED = "facts", "pods"
-"""What a keyframe carries, and a sample after a change in part."""
+"""What a keyframe has; after a change a sample has a part of it."""
 
 
 @dataclass(slots=True)
 class NodeFigures:
-    """One node."""
+    """The state of one node."""
 
     name: str
     block: Block = field(default_factory=lambda: empty(1))
-    """Of the minute that is being filled."""
+    """Points of the current minute."""
     kept: list[Record] = field(default_factory=list)
-    """Of the minute that is being filled, in the order in which they were kept."""
+    """Records of the current minute, in the order of keeping."""
     sample: Logged[NodeSample] | None = None
     keyframe: Logged[NodeSample] | None = None
-    """Facts and pods as they were carried last. A sample after a change carries only what changed."""
+    """The latest facts and pods. A sample after a change has only the changed part."""
     carriers: dict[str, Record] = field(default_factory=dict)
-    """Records that carry these: of facts, and of pods."""
+    """The records with the facts and with the pods."""
     whole_ms: int = 0
-    """When the newest keyframe with both was appended."""
+    """When the newest complete keyframe was appended."""
     inventory: Logged[NodeInventory] | None = None
     metric: Logged[NodeMetric] | None = None
     allocatable: Logged[NodeAllocatable] | None = None
     score: Logged[NodeScore] | None = None
     outcome: Logged[NodeOutcome] | None = None
-    """The last about the limit that was no refusal."""
+    """The last outcome about the limit, without refusals."""
     covered_ms: int = 0
     emptied: str = ""
     """The term that leaves no batch CPU."""
     latest: dict[str, Record] = field(default_factory=dict)
     """The newest record of each topic."""
     _use: _Use | None = None
-    """Of the samples of this second: the last one."""
+    """The last sample of this second."""
     _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     _decided_ms: int = NONE
     _admissions: Admissions = field(default_factory=Admissions)
@@ -101,17 +101,17 @@ class NodeFigures:
     _kept: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By topic, when its last record was kept, and its offset."""
     _standing: dict[str, object] = field(default_factory=dict)
-    """By topic, the kind of its last record: a change of it is kept sooner."""
+    """By topic, the kind of its last record: a change is kept sooner."""
 
     @property
     def facts(self) -> NodeFacts | None:
-        """By the inventory, else by the newest keyframe."""
+        """From the inventory, else from the newest keyframe."""
         if self.inventory is not None:
             return self.inventory.body.facts
         return None if self.keyframe is None else self.keyframe.body.facts
 
     def take_sample(self, record: Record, body: NodeSample) -> None:
-        """The next sample."""
+        """Add a sample."""
         self.sample = Logged(body=body, place=place_of(record))
         carried = [what for what in _CARRIED if getattr(body, what) is not None]
         if len(carried) == len(_CARRIED):
@@ -125,7 +125,7 @@ class NodeFigures:
         self._use = self._used(body)
 
     def _used(self, body: NodeSample) -> _Use:
-        """Sums over the pods whose use is known; before the node's first interval is over none is."""
+        """Sums over pods with known use; before the first interval there are none."""
         use = _Use(used_cpu_milli=_or_none(body.use.cpu_milli), used_mem_bytes=_or_none(body.use.mem_bytes))
         ls = be = mem = periods = throttled = 0
         for pod in body.pod_use:
@@ -160,19 +160,19 @@ class NodeFigures:
         return use
 
     def gone(self, now_ms: int) -> bool:
-        """Whether nothing in the log speaks of it any more."""
+        """Whether all records of the node are outdated."""
         latest = (self.inventory, self.metric, self.allocatable)
         return not any(latest) and (self.sample is None or self.sample.age_ms(now_ms) > GONE_MS)
 
     def take_allocatable(self, record: Record, body: NodeAllocatable | None) -> None:
-        """What is sold from now on; None: nothing is published of the node."""
+        """Add an allocatable record; None: a tombstone."""
         self.allocatable = None if body is None else Logged(body=body, place=place_of(record))
         shown = [] if body is None else figures(body)
         found = next((one for one in shown if one.of == "batch_cpu_milli"), None)
         self.emptied = "" if found is None else found.emptied_by
 
     def take_command(self, body: NodeCommand) -> None:
-        """An answer of the stream."""
+        """Add a command."""
         if body.answer == "skipped":
             self._counts["skipped"] += 1
         now = None if self.sample is None else measured(self.sample.body.limits)
@@ -185,7 +185,7 @@ class NodeFigures:
                 self._counts["cuts"] += change < 0
 
     def take_outcome(self, record: Record, body: NodeOutcome) -> None:
-        """What came of a decision."""
+        """Add an outcome."""
         if body.about_limit and body.result != "refused":
             self.outcome = Logged(body=body, place=place_of(record))
             self._decided_ms = body.age_ms
@@ -194,7 +194,7 @@ class NodeFigures:
             self._counts["evictions"] += 1
 
     def row(self, now_ms: int, number_of: Callable[[str], int], policy: Policy | None) -> list[int]:
-        """Its figures at the end of a second, in the order of ``points.FINE``; what only that second has is cleared."""
+        """The figures at the end of a second, in the order of ``points.FINE``; clears those of one second."""
         use, counts, sold = self._use or _Use(), self._counts, self.allocatable
         score = None if self.score is None else self.score.body
         severity, why, state, age_ms = self._standing_at(now_ms)
@@ -228,7 +228,7 @@ class NodeFigures:
         return row
 
     def forget_second(self) -> None:
-        """What came within a second is not of the next one."""
+        """Clear the figures of one second."""
         self._use, self._decided_ms = None, NONE
         self._counts = dict.fromkeys(COUNTS, 0)
 
@@ -260,7 +260,7 @@ class NodeFigures:
         return severity, why, state, row.age_ms
 
     def _ceiling_milli(self, policy: Policy | None) -> int:
-        """Of the facts and policy that hold; they are compared by identity, for they are replaced and never changed."""
+        """By facts and policy; these are compared by identity, since they are replaced and never changed."""
         facts = self.facts
         if policy is None or facts is None:
             return NONE
@@ -271,13 +271,13 @@ class NodeFigures:
         return self._ceiling[2]
 
     def keep(self, record: Record, standing: object, span_ms: int, *, always: bool = False) -> None:
-        """Keep a record with what explains it: the newest sample, answer and outcome, and of a sale the window.
+        """Keep a record and those that explain it: the newest sample, command and outcome, for allocatable the window.
 
         Args:
-            record: the one that changed something.
-            standing: what it comes to in kind, such as the bound of its arithmetic.
-            span_ms: of records of one topic, one is kept in each span; of another standing, one in a tenth of it.
-            always: keep it whatever was kept before.
+            record: a record with a change.
+            standing: its kind, such as the bound of its arithmetic.
+            span_ms: one record per topic is kept in each span; after a change of kind, one in a tenth of it.
+            always: keep it in any case.
 
         """
         topic, at_ms = record.topic, record.timestamp_ms
@@ -305,7 +305,7 @@ class NodeFigures:
 
 
 def limit_milli(limits: Limits | None) -> int:
-    """A limit by its quota, rounded down as explain shows it."""
+    """A limit by its quota, rounded down as in explain."""
     limits = measured(limits)
     if limits is None:
         return NONE

@@ -1,4 +1,4 @@
-"""Jobs, the queue and credits at a moment: of the file, of the minutes that are not stored yet, or as they stand."""
+"""Jobs, queue and credit at a moment: from the file, from minutes not stored yet, or current."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Objects:
         return found
 
     def held(self, at_ms: int, *topics: Topic) -> Held:
-        """All of some topics, in the order of their records."""
+        """All objects of some topics, in the order of their records."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.of(*topics)
         found: dict[tuple[str, bytes], Record] = {}
@@ -46,14 +46,14 @@ class Objects:
         return Held(sorted(found.values(), key=placed))
 
     def one(self, at_ms: int, topic: Topic, key: bytes) -> Record | None:
-        """One object; None: it was not there."""
+        """One object; None: it did not exist."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.one(topic, key)
         unstored = [one for one in self._unstored(at_ms, topic) if one.key == key]
         return unstored[-1].record if unstored else versions.record_at(self._reading, at_ms, topic, key)
 
     def _latest(self, at_ms: int) -> Latest | None:
-        """As they stand, if the newest moment or a later one is meant."""
+        """The current objects, for the newest or a later moment."""
         live = self._recorder()
         return live.latest if live is not None and at_ms // 1_000 >= live.second_s - 1 else None
 

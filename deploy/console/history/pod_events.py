@@ -1,4 +1,4 @@
-"""What kept records report of pods. Pure."""
+"""Events of pods in kept records. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _Named = PodName | PodPlacement | MissedPod | Victim
 
 
 def is_named(name: str, pod: str) -> bool:
-    """Whether a pod is meant: ``pod`` is its NAMESPACE/NAME or uid, or its NAMESPACE."""
+    """Whether the pod matches: ``pod`` is its NAMESPACE/NAME, uid or NAMESPACE."""
     return name == pod or name.startswith(f"{pod}/")
 
 
 def events_of(record: Record, pod: str) -> Iterator[PodEvent]:
-    """What one record reports of the pods that are meant."""
+    """Events of matching pods in one record."""
     place = place_of(record)
     with suppress(BadMessageError):
         if record.topic == OUTCOME.name:

@@ -1,4 +1,4 @@
-"""Pods: what happened to them, which there are, and on which node one is."""
+"""Pods: events, names and nodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from slacktide.deploy.console.history.view import PodEvent
 
 DAY_MS = 24 * 3_600_000
 LATELY_MS = 120_000
-"""So long before the newest moment the newest lists of pods hold."""
+"""The newest pod lists are used for moments within this time."""
 
 
 class Pods:
-    """Of the file and of the minute that is not stored yet."""
+    """Of the file and of the current minute."""
 
     def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None]) -> None:
         self._reading = reading
         self._recorder = recorder
 
     def events(self, pod: str, from_ms: int, to_ms: int) -> Sequence[PodEvent]:
-        """What happened to a pod, oldest first. ``pod``: NAMESPACE/NAME, NAMESPACE, or a uid."""
+        """A pod's events, oldest first. ``pod``: NAMESPACE/NAME, NAMESPACE, or a uid."""
         asked = (
             "SELECT DISTINCT record FROM entry JOIN pod ON pod.entry = entry.id "
             "WHERE (pod.name = ? OR pod.name GLOB ?) AND pod.at_ms >= ? AND pod.at_ms < ? ORDER BY pod.at_ms"
@@ -34,9 +34,9 @@ class Pods:
         return [event for record in known for event in events_of(record, pod)]
 
     def names(self, at_ms: int, namespace: str = "", most: int = 1_000) -> Sequence[str]:
-        """NAMESPACE/NAME of pods of which something is kept of the day before a moment.
+        """NAMESPACE/NAME of pods with records within the day before a moment.
 
-        With a namespace, those of it, and if the moment is of the last minutes also those that nodes list.
+        With a namespace only those in it; for recent moments also pods from the nodes' lists.
         """
         asked = "SELECT DISTINCT name FROM pod WHERE at_ms > ? AND at_ms <= ? AND name GLOB ? ORDER BY name LIMIT ?"
         wanted = f"{_globbed(namespace)}/*" if namespace else "*/*"
@@ -50,13 +50,13 @@ class Pods:
         return sorted(found)[:most]
 
     def node_of(self, pod: str, at_ms: int) -> str:
-        """The node of NAMESPACE/NAME by its last event, else by the newest lists of pods; "": not known."""
+        """The node of NAMESPACE/NAME by its last event, else by the newest pod lists; "": unknown."""
         events = self.events(pod, at_ms - DAY_MS, at_ms + 1)
         known = next((one.node for one in reversed(events) if one.node), "")
         return known or next((node for name, node in self._listed() if name == pod), "")
 
     def _listed(self) -> Iterator[tuple[str, str]]:
-        """NAMESPACE/NAME and node of each pod by the nodes' newest keyframes."""
+        """NAMESPACE/NAME and node of each pod in the nodes' newest keyframes."""
         live = self._recorder()
         for node in [] if live is None else list(live.nodes.values()):
             if node.keyframe is not None:

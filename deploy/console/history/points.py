@@ -1,6 +1,6 @@
-"""A node's figures over time, in columns: packed into blobs, and rolled up into coarser points. Pure.
+"""A node's figures over time, in columns: encoded, and rolled up to coarser resolutions. Pure.
 
-A block is one node's 60 points of one resolution. Its columns are arrays of integers. ``NONE`` is not known.
+A block is one node's 60 points of one resolution. Its columns are arrays of integers. ``NONE`` is unknown.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Literal
 from slacktide.deploy.console.history.view import NONE
 
 POINTS = 60
-"""Of one block."""
+"""Points per block."""
 STEPS_S = (1, 10, 60)
-"""Resolutions, each a multiple of the one before."""
+"""Resolutions, each a multiple of the previous one."""
 Kind = Literal["level", "sum", "worst", "last"]
-"""What a coarser point keeps: the last known with minimum and maximum, the sum, the maximum, or the last known."""
+"""What a coarser point keeps: the last value with minimum and maximum, the sum, the maximum, or the last value."""
 
 _LEVELS = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
@@ -43,17 +43,19 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(_LAST, "last"),
 }
 FINE = tuple(_KINDS)
-"""Columns of the finest resolution; ``present`` is 1 where the follower recorded the second. ``why``, ``policy`` and
-``boot`` are numbers of texts; ``state`` and ``severity`` count from good to bad."""
+"""Columns of the finest resolution.
+
+``present`` is 1 if the follower recorded the second. ``why``, ``policy`` and ``boot`` are text numbers. ``state`` and
+``severity`` increase from good to bad. """
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One of a coarser resolution."""
+    """A column of a coarser resolution."""
 
     name: str
     of: str
-    """A column of the finest resolution."""
+    """The column of the finest resolution."""
     how: str
     """last, min, max, sum or worst."""
 
@@ -63,18 +65,18 @@ COLUMNS = (
     *(Column(f"{name}.{how}", name, how) for name in _LEVELS for how in ("min", "max")),
 )
 COARSE = tuple(one.name for one in COLUMNS)
-"""Columns of the others: the same, then minimum and maximum of each level."""
+"""Columns of coarser resolutions: the same, then minimum and maximum of each level."""
 AT = {1: {name: at for at, name in enumerate(FINE)}} | {
     step: {name: at for at, name in enumerate(COARSE)} for step in STEPS_S[1:]
 }
-"""By resolution, the place of each column in a block."""
+"""By resolution, the index of each column in a block."""
 Block = list["array[int]"]
 _HEAD = struct.Struct("<cq")
 _CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))
 
 
 def empty(step_s: int) -> Block:
-    """A block without a point."""
+    """A block without points."""
     none = [NONE] * POINTS
     block = [array("q", none) for _ in AT[step_s]]
     block[0] = array("q", [0]) * POINTS
@@ -82,7 +84,7 @@ def empty(step_s: int) -> Block:
 
 
 def pack(block: Sequence[array[int]]) -> bytes:
-    """A block as bytes: of each column the first value, and differences in the smallest integers that hold them."""
+    """Encode a block: per column the first value, and differences in the smallest sufficient integers."""
     pieces: list[bytes] = []
     for column in block:
         first = column[0]
@@ -97,12 +99,12 @@ def pack(block: Sequence[array[int]]) -> bytes:
 
 
 def packed(block: Block) -> tuple[bytes, bytes | None]:
-    """Its columns of the finest resolution, and the extremes: most questions need only the former."""
+    """Encode the columns of the finest resolution, and the extremes: most queries need only the former."""
     return pack(block[: len(FINE)]), pack(block[len(FINE) :]) if len(block) > len(FINE) else None
 
 
 def whole(points: bytes, extremes: bytes | None) -> Block:
-    """The block that was ``packed``; errors as ``unpack``."""
+    """Decode ``packed``; errors as for ``unpack``."""
     return unpack(points) + ([] if extremes is None else unpack(extremes))
 
 
@@ -122,10 +124,10 @@ def _columns(blob: bytes) -> Iterable[tuple[int, array[int] | None]]:
 
 
 def unpack(blob: bytes) -> Block:
-    """The block again.
+    """Decode a block.
 
     Raises:
-        zlib.error, ValueError, struct.error: these are no bytes of ``pack``.
+        zlib.error, ValueError, struct.error: the bytes are invalid.
 
     """
     return [
@@ -135,17 +137,17 @@ def unpack(blob: bytes) -> Block:
 
 
 def point(blob: bytes, slot: int) -> list[int]:
-    """One point of a packed block, in the order of its columns; errors as ``unpack``."""
+    """One point of an encoded block, in column order; errors as for ``unpack``."""
     return [first if steps is None else first + sum(steps[:slot]) for first, steps in _columns(blob)]
 
 
 def rolled(blocks: Sequence[Block | None], step_s: int, coarse_s: int) -> Block:
-    """Coarser points of the same node.
+    """Roll up points of a node.
 
     Args:
-        blocks: of ``step_s``, one after the other in time; None: there is none. Their spans make up the whole block.
+        blocks: of ``step_s``, consecutive; None: missing. Together they span the whole result.
         step_s: their resolution.
-        coarse_s: the next one.
+        coarse_s: the next resolution.
 
     """
     each = coarse_s // step_s
@@ -164,7 +166,7 @@ def rolled(blocks: Sequence[Block | None], step_s: int, coarse_s: int) -> Block:
 
 
 def folded(how: str, values: array[int]) -> int:
-    """Values of one span as one; NONE: none is known."""
+    """Aggregate the values of one span; NONE: all are unknown."""
     known = [value for value in values if value != NONE] if NONE in values else values
     if not known:
         return NONE

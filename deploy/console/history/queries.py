@@ -1,4 +1,4 @@
-"""The history asked: the store's file, and the minute that is not stored yet. Calls take no network: use a thread."""
+"""Queries on the history: the store's file and the current minute. Calls block on disk: use a thread."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from slacktide.streams.records import Place, Record
 LOOKED_BACK_MS = 30_000
 DEAD_LETTER_MS = 60_000
 LAG_MIN = 1_000
-"""Records: below it a worker keeps up."""
+"""A worker with a smaller lag keeps up."""
 MANY = 1 << 62
 _RANK = {one: -SEVERITIES.index(one) for one in SEVERITIES}
 
 
 class History:
-    """Reads the file that a follower writes to, or one that nobody writes to any more.
+    """Reads the file, with or without a follower that writes to it.
 
-    Each thread has a connection of its own.
+    Each thread has its own connection.
 
     Args:
         path: the file.
-        recorder: gives the recorder whose unfinished minute belongs to the history; None: there is none.
-        log: has records that the history does not keep.
-        partitions: of the topics that are keyed by node.
+        recorder: returns the recorder with the current minute; None: there is none.
+        log: reads records that are not in the history.
+        partitions: of topics keyed by node.
         size_bytes_max: of the file, for ``bounds``.
 
     """
@@ -80,13 +80,13 @@ class History:
         self._decisions = Decisions(self._reading, recorder)
         self._traces = Traces(self._reading, recorder, self._moments)
         self.objects = Objects(self._reading, recorder)
-        """Jobs, the queue and credits."""
+        """Jobs, queue and credit."""
         self.pods = Pods(self._reading, recorder)
 
-    # What there is.
+    # Extent.
 
     def bounds(self) -> Bounds:
-        """Oldest and newest moment, and what is known to be missing."""
+        """Oldest and newest moment, and known gaps."""
         steps: dict[int, int] = {}
         for step_s in STEPS_S:
             found = self._reading.one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
@@ -108,7 +108,7 @@ class History:
         )
 
     def nodes(self) -> Sequence[str]:
-        """Every node that the history knows, by name."""
+        """Names of all known nodes."""
         live = self._recorder()
         self._reading.learn()
         return sorted({*self._reading.names.values(), *(() if live is None else live.nodes)})
@@ -116,26 +116,26 @@ class History:
     # All nodes at a moment.
 
     def cluster_at(self, at_ms: int) -> Sequence[NodeRow]:
-        """All nodes at a moment, by name, at the best resolution that is kept; empty where nothing was recorded."""
+        """All nodes at a moment, by name, at the best available resolution; empty: nothing was recorded."""
         return sorted(self._moments.all(at_ms // 1_000), key=lambda row: row.node)
 
     def row_at(self, node: str, at_ms: int) -> NodeRow | None:
-        """One of them; None: nothing of it was recorded then."""
+        """One node; None: nothing was recorded."""
         return self._moments.one(node, at_ms // 1_000)
 
     def end_ms(self, node: str, at_ms: int) -> int:
-        """Until when records belong to a node's figures at a moment: the end of the second, or of a coarser point."""
+        """The end of the second or coarser point that a moment belongs to."""
         row = self.row_at(node, at_ms)
         return at_ms // 1_000 * 1_000 + 999 if row is None else row.end_ms
 
-    # What is wrong.
+    # Problems.
 
     def problems_at(self, at_ms: int, rows: Iterable[NodeRow] | None = None) -> Sequence[Problem]:
-        """What was wrong at a moment: nodes, lag, dead letters of the last minute, a gap; the worst first.
+        """Problems at a moment: nodes, lag, dead letters of the last minute, gaps; worst first.
 
         Args:
             at_ms: the moment.
-            rows: all nodes then, if they are at hand.
+            rows: all nodes at that moment, if available.
 
         """
         rows = self.cluster_at(at_ms) if rows is None else rows
@@ -158,11 +158,11 @@ class History:
             yield from problems_of(row)
 
     def evicted(self, from_ms: int, to_ms: int) -> Sequence[Record]:
-        """Outcomes of evictions that were carried out within a span, the oldest first."""
+        """Outcomes of completed evictions in a span, oldest first."""
         return [one for one in self._entries(OUTCOME.name, from_ms, to_ms) if _is_eviction(one)]
 
     def lag_at(self, at_ms: int) -> Sequence[Lag]:
-        """How far workers were behind, by their last ticks within 30 s before."""
+        """The lag of workers, by their last ticks within the 30 s before."""
         found: dict[tuple[str, str, int], Lag] = {}
         for record in self._entries(TICK.name, at_ms - LOOKED_BACK_MS - TICK_MS, at_ms + TICK_MS):
             if record.timestamp_ms > at_ms and found:
@@ -176,7 +176,7 @@ class History:
         return [found[key] for key in sorted(found)]
 
     def topics_at(self, at_ms: int) -> Sequence[TopicRate]:
-        """How much came of each topic in the whole minute before; where there is none yet, in the first one so far."""
+        """Records per topic in the last complete minute, else in the first one so far."""
         minute, live = min(at_ms // 60_000, self._reading.stored_s() // 60) - 1, self._recorder()
         rates: Iterable[tuple[str, int]] = self._reading.all(
             "SELECT topic, records FROM rate WHERE minute = ? ORDER BY topic", minute
@@ -187,18 +187,18 @@ class History:
         return [TopicRate(topic=topic, records=count, newest_offset=ends.get(topic, 0)) for topic, count in rates]
 
     def cursors(self, topic: str) -> Sequence[tuple[int, int]]:
-        """Each partition of a topic with the offset that follows the newest stored record."""
+        """For each partition of a topic, the offset after the newest stored record."""
         asked = "SELECT partition, next FROM cursor WHERE topic = ? ORDER BY partition"
         return [(number, following) for number, following in self._reading.all(asked, topic)]
 
     def dead_letters(self, from_ms: int, to_ms: int, most: int = 200) -> Sequence[Record]:
-        """Dead letters of a span, the newest first."""
+        """Dead letters of a span, newest first."""
         return list(reversed(self._entries(DEAD_LETTER.name, from_ms, to_ms)))[:most]
 
     # One node over time.
 
     def node_series(self, node: str, from_ms: int, to_ms: int, points: int) -> Series:
-        """One node over a span, in at most about so many points; extremes are kept whatever the step.
+        """One node over a span, in about this many points at most; extremes are always kept.
 
         Raises:
             KeyError: no such node.
@@ -223,7 +223,7 @@ class History:
             if number is not None:
                 covered_s = self._gather(gathered, number, step_s, covered_s, to_s)
         stored_s = self._reading.stored_s()
-        first_s = 0 if live is None else max(stored_s, live.begin_s)  # before the first minute is stored that is 0
+        first_s = 0 if live is None else max(stored_s, live.begin_s)  # 0 before the first minute is stored
         begins = range(0) if live is None else range(first_s // POINTS * POINTS, live.second_s, POINTS)
         for begin in begins:
             block = None if live is None else live.blocks(begin).get(node)
@@ -232,7 +232,7 @@ class History:
         return gathered.series()
 
     def _gather(self, gathered: Gathered, number: int, step_s: int, from_s: int, to_s: int) -> int:
-        """Add the blocks of one resolution; the time up to which there are some."""
+        """Add the blocks of one resolution; returns the time that they reach."""
         span_s = step_s * POINTS
         begins = range(from_s // span_s * span_s, to_s, span_s)
         keys = {block_key(begin, step_s, number): begin for begin in begins}
@@ -244,33 +244,33 @@ class History:
         done = self._reading.one("SELECT value FROM meta WHERE name = ?", f"rolled_{step_s}")
         return max(from_s, int(done[0])) if done else from_s
 
-    # Why.
+    # Explanations.
 
     def decision_at(self, node: str, at_ms: int, others: Sequence[Record] = ()) -> Decision | None:
-        """The arithmetic in force at a moment; None: nothing is known of that node and time.
+        """The arithmetic in force at a moment; None: unknown.
 
         Args:
             node: its name.
             at_ms: the moment.
-            others: records of ``elsewhere``, as far as the log still has them.
+            others: records of ``elsewhere``, as far as Kafka still has them.
 
         """
         kept = self._decisions.kept(node, at_ms)
         return self._decided(node, at_ms, kept, [*others, *self._decisions.live(node, at_ms)])
 
     def elsewhere(self, node: str, at_ms: int) -> Mapping[Place, int]:
-        """Offsets of records that a node's figures at a moment are of and that the history does not keep."""
+        """Offsets of records behind a node's figures that are not in the history."""
         row = self.row_at(node, at_ms)
         here = {*map(placed, self._decisions.kept(node, at_ms)), *map(placed, self._decisions.live(node, at_ms))}
         places = () if row is None else row.places.values()
         return {Place(topic, number): offset for topic, number, offset in places if (topic, number, offset) not in here}
 
     def shadow_at(self, node: str, at_ms: int) -> Decision | None:
-        """What the shadow policy would sell there; None: no shadow ran."""
+        """The same by the shadow policy; None: there is none."""
         return self._decided(node, at_ms, self._decisions.kept(node, at_ms, shadow=True), ())
 
     def sold_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
-        """What is sold there by the newest kept record, or what the shadow policy would sell; None: none is kept."""
+        """The newest kept allocatable, of the policy or its shadow; None: none."""
         record = self._decisions.allocatable(node, at_ms, shadow=shadow)
         return None if record is None else decode(record.value, NodeAllocatable)
 
@@ -284,17 +284,17 @@ class History:
     # Records.
 
     def sought(self, of: str, node: str, at_ms: int) -> Sequence[Mapping[Place, int]]:
-        """Offsets at which Kafka may have the records of ``records``, a question of its reader each."""
+        """Offsets in Kafka that may have the records of ``records``, one mapping per request."""
         return self._traces.sought(of, node, at_ms)
 
     def records(self, of: str, node: str, at_ms: int, others: Sequence[Record] = ()) -> Sequence[Record]:
-        """Records of one trace (a traceparent, or its trace id), or one record by ``TOPIC PARTITION:OFFSET``.
+        """Records of a trace (by traceparent or trace id), or one record by ``TOPIC PARTITION:OFFSET``.
 
         Args:
-            of: which.
-            node: whose they are; "": not known.
-            at_ms: a moment at which that node was there.
-            others: records that Kafka has, of ``sought`` or ``elsewhere``.
+            of: the trace or position.
+            node: the trace's node; "": unknown.
+            at_ms: a moment at which the node existed.
+            others: records from Kafka, of ``sought`` or ``elsewhere``.
 
         """
         found = [*self._traces.kept(of, node, at_ms), *others]
@@ -326,5 +326,5 @@ def _is_eviction(record: Record) -> bool:
 
 
 def _coarser(step_s: int) -> int:
-    """The next resolution; 0: there is none."""
+    """The next resolution; 0: none."""
     return next((one for one in STEPS_S if one > step_s), 0)

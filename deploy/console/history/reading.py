@@ -1,4 +1,4 @@
-"""The store's file as its readers see it: a connection for each thread, and what numbers in it stand for."""
+"""Read access to the store's file: a connection per thread, and names by number."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _DO = "stop the console and start it again: it sets a damaged file aside and tak
 
 
 class Reading:
-    """Reads the file, which may not be there yet, or be replaced by another one."""
+    """Reads the file, which may be missing or be replaced."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.texts: list[str] = []
-        """By number, as far as they were learned."""
+        """By number, as far as loaded."""
         self.names: dict[int, str] = {}
-        """Of nodes, by number, as far as they were learned."""
+        """Node names by number, as far as loaded."""
         self._ids: dict[str, int] = {}
         self._of_thread = threading.local()
 
     def all(self, asked: str, *given: object) -> list[tuple[Any, ...]]:
-        """All rows of an answer.
+        """All rows of a query.
 
         Raises:
             StoreError: the file cannot be read.
@@ -39,7 +39,7 @@ class Reading:
             return []
         db, file = getattr(self._of_thread, "db", (None, 0))
         try:
-            if db is None or file != self.path.stat().st_ino:  # it was set aside, and another one took its place
+            if db is None or file != self.path.stat().st_ino:  # it was replaced
                 db = connect(self.path, read_only=True)
                 self._of_thread.db = db, self.path.stat().st_ino
             found: list[tuple[Any, ...]] = db.execute(asked, given).fetchall()
@@ -48,23 +48,23 @@ class Reading:
         return found
 
     def one(self, asked: str, *given: object) -> tuple[Any, ...]:
-        """The first row; empty: there is none."""
+        """The first row; empty: none."""
         rows = self.all(asked, *given)
         return rows[0] if rows else ()
 
     def stored_s(self) -> int:
-        """End of the last stored minute, UTC epoch; 0: nothing is stored."""
+        """End of the last stored minute, UTC epoch; 0: none."""
         found = self.one("SELECT value FROM meta WHERE name = 'newest_s'")
         return int(found[0]) if found else 0
 
     def number(self, node: str) -> int | None:
-        """A node's; None: nothing of it is stored."""
+        """A node's number; None: the node is not stored."""
         if node not in self._ids:
             self.learn()
         return self._ids.get(node)
 
     def learn(self) -> None:
-        """New nodes and texts."""
+        """Load new nodes and texts."""
         most = max(self.names, default=0)
         for number, name in self.all("SELECT id, name FROM node WHERE id > ?", most):
             self._ids[name], self.names[number] = number, name
@@ -73,13 +73,13 @@ class Reading:
 
 
 def some(keys: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    """Keys in parts: a question takes only so many."""
+    """Keys in chunks: a query takes a limited number."""
     for begin in range(0, len(keys), most):
         yield keys[begin : begin + most]
 
 
 def record_of(blob: bytes) -> Record:
-    """A record that was stored by itself."""
+    """Decode an individually stored record."""
     return msgspec.msgpack.decode(blob, type=Record)
 
 

@@ -1,7 +1,7 @@
-"""Records of the log in, minutes of the history out. Pure: the log's time is the only one.
+"""Turns records into minutes of the history. Pure: record timestamps are the only clock.
 
-A second is closed when the log has passed it. Each node then has a row, with what came of it within the second and what
-held at its end. Nothing is filled in: a node without a sample has no use in that second.
+A second is closed when later records arrive. Each node then gets a row with events of that second and the state at its
+end. Gaps stay unknown: a node without a sample has no use.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.rows import SAMPLE_NAMES, Rows
 
 KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
-"""One record in each such span is kept of each topic of a node: of few nodes all, of 1,000 one in 5 min."""
+"""Per node and topic one record is kept in each span: with few nodes all, with 1,000 one in 5 min."""
 KEYFRAME_MS = 3_600_000
-"""A keyframe is kept when its facts or pods changed, and so often although they did not."""
+"""A keyframe is kept when facts or pods changed, and otherwise once in this time."""
 TEXTS_MAX = 1 << 16
 OTHER_REASON = "(one of too many reasons)"
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Follows all nodes.
+    """Records all nodes.
 
     Args:
-        begin_s: the first second that is recorded, UTC epoch; what is older fills in what holds.
-        texts: numbers of those that are stored already.
-        first: nothing is stored yet, so what holds at the beginning is kept, too.
+        begin_s: the first second to record, UTC epoch; earlier records only set state.
+        texts: numbers of stored texts.
+        first: nothing is stored yet, so the initial state is kept, too.
 
     """
 
@@ -66,18 +66,18 @@ class Recorder:
     texts: dict[str, int] = field(default_factory=dict)
     first: bool = False
     unreadable: int = 0
-    """Records that could not be decoded; workers make dead letters of them."""
+    """Invalid records; workers make dead letters of them."""
     minutes: list[Minute] = field(default_factory=list)
-    """Full ones; whoever stores them takes them out."""
+    """Complete minutes, until the follower stores them."""
     nodes: dict[str, NodeFigures] = field(default_factory=dict)
     policies: InForce = field(default_factory=InForce)
     latest: Latest = field(init=False)
-    """Jobs, the queue and credits."""
+    """Jobs, queue and credit."""
     entries: Entries = field(default_factory=Entries)
     second_s: int = 0
-    """The one that is being filled."""
+    """The current second."""
     rates: dict[str, int] = field(default_factory=dict)
-    """Of the minute that is being filled."""
+    """Of the current minute."""
     _rows: Rows = field(default_factory=Rows)
     _coverage: Coverage = field(default_factory=Coverage)
     _offsets: dict[Place, int] = field(default_factory=dict)
@@ -91,11 +91,11 @@ class Recorder:
         self._stored_texts = len(self.texts)
 
     def take(self, record: Record, *, known: bool = False) -> None:
-        """The next record by the log's time.
+        """Add the next record by timestamp.
 
         Args:
             record: of one of ``TOPICS``.
-            known: it only fills in what holds: it is in a stored minute already, or time stands still behind a gap.
+            known: it only sets state: it is stored already, or precedes the end of a gap.
 
         """
         new = not known
@@ -121,20 +121,20 @@ class Recorder:
             self.unreadable += 1
 
     def advance(self, to_ms: int) -> None:
-        """The log has passed all before this time: close the seconds that are over."""
+        """Close all seconds before this time."""
         while self.second_s < to_ms // 1_000:
             self._begin_anew()
             self._close()
 
     def _begin_anew(self) -> None:
-        """What was read to fill in what holds is of no second that is recorded."""
+        """Drop figures of one second from records that only set state."""
         if self._filled_in:
             self._filled_in = False
             for node in self.nodes.values():
                 node.forget_second()
 
     def jump(self, to_s: int) -> None:
-        """Go on at a later second; those between are missing, and stay so."""
+        """Continue at a later second; the gap stays."""
         if to_s > self.second_s:
             if to_s // POINTS != self.second_s // POINTS:
                 self._full()
@@ -142,26 +142,26 @@ class Recorder:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is anything to show: nodes, or Jobs alone."""
+        """Whether there are nodes or Jobs."""
         return bool(self.nodes or self.latest.rows)
 
     def blocks(self, start_s: int) -> Mapping[str, Block]:
-        """By node the points of a minute that is not stored yet; empty: it is none."""
+        """By node the points of a minute that is not stored yet; empty: none."""
         if start_s == self.second_s // POINTS * POINTS:
             return {name: node.block for name, node in list(self.nodes.items())}
         return next((one.blocks for one in list(self.minutes) if one.start_s == start_s), {})
 
     def kept_of(self, node: str) -> list[Record]:
-        """Records of a node that are kept and not stored yet."""
+        """A node's kept records that are not stored yet."""
         older = [record for one in list(self.minutes) for record in one.kept.get(node, ())]
         return older + (list(self.nodes[node].kept) if node in self.nodes else [])
 
     def unstored(self) -> list[Entry]:
-        """Records that are kept by themselves and not stored yet."""
+        """Individually kept records that are not stored yet."""
         return [entry for one in list(self.minutes) for entry in one.entries] + list(self.entries.found)
 
     def unstored_versions(self) -> list[Version]:
-        """Versions of objects that are kept and not stored yet, the oldest first."""
+        """Kept versions that are not stored yet, oldest first."""
         return [version for one in list(self.minutes) for version in one.versions] + list(self.latest.versions)
 
     def _keep_what_holds(self) -> None:
@@ -288,7 +288,7 @@ class Recorder:
             node.keep(record, standing, self._span_ms)
 
     def _of(self, record: Record, body: object) -> NodeFigures | None:
-        """Its node; a null makes none."""
+        """Its node; a tombstone does not create one."""
         return self.nodes.get(text_of(record.key or b"")) if body is None else self._node(record)
 
     def _command(self, record: Record, new: bool) -> None:  # noqa: FBT001

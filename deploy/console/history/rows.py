@@ -1,4 +1,4 @@
-"""A stored point of a node as a row, and what is wrong with it. Pure."""
+"""A stored point of a node as a row with problems. Pure."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def row_of(name: str, partition: int, at_s: int, step_s: int, point: Sequence[in
 
     Args:
         name: the node's.
-        partition: of the topics that are keyed by node.
-        at_s: begin of the point.
+        partition: of topics keyed by node.
+        at_s: start of the point.
         step_s: its resolution.
-        point: its figures, in the order of that resolution's columns.
+        point: its figures, in the column order of that resolution.
         texts: by number.
 
     """
@@ -80,7 +80,7 @@ def _places(partition: int, step_s: int, point: Sequence[int]) -> Mapping[str, t
 
 
 def problems_of(row: NodeRow) -> Iterator[Problem]:
-    """What is wrong with one node."""
+    """Problems of one node."""
     if row.evictions:
         place = row.places.get("outcome")
         text = f"{row.evictions} evicted"

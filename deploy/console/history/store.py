@@ -1,7 +1,7 @@
-"""One file of SQLite: minutes in, blocks, records and gaps out. docs/console-store.md has the figures behind it.
+"""The SQLite store: writes minutes, blocks, records and gaps. See docs/console-store.md for sizes.
 
-A minute and the offsets behind it are stored in one transaction, so a process that is killed continues where the file
-ends. Coarser points are made of stored ones, so they lack nothing that the finer ones have.
+A minute and its offsets are stored in one transaction, so that a killed process continues at the file's end. Coarser
+points are computed from stored ones, so they are as complete.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SIZE_BYTES_MIN = 2 << 20
 
 
 class Store:
-    """The writer's side. One process writes at a time.
+    """The writer. There is one process at a time.
 
     Args:
-        path: the file; made, with its folder, where it is not there.
-        size_bytes_max: of the file; the oldest goes first.
+        path: the file; created, with its folder, if missing.
+        size_bytes_max: of the file; the oldest data is deleted first.
 
     Raises:
-        StoreError: it cannot be opened, nor set aside.
+        StoreError: the file can neither be opened nor set aside.
 
     """
 
@@ -59,17 +59,17 @@ class Store:
         self._nodes: dict[str, int] = dict(self._db.execute("SELECT name, id FROM node"))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     @property
     def newest_s(self) -> int:
-        """End of the last stored minute, UTC epoch; 0: nothing is stored."""
+        """End of the last stored minute, UTC epoch; 0: none."""
         found = self._db.execute("SELECT value FROM meta WHERE name = 'newest_s'").fetchone()
         return int(found[0]) if found else 0
 
     def texts(self) -> list[str]:
-        """Stored texts in the order of their numbers."""
+        """Stored texts by number."""
         return [text for (text,) in self._db.execute("SELECT text FROM text ORDER BY id")]
 
     def cursors(self) -> dict[Place, tuple[int, int]]:
@@ -78,10 +78,10 @@ class Store:
         return {Place(topic, number): (following, rewind) for topic, number, following, rewind in rows}
 
     def add(self, minute: Minute) -> None:
-        """Store a minute with the offsets behind it, and drop what is too old or too much.
+        """Store a minute with its offsets, and delete expired data.
 
         Raises:
-            StoreError: it cannot be written, even after the oldest has gone. Nothing of it is stored.
+            StoreError: the write failed, even after deleting old data. Nothing of it is stored.
 
         """
         for attempt in range(3):
@@ -96,7 +96,7 @@ class Store:
         expire(self._db, minute.start_s, self.size_bytes_max)
 
     def _mend(self, error: sqlite3.Error, at_s: int) -> None:
-        """Make room in a full file; set one aside that cannot be read."""
+        """Make room in a full file; set a damaged file aside."""
         if isinstance(error, sqlite3.OperationalError):
             make_room(self._db, self.newest_s)
             return
@@ -106,13 +106,13 @@ class Store:
         self.gap(Gap(from_ms=0, to_ms=at_s * 1_000, what="all", reason=lost))
 
     def gap(self, gap: Gap) -> None:
-        """Remember that something is missing; a longer gap of the same begin replaces it."""
-        with suppress(sqlite3.Error), transaction(self._db) as db:  # where the file is full it is reported again
+        """Record a gap; a longer one with the same start replaces it."""
+        with suppress(sqlite3.Error), transaction(self._db) as db:  # in a full file it is reported again
             row = (gap.from_ms, gap.to_ms, gap.what, gap.reason)
             db.execute("INSERT OR REPLACE INTO gap VALUES (?, ?, ?, ?)", row)
 
     def roll(self, most: int = 50) -> bool:
-        """Make coarser points of finer ones that are complete, of so many nodes; whether there is more to do."""
+        """Roll up complete points of some nodes; returns whether there is more to do."""
         for step_s, coarse_s in pairwise(STEPS_S):
             span_s = coarse_s * POINTS
             done = self._meta(f"rolled_{coarse_s}") or oldest_block_s(self._db, step_s) // span_s * span_s
@@ -121,7 +121,7 @@ class Store:
         return False
 
     def _roll(self, step_s: int, coarse_s: int, start_s: int, most: int) -> bool:
-        """One coarse block of some nodes; what was done is remembered, so that it is done once."""
+        """Write one coarse block for some nodes, and note it as done."""
         fine, span_s = step_s * POINTS, coarse_s * POINTS
         after = self._meta("rolled_node")
         ids = [one for one in sorted(self._nodes.values()) if one > after][:most]
@@ -184,7 +184,7 @@ class Store:
         db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (key, minute, pack_kept(before, records)))
 
     def size_bytes(self) -> int:
-        """Of the pages in use."""
+        """Size of the pages in use."""
         return size_bytes(self._db)
 
     def _meta(self, name: str) -> int:
@@ -196,7 +196,7 @@ class Store:
 
 
 def _put_entry(db: sqlite3.Connection, entry: Entry) -> None:
-    """A record that is stored already stays as it is."""
+    """Store a record; duplicates change nothing."""
     one = entry.record
     row = (one.topic, one.partition, one.offset, one.timestamp_ms, entry.node, msgspec.msgpack.encode(one))
     made = db.execute("INSERT OR IGNORE INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)

@@ -1,4 +1,4 @@
-"""Records by their place, or by the trace that they are of, from sample to outcome."""
+"""Finds records by position, or by trace from sample to outcome."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from slacktide.schemas.headers import traceparent
 from slacktide.streams.records import Place, Record
 
 NEAR_S = 3
-"""An answer and its outcome come within so many seconds of the sample."""
+"""A command and its outcome follow within this many seconds of the sample."""
 PAIRS_MAX = 20_000
-"""So many nodes by boots are tried; beyond it only those of two moments."""
+"""Limit for nodes by boots to try; beyond it only two moments are searched."""
 _PLACE = re.compile(r"(\S+) (\d{1,5}):(\d{1,18})", re.ASCII)
 _TRACE = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?")
 _PARTITIONS = {topic.name: topic.partitions for topic in TOPICS}
 
 
 def place_in(of: str) -> tuple[Place, int] | None:
-    """``TOPIC PARTITION:OFFSET`` of a topic that the console reads; None: it is none."""
+    """Parse ``TOPIC PARTITION:OFFSET`` of a known topic; None: it is not one."""
     found = _PLACE.fullmatch(of)
     if found is None or int(found[2]) >= _PARTITIONS.get(found[1], 0):
         return None
@@ -33,7 +33,7 @@ def place_in(of: str) -> tuple[Place, int] | None:
 
 
 def trace_in(of: str) -> str:
-    """The trace id of a traceparent, or one by itself; "": it is none."""
+    """The trace id of a traceparent, or a bare trace id; "": neither."""
     found = _TRACE.fullmatch(of)
     return "" if found is None else found[1]
 
@@ -47,12 +47,12 @@ class Traces:
         self._moments = moments
 
     def sought(self, of: str, node: str, at_ms: int) -> list[Mapping[Place, int]]:
-        """Where Kafka may have what is meant: questions that name one offset of each partition.
+        """Offsets in Kafka that may have the records: mappings with one offset per partition.
 
         Args:
-            of: a place, or a trace.
-            node: whose trace it is; "": not known.
-            at_ms: a moment at which the node of the trace was there.
+            of: a position or a trace.
+            node: the trace's node; "": unknown.
+            at_ms: a moment at which the trace's node existed.
 
         """
         if (found := place_in(of)) is not None:
@@ -66,7 +66,7 @@ class Traces:
         return [one for at, one in enumerate(asked) if one and one not in asked[:at]]
 
     def kept(self, of: str, node: str, at_ms: int) -> list[Record]:
-        """What the history keeps of a place or a trace; arguments as of ``sought``."""
+        """The kept records of a position or trace; arguments as for ``sought``."""
         if (found := place_in(of)) is not None:
             return self._at(*found)
         came = self._came(trace_in(of), node, at_ms)
@@ -80,7 +80,7 @@ class Traces:
         return found or [one.record for one in unstored if placed(one.record) == (*place, offset)]
 
     def _near(self, node: str, at_s: int) -> list[Record]:
-        """What was kept of a node about a second."""
+        """A node's records around a second."""
         number, live = self._reading.number(node), self._recorder()
         rows = []
         if number is not None:
@@ -90,7 +90,7 @@ class Traces:
         return near + ([] if live is None else live.kept_of(node))
 
     def _came(self, trace: str, node: str, at_ms: int) -> tuple[str, int] | None:
-        """The node of a trace, and the second in which its sample came; None: neither is known."""
+        """The trace's node, and the second of its sample; None: unknown."""
         if not trace:
             return None
         live = self._recorder()
@@ -121,14 +121,14 @@ class Traces:
         return (self._reading.stored_s() if live is None or not live.has_any else live.second_s) - 1
 
     def _came_s(self, node: str, boots: set[int], seq: int) -> int | None:
-        """When a boot's sample came: seqs rise with time within a boot. By the best resolution that has it."""
+        """When a boot's sample arrived, at the best resolution: within a boot seqs increase with time."""
         best_s, width_s = None, 0
         for step_s in reversed(STEPS_S):
             blocks = self._stored(node, step_s, boots, seq) if step_s > 1 else self._fine(node, boots, seq)
             for begin_s, block in blocks:
                 found_s = _slot_s(block, step_s, begin_s, boots, seq)
                 if found_s is not None:
-                    if best_s is None or found_s < best_s + width_s:  # else finer points begin later than that
+                    if best_s is None or found_s < best_s + width_s:  # finer points do not reach that far back
                         best_s, width_s = found_s, step_s
                     break
         return best_s
@@ -144,7 +144,7 @@ class Traces:
                 yield begin_s, block
 
     def _stored(self, node: str, step_s: int, boots: set[int], seq: int) -> Iterator[tuple[int, Block]]:
-        """Blocks of a node whose last point is of these boots and of no earlier sample, by time."""
+        """Blocks of a node that end with these boots and not before the sample, by time."""
         number, span_s, of = self._reading.number(node), step_s * POINTS, AT[step_s]
         oldest = self._reading.one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
         if number is None or not oldest or oldest[0] is None:
@@ -170,7 +170,7 @@ def _is_of(trace: str, node: str, boot: str) -> bool:
 
 
 def traced(records: Sequence[Record], trace: str) -> list[Record]:
-    """Those of a trace, once each, by time."""
+    """Records of a trace, without duplicates, by time."""
     part = f"-{trace}-".encode()
     found = {placed(one): one for one in records if any(part in value for _, value in one.headers)}
     return sorted(found.values(), key=lambda one: one.timestamp_ms)

@@ -1,4 +1,4 @@
-"""Versions of objects in the store's file: Jobs, the queue and credits as they stood at any moment."""
+"""Versions of objects in the store: Jobs, queue and credit at any moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHERE object.topic = ?2 AND (version.until_ms IS NULL OR version.until_ms > ?1)
 
 
 def put_versions(db: sqlite3.Connection, versions: Iterable[Version]) -> None:
-    """Store versions, the oldest first. One that is stored already replaces itself."""
+    """Store versions, oldest first. Duplicates replace themselves."""
     for one in versions:
         db.execute("INSERT OR IGNORE INTO object (topic, key) VALUES (?, ?)", (one.topic, one.key))
         asked = "SELECT id FROM object WHERE topic = ? AND key = ?"
@@ -38,19 +38,19 @@ def put_versions(db: sqlite3.Connection, versions: Iterable[Version]) -> None:
 
 
 def rows_at(reading: Reading, at_ms: int) -> Mapping[bytes, JobRow]:
-    """Of Jobs, by key, at a moment."""
+    """Rows of Jobs by key, at a moment."""
     found = reading.all(f"SELECT object.key, version.row {_IN_FORCE}", at_ms, JOB_STATUS.name)
     return {key: unpack_row(row) for key, row in found}
 
 
 def records_at(reading: Reading, at_ms: int, topic: Topic) -> Mapping[bytes, Record]:
-    """Of a topic, by key, at a moment."""
+    """Records of a topic by key, at a moment."""
     found = reading.all(f"SELECT object.key, version.record {_IN_FORCE}", at_ms, topic.name)
     return {key: _record(blob) for key, blob in found}
 
 
 def record_at(reading: Reading, at_ms: int, topic: Topic, key: bytes) -> Record | None:
-    """One object at a moment; None: there is none."""
+    """One object at a moment; None: none."""
     asked = f"SELECT version.record {_IN_FORCE} AND object.key = ?3"
     found = reading.one(asked, at_ms, topic.name, key)
     return _record(found[0]) if found else None

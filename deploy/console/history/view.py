@@ -1,7 +1,6 @@
-"""What the pages read: rows and series of the history, typed. Pure.
+"""Typed rows and series that the history returns. Pure.
 
-Times are UTC epoch milliseconds by the log's clock. A figure is None where the log does not have it, never a guess.
-``queries.History`` answers.
+Times are UTC epoch milliseconds by Kafka's clock. A figure is None if unknown. ``queries.History`` returns these types.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from slacktide.streams.records import Record
 
 State = Literal["ok", "exhausted", "suspended", "guard", "frozen", "silent"]
 STATES: tuple[State, ...] = ("ok", "exhausted", "suspended", "guard", "frozen", "silent")
-"""From good to bad; the worst that holds is a node's state.
+"""From good to bad; a node has its worst state.
 
 ``exhausted``: the arithmetic leaves no batch CPU. ``suspended``: by annotation, file or policy. ``guard``: the node's
 guard decided last. ``frozen``: its figures were neither published nor covered for 15 s. ``silent``: no worker has
-figures of it, or workers call it stale.
+figures of it, or workers mark it stale.
 """
 NONE = -1
-"""In columns: not known."""
+"""In columns: unknown."""
 UNLIMITED = 1 << 40
 """In columns of limits: no quota."""
 
@@ -36,38 +35,38 @@ class NodeRow:
 
     node: str
     at_ms: int
-    """Begin of the second, or of the span of a coarser resolution, that the figures are of."""
+    """Start of the second or coarser span."""
     end_ms: int
-    """Its last millisecond: the figures are of records until then."""
+    """Its last millisecond."""
     state: State
     severity: Severity
     why: str
-    """What is wrong, in words; "": nothing."""
+    """Problems; "": none."""
     age_ms: int | None
-    """Since its figures were published, or covered by a heartbeat."""
+    """Time since its figures were published or covered by a heartbeat."""
     capacity_cpu_milli: int | None
     capacity_mem_bytes: int | None
     used_cpu_milli: int | None
     used_mem_bytes: int | None
     ls_cpu_milli: int | None
-    """Of pods outside the best-effort group."""
+    """Of pods outside the best-effort cgroup."""
     be_cpu_milli: int | None
-    """Of pods within it."""
+    """Of pods in the best-effort cgroup."""
     system_cpu_milli: int | None
-    """That no pod accounts for."""
+    """Used outside of pods."""
     be_mem_bytes: int | None
     sold_cpu_milli: int | None
-    """batch-cpu as published."""
+    """Allocatable batch-cpu."""
     sold_mem_bytes: int | None
     requested_cpu_milli: int | None
-    """batch-cpu that pods there asked for."""
+    """Requested batch-cpu."""
     requested_mem_bytes: int | None
     ceiling_cpu_milli: int | None
-    """cpuSuppressThresholdPercent of the capacity; None: suppression is off."""
+    """cpuSuppressThresholdPercent of the capacity; None: suppression is disabled."""
     limit_cpu_milli: int | None
     """In force for best-effort pods, by quota; UNLIMITED: none."""
     ls_stall_permille: int | None
-    """Time that latency-sensitive pods waited for a CPU, per time that they ran: the policy's pressure."""
+    """Waiting time of latency-sensitive pods per running time: the policy's pressure."""
     cpu_some_pct: float | None
     """PSI of the node over 10 s."""
     slack_won_cpu_milli: int | None
@@ -75,7 +74,7 @@ class NodeRow:
     decided_by: Literal["", "stream", "guard"]
     """Of the last outcome about the limit."""
     decided_ms: int | None
-    """From that sample being taken to the limit being read back."""
+    """From that sample to the confirmed limit."""
     evictions: int
     """Pods evicted within the second or span."""
     policy_version: str
@@ -83,18 +82,18 @@ class NodeRow:
     """Of the newest sample."""
     places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
     """``sample``, ``allocatable``, ``metric``, ``command``, ``outcome`` and ``score``: topic, partition and offset of
-    the record that the figures are of."""
+    the figures' records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong at one moment, the worst first."""
+    """A problem at one moment."""
 
     severity: Severity
     name: str
-    """silent, frozen, guard, suspended, exhausted, evictions, lag, dead-letters, missing, or ``node`` for another."""
+    """silent, frozen, guard, suspended, exhausted, evictions, lag, dead-letters, missing, or ``node`` for others."""
     node: str
-    """"": of the cluster."""
+    """"": the cluster."""
     text: str
     place: tuple[str, int, int] | None = None
     """Topic, partition and offset of a record that shows it."""
@@ -102,7 +101,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a worker was behind in one partition, by its last tick."""
+    """A worker's lag in one partition, by its last tick."""
 
     worker: str
     topic: str
@@ -113,7 +112,7 @@ class Lag:
 
     @property
     def lag(self) -> int | None:
-        """Records; None: the end is not known."""
+        """In records; None: the end offset is unknown."""
         return None if self.end is None else max(0, self.end - self.position)
 
 
@@ -123,9 +122,9 @@ class Series:
 
     node: str
     step_ms: int
-    """Of one point: a multiple of 1 s."""
+    """Per point: a multiple of 1 s."""
     at_ms: array[int]
-    """Begin of each point; points without a record of the follower are left out."""
+    """Start of each point; points that were not recorded are omitted."""
     columns: Mapping[str, array[int]]
     """By name. NONE: not known.
 
@@ -142,7 +141,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Why a node's figures are what they are at one moment: the records that were kept, and what explain makes of them.
+    """Why a node's figures are what they are at one moment: kept records and their explanation.
 
     ``slacktide.deploy.cli.explain.node_text.node_text(explanation)`` is the text of ``slacktide explain node``.
     """
@@ -150,14 +149,14 @@ class Decision:
     node: str
     at_ms: int
     explanation: NodeExplanation
-    """Each step has its place and its record; figures have their arithmetic."""
+    """Each step has its position and record; figures have their arithmetic."""
     records: Sequence[Record]
-    """As they stood in the log."""
+    """The kept records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvent:
-    """One thing that happened to a pod."""
+    """An event of a pod."""
 
     at_ms: int
     kind: str
@@ -166,9 +165,9 @@ class PodEvent:
     name: str
     uid: str
     node: str
-    """"": the record names none."""
+    """"": the record has none."""
     text: str
-    """Threshold against observed value, or why it was placed or refused."""
+    """Threshold and observed value, or the reason of a placement or refusal."""
     place: Place
     body: Any
     """The record's message: NodeOutcome, PodPlacement or MissedPod."""
@@ -176,7 +175,7 @@ class PodEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A while of which the history misses something."""
+    """A gap of the history."""
 
     from_ms: int
     to_ms: int
@@ -187,13 +186,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How far the history goes."""
+    """The extent of the history."""
 
     oldest_ms: int | None
     """None: nothing is recorded yet."""
     newest_ms: int | None
     steps_ms: Mapping[int, int]
-    """By resolution in milliseconds (1,000, 10,000, 60,000) the oldest moment that is kept of it."""
+    """By resolution in milliseconds (1,000, 10,000, 60,000) its oldest moment."""
     gaps: Sequence[Gap]
     size_bytes: int
     size_bytes_max: int
@@ -206,15 +205,15 @@ class PolicyAt:
     policy: Policy
     place: Place
     refused: str
-    """Why the newest record of the topic is not in force; "": it is."""
+    """Why the newest policy record is not in force; "": it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRate:
-    """What came of a topic lately."""
+    """Recent records of a topic."""
 
     topic: str
     records: int
-    """Within the last recorded minute."""
+    """In the last recorded minute."""
     newest_offset: int
     """Sum over partitions."""
