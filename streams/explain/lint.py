@@ -20,10 +20,10 @@ from slacktide.schemas.qos import (
 )
 from slacktide.streams.decisions.spared_pods import is_spared
 from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.manifest import Manifest
 from slacktide.streams.explain.placement import NATIVE
 from slacktide.streams.explain.selling import amount, resource_name
 from slacktide.streams.explain.tier import critical_findings
-from slacktide.streams.explain.wish import Wish
 
 IDLE_PCT = 30
 """A pod that uses less of its request blocks resources."""
@@ -36,13 +36,13 @@ _SPLIT = {
 """By QoS label, the priority classes that Koordinator's webhook rejects with it."""
 
 
-def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = False) -> Iterator[Finding]:
+def lint(pod: Pod, use: Use | None, manifest: Manifest | None, *, throttled: bool = False) -> Iterator[Finding]:
     """Likely problems of a pod.
 
     Args:
         pod: the parsed pod.
         use: its average over the policy's window; None: unknown.
-        wish: its manifest; None: what only that shows is skipped.
+        manifest: its manifest; None: what only that shows is skipped.
         throttled: its use is bounded by its limit, so it does not show its demand.
 
     """
@@ -62,8 +62,8 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = Fals
         yield from _amounts(pod)
         if use is not None:
             yield from _realistic(pod, use, throttled=throttled)
-    if wish is not None:
-        yield from _made_by(wish)
+    if manifest is not None:
+        yield from _made_by(manifest)
 
 
 def _accord(pod: Pod) -> Iterator[Finding]:
@@ -130,21 +130,21 @@ def _realistic(pod: Pod, use: Use, *, throttled: bool) -> Iterator[Finding]:
             yield Finding(name="lint.over", severity="warning", text=text, advice="request what it uses")
 
 
-def _made_by(wish: Wish) -> Iterator[Finding]:
-    if wish.owner_kind == "StatefulSet":
+def _made_by(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.owner_kind == "StatefulSet":
         yield Finding(
             name="lint.stateful",
             severity="warning",
-            text=f"best-effort, and made by StatefulSet {wish.owner_name}: its state goes with each eviction",
+            text=f"best-effort, and made by StatefulSet {manifest.owner_name}: its state goes with each eviction",
             advice="run it as LS with koord-prod, or as a Job that saves its progress",
         )
-    if wish.services:
+    if manifest.services:
         yield Finding(
             name="lint.service",
             severity="warning",
-            text=f"best-effort, and behind Service {', '.join(wish.services)}: requests wait while it is throttled",
+            text=f"best-effort, and behind Service {', '.join(manifest.services)}: requests wait while it is throttled",
             advice="run what answers requests as LS with koord-prod",
         )
-    if not wish.owner_kind:
+    if not manifest.owner_kind:
         text = "no controller creates it again: an eviction deletes it"
         yield Finding(name="lint.bare", severity="warning", text=text, advice="make it by a Job with a backoffLimit")

@@ -12,9 +12,9 @@ from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding, Place
+from slacktide.streams.explain.manifest import Manifest
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import amount, disabled, resource_name
-from slacktide.streams.explain.wish import Wish
 
 SCHEDULER = "koord-scheduler"
 """Koordinator's scheduler, which handles batch resources."""
@@ -84,22 +84,22 @@ class NodeRoom:
         return f"stale {for_s}" if self.stale_ms else ""
 
 
-def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None, asked_ms: int) -> list[NodeRoom]:
+def node_rooms(nodes: Sequence[NodeLog], asked: Resources, manifest: Manifest | None, asked_ms: int) -> list[NodeRoom]:
     """Check all nodes, by name.
 
     Args:
         nodes: with figures and inventories.
         asked: the pod's requests.
-        wish: its node constraints; None: unknown.
+        manifest: its node constraints; None: unknown.
         asked_ms: now, by the clock of record timestamps.
 
     """
-    return [_node_room(log, asked, wish, asked_ms) for log in sorted(nodes, key=lambda log: log.node)]
+    return [_node_room(log, asked, manifest, asked_ms) for log in sorted(nodes, key=lambda log: log.node)]
 
 
-def _node_room(log: NodeLog, asked: Resources, wish: Wish | None, asked_ms: int) -> NodeRoom:
+def _node_room(log: NodeLog, asked: Resources, manifest: Manifest | None, asked_ms: int) -> NodeRoom:
     body = None if log.allocatable is None else log.allocatable.body
-    unlike = unlike_of(wish, log.facts)
+    unlike = unlike_of(manifest, log.facts)
     off = disabled(log)
     stale_ms, frozen = _stale(log, asked, asked_ms)
     why = "no figures are published" if body is None else body.reason
@@ -147,19 +147,19 @@ def _left(field: str, sold: int, log: NodeLog) -> int | None:
     return max(0, sold - int(because.terms["floor"]))
 
 
-def unlike_of(wish: Wish | None, facts: NodeFacts | None) -> str:
+def unlike_of(manifest: Manifest | None, facts: NodeFacts | None) -> str:
     """``cordoned``, or the first constraint that the node's labels do not meet; "": neither."""
     if facts is None:
         return ""
     if facts.unschedulable:
         return CORDONED
-    if wish is None:
+    if manifest is None:
         return ""
-    for key, value in wish.node_selector.items():
+    for key, value in manifest.node_selector.items():
         if facts.labels.get(key) != value:
             return f"{key}={value} wanted, {_label(facts, key)}"
-    if wish.affinity is not None and not any(matches(one, facts.labels) for one in wish.affinity):
-        keys = dict.fromkeys(key for one in wish.affinity for key in _keys(one))
+    if manifest.affinity is not None and not any(matches(one, facts.labels) for one in manifest.affinity):
+        keys = dict.fromkeys(key for one in manifest.affinity for key in _keys(one))
         there = ", ".join(_label(facts, key) for key in keys)
         return f"node affinity, {there}" if there else "node affinity whose terms are empty: it meets no node"
     return ""
@@ -174,11 +174,11 @@ def _label(facts: NodeFacts, key: str) -> str:
     return f"no label {key}" if value is None else f"{key}={value} there"
 
 
-def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
+def placement_findings(asked: Resources, manifest: Manifest | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
     """Why the pod is pending, as far as Kafka and its manifest show."""
-    if wish is not None:
-        yield from _scheduler(asked, wish)
-        yield from _of_wish(wish)
+    if manifest is not None:
+        yield from _scheduler(asked, manifest)
+        yield from _of_manifest(manifest)
     if not rooms:
         text = "no node is known: the topics have neither an inventory nor figures of one"
         yield Finding(name="pending.no-nodes", severity="problem", text=text, advice="is an agent running?")
@@ -214,23 +214,23 @@ def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
     )
 
 
-def _scheduler(asked: Resources, wish: Wish) -> Iterator[Finding]:
+def _scheduler(asked: Resources, manifest: Manifest) -> Iterator[Finding]:
     sold = [resource_name(field) for field in SOLD if getattr(asked, field)]
-    if sold and wish.scheduler != SCHEDULER:
+    if sold and manifest.scheduler != SCHEDULER:
         yield Finding(
             name="pending.scheduler",
             severity="problem",
-            text=f"the pod asks for {' and '.join(sold)}, and its schedulerName is {wish.scheduler}, not {SCHEDULER}: "
-            "that one neither scores load nor accounts for these resources",
+            text=f"the pod asks for {' and '.join(sold)}, and its schedulerName is {manifest.scheduler}, not "
+            f"{SCHEDULER}: that one neither scores load nor accounts for these resources",
             advice=f"set spec.schedulerName: {SCHEDULER}, or let a ClusterColocationProfile do it",
         )
 
 
-def _of_wish(wish: Wish) -> Iterator[Finding]:
-    if wish.scheduling:
-        yield Finding(name="pending.condition", severity="note", text=f"the scheduler reports: {wish.scheduling}")
-    if wish.not_judged:
-        text = f"not judged here: {', '.join(wish.not_judged)}, and taints"
+def _of_manifest(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.scheduling:
+        yield Finding(name="pending.condition", severity="note", text=f"the scheduler reports: {manifest.scheduling}")
+    if manifest.not_judged:
+        text = f"not judged here: {', '.join(manifest.not_judged)}, and taints"
         yield Finding(name="pending.not-judged", severity="note", text=text)
 
 
@@ -254,14 +254,15 @@ def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
     )
 
 
-def unserved(wish: Wish) -> Finding:
+def unserved(manifest: Manifest) -> Finding:
     """No scheduler has tried the pod."""
     return Finding(
         name="pending.unserved",
         severity="problem",
-        text=f"no scheduler has looked at it: it was created, and has no condition PodScheduled; {wish.scheduler} "
+        text=f"no scheduler has looked at it: it was created, and has no condition PodScheduled; {manifest.scheduler} "
         "is its schedulerName",
-        advice=f"run a scheduler named {wish.scheduler} (for {SCHEDULER}: docs/scheduler.md), or correct schedulerName",
+        advice=f"run a scheduler named {manifest.scheduler} (for {SCHEDULER}: docs/scheduler.md), "
+        "or correct schedulerName",
     )
 
 

@@ -18,10 +18,10 @@ from slacktide.streams.explain.evidence import Finding, Logged, Place
 from slacktide.streams.explain.forecast import pod_forecast_findings
 from slacktide.streams.explain.held import held_findings, is_throttled
 from slacktide.streams.explain.lint import lint
+from slacktide.streams.explain.manifest import Manifest
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings, refused_by_all, unserved
 from slacktide.streams.explain.selling import amount, resource_name
-from slacktide.streams.explain.wish import Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,37 +113,39 @@ def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeL
     return log, one
 
 
-def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked_ms: int) -> PodExplanation | None:
+def explain_pod(
+    log: PodLog, namespace: str, name: str, manifest: Manifest | None, asked_ms: int
+) -> PodExplanation | None:
     """Explain a pod; None: neither Kafka nor a manifest has it.
 
     Args:
         log: the records read.
         namespace: the pod's.
         name: the pod's.
-        wish: the pod's manifest; None: none.
+        manifest: the pod's manifest; None: none.
         asked_ms: now, by the clock of record timestamps.
 
     """
     running = _running(log.nodes, namespace, name, asked_ms)
     pod, place = _pod(log.on, namespace, name)
     evictions = evictions_of(log.outcomes, namespace, name)
-    if pod is None and wish is not None:
-        pod = wish.pod
+    if pod is None and manifest is not None:
+        pod = manifest.pod
     chosen = log.looks is not None and log.looks.chose is not None
     known = chosen or log.refused is not None or log.placement is not None or any(one.name == name for one in evictions)
     if pod is None and running is None and not known:
         return None
     listed = log.on.node if log.on is not None and place is not None else ""
-    node = running.node if running is not None else listed or (wish.node if wish is not None else "")
+    node = running.node if running is not None else listed or (manifest.node if manifest is not None else "")
     waits = pod is not None and not node
-    rooms = node_rooms(log.nodes, pod.requests, wish, asked_ms) if waits and pod is not None else []
+    rooms = node_rooms(log.nodes, pod.requests, manifest, asked_ms) if waits and pod is not None else []
     findings = list(_found_apart(log.on, running, pod if place is not None else None))
     if waits and pod is not None:
-        findings += placement_findings(pod.requests, wish, rooms)
+        findings += placement_findings(pod.requests, manifest, rooms)
     if log.placement is not None and not node:
         findings += refused_by_all(log.placement.body)
-    if waits and wish is not None and wish.unserved and log.placement is None:
-        findings.append(unserved(wish))
+    if waits and manifest is not None and manifest.unserved and log.placement is None:
+        findings.append(unserved(manifest))
     findings += eviction_findings(evictions, name, log.span_ms)
     findings += notice_findings(log.outcomes, namespace, name, asked_ms)
     wanted = any(one.policy is not None and one.policy.body.descheduling.wanted for one in log.nodes)
@@ -155,7 +157,7 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
         findings += held_findings(log.on, pod)
         findings += pod_forecast_findings(_whole(log, node), pod)
         use = None if running is None else running.use
-        findings += lint(pod, use, wish, throttled=is_throttled(log.on, pod))
+        findings += lint(pod, use, manifest, throttled=is_throttled(log.on, pod))
     return PodExplanation(
         namespace=namespace,
         name=name,

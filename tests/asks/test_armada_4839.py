@@ -6,9 +6,9 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.explain.evidence import logged
+from slacktide.streams.explain.manifest import manifest_of
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.explain.pod import PodLog, explain_pod
-from slacktide.streams.explain.wish import wish_of
 from testbed.chains import Chain, evicted, outcome_record
 from testbed.policies import policy_from
 from testbed.samples import BATCH, GIB, SERVICE, START_MS
@@ -41,7 +41,7 @@ def test_the_rule_and_its_figures_are_told_beside_how_the_pod_ended() -> None:
     outcomes = logged([outcome_record(one, at) for at, one in enumerate((asked, ended))], OUTCOME, NodeOutcome)
     log = PodLog(nodes=[node_log("node-1", chain.records)], on=None, outcomes=outcomes, span_ms=HOUR_MS)
 
-    told = explain_pod(log, "jobs", "etl-x2lqp", wish_of(POD, "pod.yaml", "jobs", "etl-x2lqp"), START_MS + 12_100)
+    told = explain_pod(log, "jobs", "etl-x2lqp", manifest_of(POD, "pod.yaml", "jobs", "etl-x2lqp"), START_MS + 12_100)
 
     assert told is not None
     [eviction] = told.evictions

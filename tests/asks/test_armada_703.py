@@ -8,9 +8,9 @@ import pytest
 
 from slacktide.deploy.cli.explain.pod_text import pod_text
 from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.streams.explain.manifest import manifest_of
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.explain.pod import PodLog, explain_pod
-from slacktide.streams.explain.wish import wish_of
 from testbed.chains import Chain
 from testbed.policies import policy_from
 from testbed.samples import BATCH, GIB, SERVICE, START_MS
@@ -44,7 +44,7 @@ def explained(document: dict[str, Any], *, enable: bool = True, silent_s: int = 
     chain.run(1, 12)
     log = PodLog(nodes=[node_log("node-1", chain.records)], on=None, outcomes=[], span_ms=HOUR_MS)
     now_ms = START_MS + 12_100 + silent_s * 1_000
-    told = explain_pod(log, "jobs", "etl", wish_of(document, "pod.yaml", "jobs", "etl"), now_ms)
+    told = explain_pod(log, "jobs", "etl", manifest_of(document, "pod.yaml", "jobs", "etl"), now_ms)
     assert told is not None
     return " ".join(pod_text(told).split())
 

@@ -27,9 +27,9 @@ from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evictions import controller_of, observed
 from slacktide.streams.explain.evidence import Finding, Logged, Place, logged
+from slacktide.streams.explain.manifest import Manifest, manifest_of
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement, last_refused
-from slacktide.streams.explain.wish import Wish, wish_of
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, outcome_record
 from testbed.policies import policy_from
@@ -71,8 +71,8 @@ def asking(cpu: str, memory: str = "1Gi", **limits: str) -> list[dict[str, Any]]
     return [{"name": "main", "resources": {"requests": requests, "limits": requests | own}}]
 
 
-def wish(document: dict[str, Any]) -> Wish:
-    return wish_of(document, "pod.yaml", "jobs", "etl-x2lqp")
+def manifest(document: dict[str, Any]) -> Manifest:
+    return manifest_of(document, "pod.yaml", "jobs", "etl-x2lqp")
 
 
 def node(name: str = "node-1", *, cpu_milli: int = 4_000, enable: bool = True, **labels: str) -> NodeLog:
@@ -95,7 +95,7 @@ def explain(
 ) -> PodExplanation:
     acts = logged([outcome_record(one, offset) for offset, one in enumerate(outcomes or [])], OUTCOME, NodeOutcome)
     log = PodLog(nodes=nodes, on=on, outcomes=acts, span_ms=HOUR_MS)
-    told = explain_pod(log, *name.split("/"), None if document is None else wish(document), NOW_MS)
+    told = explain_pod(log, *name.split("/"), None if document is None else manifest(document), NOW_MS)
     assert told is not None
     return told
 
@@ -250,13 +250,13 @@ def test_a_stale_node_takes_no_pod() -> None:
 
 def test_figures_that_nobody_says_again_are_no_room() -> None:
     """No worker runs any more: what stands in the topic is of long ago, whatever it says."""
-    document = wish(pod(containers=asking("200")))
+    document = manifest(pod(containers=asking("200")))
     log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS)
     told = explain_pod(log, "jobs", "etl-x2lqp", document, NOW_MS + HOUR_MS)
 
     assert told is not None
     assert "frozen: no worker has published its figures for 36" in named(told, "pending.passed-over").text
-    native = wish(pod(containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}]))
+    native = manifest(pod(containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}]))
     told = explain_pod(log, "jobs", "etl-x2lqp", native, NOW_MS + HOUR_MS)
     assert told is not None
     assert "pending.fits" in names(told)
@@ -647,12 +647,12 @@ def test_its_file_tells_who_makes_it_and_who_calls_it(document: dict[str, Any], 
 
 def test_a_file_without_the_pod_is_refused_with_those_that_it_has() -> None:
     with pytest.raises(ConfigError, match=r"pod\.yaml: kind: jobs/etl-x2lqp: accepted: the Pod jobs/other"):
-        wish_of(pod(), "pod.yaml", "jobs", "other")
+        manifest_of(pod(), "pod.yaml", "jobs", "other")
 
 
 def test_a_bad_field_of_the_pod_is_refused_by_its_path() -> None:
     with pytest.raises(ConfigError, match=r"pod\.spec\.containers\[0\]\.resources\.requests"):
-        wish(pod(containers=asking("much")))
+        manifest(pod(containers=asking("much")))
 
 
 @pytest.mark.parametrize(
@@ -674,7 +674,7 @@ def test_a_bad_field_of_the_pod_is_refused_by_its_path() -> None:
 )
 def test_what_should_be_a_list_and_is_none_is_refused_by_its_path(changes: dict[str, Any], path: str) -> None:
     with pytest.raises(ConfigError, match=path):
-        wish(copy.deepcopy(POD) | changes)
+        manifest(copy.deepcopy(POD) | changes)
 
 
 def test_a_manifest_that_was_not_applied_yet_can_be_looked_at() -> None:
@@ -682,7 +682,7 @@ def test_a_manifest_that_was_not_applied_yet_can_be_looked_at() -> None:
     document = pod()
     del document["metadata"]["uid"], document["status"]
 
-    assert wish(document).pod.name == "etl-x2lqp"
+    assert manifest(document).pod.name == "etl-x2lqp"
 
 
 def test_for_a_terminal_there_is_a_table_of_nodes_and_one_of_evictions() -> None:
@@ -747,7 +747,7 @@ def descheduled(*passes: DeschedulingPass, name: str = "etl-x2lqp", policy: Poli
     log = PodLog(nodes=[there], on=None, outcomes=[], span_ms=HOUR_MS, looks=found)
     document = pod(nodeName="node-1")
     document["metadata"]["name"] = name
-    told = explain_pod(log, "jobs", name, wish_of(document, "pod.yaml", "jobs", name), NOW_MS)
+    told = explain_pod(log, "jobs", name, manifest_of(document, "pod.yaml", "jobs", name), NOW_MS)
     assert told is not None
     return told
 
@@ -802,7 +802,7 @@ def with_placement(*placements: PodPlacement, document: dict[str, Any] | None = 
     ]  # fmt: skip
     last = last_placement(logged(records, PLACEMENT, PodPlacement), "jobs", "etl-x2lqp")
     log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS, placement=last)
-    return explain_pod(log, "jobs", "etl-x2lqp", None if document is None else wish(document), NOW_MS)
+    return explain_pod(log, "jobs", "etl-x2lqp", None if document is None else manifest(document), NOW_MS)
 
 
 def test_what_a_scheduler_was_told_last_is_told_without_the_pods_file() -> None:

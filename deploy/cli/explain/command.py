@@ -18,10 +18,10 @@ from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.job import JobExplanation
+    from slacktide.streams.explain.manifest import Manifest
     from slacktide.streams.explain.node import NodeExplanation
     from slacktide.streams.explain.pod import PodExplanation
     from slacktide.streams.explain.queued import QueuePlace
-    from slacktide.streams.explain.wish import Wish
 
 EVICTED_MS = 60_000
 """Clocks of brokers and of the queue's decider differ by less."""
@@ -119,11 +119,11 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.pod import explain_pod  # noqa: PLC0415
 
-    wish = None if file is None else _wish(file, namespace, name)
+    manifest = None if file is None else _manifest(file, namespace, name)
     now_ms = SystemClock().wall_ms()
     async with opened(bootstrap, now_ms) as log:
         found, short = await pod_log(log, namespace, name, since)
-    explanation = explain_pod(found, namespace, name, wish, now_ms)
+    explanation = explain_pod(found, namespace, name, manifest, now_ms)
     if explanation is None:
         metrics = [log.metric.body for log in found.nodes if log.metric is not None]
         names = {f"{one.namespace}/{one.name}" for metric in metrics for one in metric.pods if one.name}
@@ -201,12 +201,12 @@ def _parts(name: str) -> tuple[str, str]:
     return namespace, short
 
 
-def _wish(file: Path, namespace: str, name: str) -> Wish:
+def _manifest(file: Path, namespace: str, name: str) -> Manifest:
     from slacktide.agents.files import load_yaml  # noqa: PLC0415
-    from slacktide.streams.explain.wish import wish_of  # noqa: PLC0415
+    from slacktide.streams.explain.manifest import manifest_of  # noqa: PLC0415
 
     given = STANDARD_INPUT if str(file) == "-" else file
-    return wish_of(load_yaml(given), str(given), namespace, name)
+    return manifest_of(load_yaml(given), str(given), namespace, name)
 
 
 def as_json(explanation: object) -> str:

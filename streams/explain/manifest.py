@@ -21,7 +21,7 @@ _TERMS = f"affinity.nodeAffinity.{_REQUIRED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Manifest:
     """One pod and related objects of its file."""
 
     pod: Pod
@@ -48,7 +48,7 @@ class Wish:
     """Parts of the file that could not be used."""
 
 
-def wish_of(document: object, file: str, namespace: str, name: str) -> Wish:
+def manifest_of(document: object, file: str, namespace: str, name: str) -> Manifest:
     """Read a pod from a document: a Pod, or a List that may also hold Services.
 
     Args:
@@ -68,10 +68,10 @@ def wish_of(document: object, file: str, namespace: str, name: str) -> Wish:
         pods = [f"{_namespace(item)}/{_name(item)}" for _, item in items if item.get("kind") == "Pod"]
         reader.refuse("kind", ", ".join(pods) or "no Pod", f"the Pod {namespace}/{name}, alone or in a List")
         raise ConfigError(reader.findings)
-    wish = _wish(*found, reader, tuple(_services(items, found[1], namespace, reader)))
+    manifest = _manifest(*found, reader, tuple(_services(items, found[1], namespace, reader)))
     if reader.findings:
         raise ConfigError(reader.findings)
-    return wish
+    return manifest
 
 
 def _items(document: object, reader: Reader) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -100,13 +100,13 @@ def _is(item: Mapping[str, Any], kind: str, namespace: str, name: str) -> bool:
     return (item.get("kind"), _namespace(item), _name(item)) == (kind, namespace, name)
 
 
-def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[str, ...]) -> Wish:
+def _manifest(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[str, ...]) -> Manifest:
     where = path.removesuffix(".") or "pod"
     item = _admitted(item, reader.at(item, where, "spec"))
     spec = reader.at(item, where, "spec")
     affinity, not_judged = _affinity(spec, where, reader)
     owner = _owner(item, where, reader)
-    return Wish(
+    return Manifest(
         pod=pod_of(where, item, reader),
         node=str(spec.get("nodeName") or ""),
         scheduler=str(spec.get("schedulerName") or "default-scheduler"),
