@@ -55,8 +55,8 @@ def main(picture: Path, nodes: int | None) -> None:
     """Run one block of the demo, and write its screen to PICTURE."""
     screen = RecordingScreen()
     session.screen_of = lambda **_: screen
-    wish = session.Wish(seconds=SECONDS, virtual_nodes=nodes, plain=True, report=None)
-    failure = session.Session(wish, conditions(SECONDS, blocks=1, compared_s=5.0)).run()
+    options = session.DemoOptions(seconds=SECONDS, virtual_nodes=nodes, plain=True, report=None)
+    failure = session.Session(options, conditions(SECONDS, blocks=1, compared_s=5.0)).run()
     if failure or not screen.picture:
         sys.exit(failure or "the demo ended before its controlled block did")
     picture.write_text(screen.picture)

@@ -26,12 +26,12 @@ SHORT = """
 import sys
 from pathlib import Path
 from slacktide.deploy.cli.demo.conditions import conditions
-from slacktide.deploy.cli.demo.session import Session, Wish
+from slacktide.deploy.cli.demo.session import Session, DemoOptions
 nodes = int(sys.argv[2]) or None
 scenario = sys.argv[3]
-wish = Wish(seconds=4.0, virtual_nodes=nodes, plain=True, report=Path(sys.argv[1]), scenario=scenario)
+options = DemoOptions(seconds=4.0, virtual_nodes=nodes, plain=True, report=Path(sys.argv[1]), scenario=scenario)
 plan = conditions(4.0, blocks=1, compared_s=1.5, scenario=scenario)
-sys.exit(Session(wish, [plan[2], plan[1]] if scenario == "memory" else plan).run() or None)
+sys.exit(Session(options, [plan[2], plan[1]] if scenario == "memory" else plan).run() or None)
 """
 """One block of the usual three, its parts shorter; of the memory scenario what has batch work, and first what leaves
 the service its data."""

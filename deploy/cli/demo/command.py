@@ -11,7 +11,7 @@ from typing import get_args
 import click
 
 from slacktide.deploy.cli.demo.conditions import Scenario
-from slacktide.deploy.cli.demo.session import Session, Wish
+from slacktide.deploy.cli.demo.session import DemoOptions, Session
 from slacktide.deploy.cli.settings import configured, setting
 
 NODES_MAX = 20
@@ -62,7 +62,7 @@ def command(settings: DemoSettings) -> None:
         raise click.BadParameter(f"{folder} is no folder that can be written to", param_hint="'--report'")
     if settings.scenario == "memory" and settings.nodes is not None:
         raise click.BadParameter("virtual nodes have no page cache to lose", param_hint="'--nodes'")
-    wish = Wish(
+    options = DemoOptions(
         seconds=settings.seconds,
         virtual_nodes=settings.nodes,
         plain=settings.plain or not sys.stdout.isatty(),
@@ -70,7 +70,7 @@ def command(settings: DemoSettings) -> None:
         console=not settings.no_console,
         scenario=settings.scenario,
     )
-    if failure := Session(wish).run():
+    if failure := Session(options).run():
         raise click.ClickException(failure)
 
 

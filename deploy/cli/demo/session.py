@@ -41,7 +41,7 @@ OVERHEAD_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class DemoOptions:
     """What the user asked for."""
 
     seconds: float
@@ -57,11 +57,11 @@ class Wish:
 class Session:
     """One run."""
 
-    def __init__(self, wish: Wish, plan: Sequence[Condition] | None = None) -> None:
+    def __init__(self, options: DemoOptions, plan: Sequence[Condition] | None = None) -> None:
         """Do as wished; ``plan``: other conditions than the usual ones."""
-        self._wish = wish
+        self._options = options
         self._clock = SystemClock()
-        self._plan = conditions(wish.seconds, scenario=wish.scenario) if plan is None else plan
+        self._plan = conditions(options.seconds, scenario=options.scenario) if plan is None else plan
 
     def run(self) -> str:
         """Run to the end, or to Ctrl-C; returns in one sentence why the loop did not close, or ""."""
@@ -79,13 +79,13 @@ class Session:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, _stop_by, stop, name)
         try:
-            world = choose(self._wish.virtual_nodes, folder, scenario=self._wish.scenario)
+            world = choose(self._options.virtual_nodes, folder, scenario=self._options.scenario)
         except NoGroupsError as exc:
             return f"The memory scenario needs root and control groups with the memory controller: {exc}"
-        stack = Stack(folder, self._clock, console=self._wish.console)
+        stack = Stack(folder, self._clock, console=self._options.console)
         story = Story(batch_uids(world.nodes, world.machine.capacity_milli))
         conductor = Conductor(world, story, self._clock, publish=stack.publish, trouble=stack.trouble)
-        screen = screen_of(plain=self._wish.plain)
+        screen = screen_of(plain=self._options.plain)
         failure = ""
         try:
             with screen:
@@ -103,8 +103,8 @@ class Session:
         if stop.done() and not stop.cancelled():
             screen.note(f"stopped by {stop.result().name}: these are the figures so far")
         screen.summary(report, world)
-        if self._wish.report is not None:
-            self._wish.report.write_bytes(as_json(report))
+        if self._options.report is not None:
+            self._options.report.write_bytes(as_json(report))
         return failure or not_closed(report)
 
     async def _lead(self, world: World, stack: Stack, story: Story, conductor: Conductor) -> None:
