@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.cluster.scheduler import missed_pods
+from slacktide.agents.cluster.scheduler import metrics, missed_pods
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
 from slacktide.agents.cluster.scheduler.waker import ANNOTATION as WOKEN
 from testbed.brokers import EmbeddedBroker, free_port
