@@ -280,7 +280,7 @@ def _find(
 ) -> tuple[dict[str, Assigned], bool] | None:
     """A flavor for all of a group's resources, and whether the request fits there."""
     best: tuple[str, dict[str, Rated], Rated] | None = None
-    index = start = max((pod_set.last_tried.get(resource, -1) for resource in part), default=-1) + 1
+    index = start = max(pod_set.last_tried.get(resource, -1) for resource in part) + 1
     for index in range(start, len(group.flavors)):
         flavor = group.flavors[index]
         if not matches(pod_set.nodes, cluster.flavors.get(flavor, NodeFlavor())):
