@@ -100,6 +100,18 @@ def test_what_does_not_fit_takes_all_of_its_shape_aside_unless_the_order_is_stri
     assert left == {"BestEffortFIFO": ["c"], "StrictFIFO": ["a", "b", "c"]}
 
 
+def test_no_priority_is_of_the_shape_of_priority_0_alone() -> None:
+    queue = PendingQueue()
+    queue.push(Pending(Queued("none", None, 0)), 0)
+    first = queue.pop()
+    assert first is not None
+    queue.requeue(first, "NoFit", 0)
+    for uid, priority in (("zero", 0), ("below", -1), ("above", 1)):
+        queue.push(Pending(Queued(uid, priority, 0)), 0)
+
+    assert [one.uid for one in queue.active] == ["above", "below"]
+
+
 def test_a_workload_that_is_not_there_is_refused_with_what_is_accepted() -> None:
     case = '{"name": "a", "input": {"workloads": [{"name": "w"}], "events": [{"type": "delete", "workload": "x"}]}}'
 
