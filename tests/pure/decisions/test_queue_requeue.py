@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
-from slacktide.streams.decisions.queue.pending_queue import Pending, PendingQueue
+from slacktide.streams.decisions.queue.pending_queue import EXCEEDS_MAX_QUOTA, Pending, PendingQueue
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 
 REASONS = ["", "NoFit", "PreemptionNoCandidates", "PendingPreemption", "FailedAfterNomination", "NamespaceMismatch"]
@@ -98,6 +98,20 @@ def test_what_does_not_fit_takes_all_of_its_shape_aside_unless_the_order_is_stri
         left[strategy] = [one.uid for one in queue.active]
 
     assert left == {"BestEffortFIFO": ["c"], "StrictFIFO": ["a", "b", "c"]}
+
+
+def test_what_exceeds_the_quota_is_tried_again_once_it_changed_also_behind_a_backoff() -> None:
+    left = {}
+    for shape in ("same", "other"):
+        queue = PendingQueue()
+        queue.push(pending("a", pod_sets="same", requeue_at_s=0), 0)
+        first = queue.pop()
+        assert first is not None
+        queue.requeue(first, EXCEEDS_MAX_QUOTA, 0)
+        queue.push(pending("a", pod_sets=shape, requeue_at_s=10), 0)
+        left[shape] = queue.retry(10)
+
+    assert left == {"same": 0, "other": 1}
 
 
 def test_no_priority_is_of_the_shape_of_priority_0_alone() -> None:
