@@ -77,13 +77,16 @@ def test_a_workload_that_names_little_has_defaults() -> None:
     assert (one.pending.queued.created_s, one.pending.requeue_at_s, one.pending.generation) == (0, None, 0)
     assert wanted_of(workload(status={"conditions": [condition("Finished")]})).finished
     assert not wanted_of(workload(status={"conditions": [condition("Finished", "False")]})).finished
+    untimed = wanted_of(workload(status={"conditions": [condition("Evicted", at=None)]}))
+    assert untimed.pending.queued.evicted == Condition("r", 0)
 
 
 def test_what_a_workload_holds_counts_only_with_its_condition() -> None:
     held = wanted_of(workload(status=admitted())).admission
     assert held is not None
     assert held.cluster_queue == "cq"
-    for conditions in ([], [condition("QuotaReserved", "False")], [condition("Admitted")]):
+    reserved = [[condition("QuotaReserved", status)] for status in ("False", "Unknown")]
+    for conditions in ([], *reserved, [condition("Admitted")]):
         assert wanted_of(workload(status=admitted(conditions=conditions))).admission is None
 
 
