@@ -200,6 +200,16 @@ def test_a_request_above_its_limit_is_refused(
     assert fits or f"{part}.resources.requests.{name} is {wanted}, and its limit {limit}" in str(found)
 
 
+@pytest.mark.parametrize(
+    ("tag", "fits"), [("v1.34.9", True), ("1.33.0", True), ("v1.32.9", False), ("v1.35.0", False), ("mine", True)]
+)
+def test_a_kube_scheduler_that_kubernetes_does_not_support_is_refused(tag: str, *, fits: bool) -> None:
+    found = str(refused({"scheduler": {"kubeScheduler": {"tag": tag}}}) or "")
+
+    assert fits == (found == "")
+    assert fits or f"scheduler.kubeScheduler.tag is {tag}, and the API server v1.34.0" in found
+
+
 CANDIDATES: list[object] = [
     -1, 0, 1, 65, 100, 101, 2**31, 0.5, 1.5, "", "x", "65", "5m", "50M", "usage", "cfsQuota", True, [], ["5m"], ["5"],
     ["0.5h", "1h30m"], ["0s"], ["20ms"], {}, {"nonsense": 1},
