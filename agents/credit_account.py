@@ -78,5 +78,5 @@ class CreditAccount:
 
     @property
     def _outlasts(self) -> bool:
-        """Whether the lease was valid when Kafka became unreachable. It then allows one eviction until Kafka is back."""
+        """Whether the lease was valid when Kafka became unreachable. Then it allows one eviction meanwhile."""
         return self._away_since_ns is not None and self._away_since_ns < self._until_ns and not self._outlasted
