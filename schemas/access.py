@@ -1,7 +1,7 @@
-"""Who may do what in the log: its parts, each with the least rights that do, from the table of topics.
+"""Kafka ACLs of each part, with least privilege, from the table of topics.
 
-A part is what connects as one: a worker and the governor beside it are one process, with one principal.
-Nobody may create or alter topics but the one who is there for that; a deletion of a topic or a group is nobody's.
+A part is one process with one principal: a worker and its governor are one part. Only the part ``topics`` may create
+or alter topics. No part may delete topics or groups.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from slacktide.schemas.topics import (
 )
 
 STREAM_GROUP = "slacktide-stream"
-"""Shares the nodes out among workers."""
+"""Distributes nodes over workers."""
 GOVERNOR_GROUP = "slacktide-governor"
-"""Whose member has the one partition of the credit governs."""
+"""Its member with the one partition of the credit topic is the governor."""
 JOBS_GROUP = "slacktide-jobs"
-"""Shares the Jobs out among workers."""
+"""Distributes Jobs over workers."""
 
 QUEUE_GROUP = "slacktide-queue"
-"""Whose member has the one partition of the queue's decisions decides."""
+"""Its member with the one partition of the queue's decisions is the decider."""
 
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create", "AlterConfigs", "IdempotentWrite"]
 Resource = Literal["topic", "group", "cluster"]
 CLUSTER = "kafka-cluster"
-"""The one name that a cluster has as a resource."""
+"""Name of the cluster resource in ACLs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """One right. Read and Write each bring Describe along, as Kafka has it."""
+    """One ACL. Read and Write imply Describe, as in Kafka."""
 
     operation: Operation
     resource: Resource
@@ -62,27 +62,27 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What connects to the log as one."""
+    """A process that connects to Kafka as one principal."""
 
     name: str
     what: str
     roles: tuple[str, ...] = ()
-    """As the table of topics names producers and consumers."""
+    """Producers and consumers in the table of topics."""
     reads: tuple[Topic, ...] = ()
     """The roles' topics, and what else it reads."""
     writes: tuple[Topic, ...] = ()
     joins: tuple[str, ...] = ()
-    """Groups of which it is a member, and whose offsets it commits."""
+    """Consumer groups that it joins and commits offsets for."""
     besides: tuple[Acl, ...] = ()
 
     @property
     def principal(self) -> str:
-        """As Kafka knows it."""
+        """Its Kafka principal."""
         return f"User:slacktide-{self.name}"
 
     @property
     def acls(self) -> tuple[Acl, ...]:
-        """Its rights, and of those besides no Describe that another brings along."""
+        """Its ACLs, without a Describe that another ACL implies."""
         rights = [*_on("Read", self.reads), *_on("Write", self.writes)]
         rights += [Acl(operation="Read", resource="group", name=group) for group in self.joins]
         seen = {(acl.resource, acl.name) for acl in rights}
@@ -104,7 +104,7 @@ def _in_the_loop(
     reads: tuple[Topic, ...] = (),
     besides: tuple[Acl, ...] = (),
 ) -> Part:
-    """A part with the rights of its roles; ``reads``: what it reads besides."""
+    """A part with the rights of its roles; ``reads``: further topics."""
     return Part(
         name=name,
         what=what,
@@ -117,9 +117,9 @@ def _in_the_loop(
 
 
 REPLAYABLE = (*SAMPLES, BACKFILL, OUTCOME)
-"""Topics to which a dead-lettered record may be written again: facts, ordered by boot and seq, that their readers take
-once. All else is published again by itself (policy, inventory, figures, credit) or is of one second (commands), and
-writing an old one again would act: a lease would be good anew."""
+"""Topics to which a dead-lettered record may be published again: facts, ordered by boot and seq, used once by readers.
+All other topics are republished anyway (policy, inventory, figures, credit) or valid for a second (commands).
+Republishing an old record would have effects: a lease would be valid again."""
 
 AGENT = _in_the_loop("agent", "slacktide agent, on each node", "agent")
 STREAM = _in_the_loop(
@@ -139,14 +139,14 @@ PUBLISHER = _in_the_loop(
 )
 BRIDGE = _in_the_loop(
     "bridge", "slacktide bridge: either of its replicas", "bridge", besides=_on("Describe", TOPICS)
-)  # it looks whether all are there
+)  # to check that all topics exist
 WEBHOOK = _in_the_loop("webhook", "slacktide webhook: lists pods that came past it", "webhook")
 SCHEDULER = _in_the_loop(
     "scheduler", "slacktide scheduler, beside each kube-scheduler", "scheduler", reads=(PLACEMENT,)
-)  # the other replicas' answers, before it reports that nobody was asked
+)  # the other replicas' placements, before it reports a pod without one
 QUEUE = _in_the_loop("queue", "slacktide queue run: either of its replicas", "queue", joins=(QUEUE_GROUP,))
 IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER, QUEUE)
-"""Who writes and reads in the loop itself. Everybody else reads along, or is there for a while."""
+"""Parts of the control loop itself. The others only observe, or run for a while."""
 
 READER = Part(
     name="reader",
@@ -156,7 +156,7 @@ READER = Part(
     besides=(
         *_on("DescribeConfigs", TOPICS),
         Acl(operation="Describe", resource="group", name=STREAM_GROUP),
-        # doctor asks for a producer's id, to know whether the cluster gives any; without a topic that leads nowhere.
+        # doctor requests a producer id, to check that the cluster issues them.
         Acl(operation="IdempotentWrite", resource="cluster", name=CLUSTER),
     ),
 )
@@ -170,7 +170,7 @@ CONSOLE = Part(
 ADMINISTRATOR = Part(
     name="topics",
     what="topics plan and apply",
-    reads=TOPICS,  # a broker shows for certain where a topic ends only to who fetches
+    reads=TOPICS,  # only a fetch shows the end offset for certain
     besides=(*_on("Create", TOPICS), *_on("DescribeConfigs", TOPICS), *_on("AlterConfigs", TOPICS)),
 )
 REPLAYER = Part(

@@ -17,25 +17,25 @@ SOLD = (
 
 
 class Prediction(Message, frozen=True, kw_only=True):
-    """What production pods are predicted to leave of what they asked for, with the arithmetic."""
+    """Predicted unused part of production pods' requests, with the arithmetic."""
 
     state: str = ""
-    """Why nothing is predicted: ``cold start``, ``stale forecast``, or that of another boot; "": it is predicted."""
+    """Why there is no prediction: ``cold start``, ``stale forecast``, or one of another boot; "": there is one."""
     observed_ms: TimeMs
     """Event time of the newest sample in the forecast."""
     young: Count = 0
     """Production pods with too few samples: their requests count as their peaks."""
     cpu_bound: str = ""
-    """What fixed it: ``pods``, ``node``, ``allocatable``; ``no_forecast``: a model lacks."""
+    """What bounds it: ``pods``, ``node``, ``allocatable``; ``no_forecast``: a model is missing."""
     mem_bound: str = ""
     cpu_terms: Terms = {}
     mem_terms: Terms = {}
 
 
 class NodeAllocatable(Message, frozen=True, kw_only=True):
-    """What batch, mid and free pods may ask for on a node, with the arithmetic. None: none is published.
+    """What batch, mid and free pods may request on a node, with the arithmetic. None: not published.
 
-    No figure is below what such pods that run there have asked for already.
+    No figure is below the requests of such pods that run there.
     """
 
     node: Name
@@ -59,13 +59,13 @@ class NodeAllocatable(Message, frozen=True, kw_only=True):
     mid_cpu_terms: Terms = {}
     mid_mem_terms: Terms = {}
     floored: list[str] = []
-    """Figures that stand at what running pods have asked for, and would be lower or removed without them."""
+    """Figures raised to the requests of running pods. Without them they would be lower or removed."""
     inventory_revision: str = ""
-    """The inventory record whose capacity, labels and annotations the figures go by; "": the sample's facts."""
+    """The inventory record behind capacity, labels and annotations; "": the sample's facts."""
     stale_ms: TimeMs = 0
-    """For how long at least no record of the node had come to Kafka when this was published; 0: it is not silent."""
+    """Minimum time without a record from the node when this was published; 0: the node is not silent."""
     forecast_revision: Revision = ""
-    """The forecast that mid resources go by; "": there is none, and they hold nothing of what production pods leave."""
+    """The forecast behind mid resources; "": none, so they do not include unused requests of production pods."""
     prediction: Prediction | None = None
     """By that forecast."""
     free_cpu_milli: Total | None = None

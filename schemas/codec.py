@@ -1,4 +1,4 @@
-"""JSON on the wire: one way in, one way out."""
+"""Encodes and decodes records as JSON."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def refusal(raw: bytes, error: Exception) -> str:
         for step in _STEP.findall(place.group(1)):
             value = value[int(step[1:-1])] if step[0] == "[" else value[step[1:]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
-        return text  # a map's key, for example, which the path does not name
+        return text  # such as a map's key, which is not in the path
     return f"{text}: the value is {msgspec.json.encode(value)[:VALUE_CHARS_MAX].decode(errors='replace')}"

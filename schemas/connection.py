@@ -1,4 +1,4 @@
-"""PURE: how one connects to Kafka, in the words of librdkafka: the file that ``kcat -F`` reads serves here, too."""
+"""PURE: Kafka client settings, in librdkafka's format, as ``kcat -F`` reads it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from slacktide.schemas.errors import ConfigError, Finding
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""Mechanisms that take a name and a password."""
+"""SASL mechanisms with user name and password."""
 MECHANISMS = (*PASSWORDS, "OAUTHBEARER")
 TOKEN_URL = "file://"  # noqa: S105 - where it is, not what
-"""A token is read from a file, anew at each login: whoever issues it renews it there."""
+"""URL prefix of a token file, which is read at each login because its issuer renews it."""
 ENVIRONMENT = "SLACKTIDE_KAFKA_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """Who both ends are, and whether others can listen. What is not set is ""."""
+    """Authentication and encryption settings. Unset ones are ""."""
 
     protocol: str = "PLAINTEXT"
     ca: str = ""
-    """File with the authorities that may have signed a broker's certificate; "": those that this machine trusts."""
+    """CA file for the brokers' certificates; "": this machine's CAs."""
     names: str = "https"
-    """Whether a broker's certificate must be for the name that it is reached by: https, or none."""
+    """Check of the host name in a broker's certificate: https or none."""
     certificate: str = ""
     key: str = ""
     key_password: str = field(default="", repr=False)
@@ -33,20 +33,20 @@ class Security:
     password: str = field(default="", repr=False)
     token_url: str = ""
     file: str = ""
-    """Where it was set; "": in the environment, or nowhere."""
+    """The file with the settings; "": environment or none."""
 
     @property
     def encrypted(self) -> bool:
-        """Whether by TLS."""
+        """Whether TLS is used."""
         return self.protocol.endswith("SSL")
 
     @property
     def logs_in(self) -> bool:
-        """Whether by SASL."""
+        """Whether SASL is used."""
         return self.protocol.startswith("SASL")
 
     def __str__(self) -> str:
-        """For people: by what, and as whom; no password."""
+        """For people: protocol and user, without password."""
         whom = f"{self.mechanism} as {self.username or f'the token in {self.token_url}'}" if self.logs_in else ""
         certificate = f"certificate {self.certificate}" if self.certificate else ""
         return ", ".join(part for part in (self.protocol, whom, certificate) if part)
@@ -54,19 +54,19 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Kafka cluster: the addresses of brokers to begin with, and how one connects to them."""
+    """A Kafka cluster: bootstrap addresses and security settings."""
 
     addresses: str
     """``host:port``, several with commas."""
     security: Security = Security()
 
     def __str__(self) -> str:
-        """The addresses alone, for people and for the options of other commands."""
+        """The addresses alone, for messages and options of other commands."""
         return self.addresses
 
 
 def options(cluster: Cluster) -> str:
-    """The options by which another command reaches the same brokers in the same way."""
+    """Command-line options to reach the same cluster."""
     file = cluster.security.file
     return f"--bootstrap {cluster}" + (f" --kafka-config {file}" if file else "")
 
@@ -84,7 +84,7 @@ KEYS = {
     "sasl.password": "password",
     "sasl.oauthbearer.token.endpoint.url": "token_url",
 }
-"""By their names in a file the fields that they fill. librdkafka has two names for a mechanism."""
+"""Key in the file -> field. librdkafka has two names for the mechanism."""
 _NAMES = {name: key for key, name in reversed(KEYS.items())}
 _UPPER = ("protocol", "mechanism")
 _TLS = ("ca", "names", "certificate", "key", "key_password")
@@ -92,7 +92,7 @@ _CHOICES = {"protocol": PROTOCOLS, "names": ("https", "none"), "mechanism": MECH
 
 
 def variable(key: str) -> str:
-    """The environment variable that sets the same as a key, and wins over the file."""
+    """The environment variable of a key, which overrides the file."""
     return ENVIRONMENT + key.upper().replace(".", "_")
 
 
@@ -102,10 +102,10 @@ def parse(text: str, file: str, environment: Mapping[str, str]) -> Security:
     Args:
         text: of the file.
         file: its name, for messages; "": there is none.
-        environment: what it sets is taken before what the file sets.
+        environment: overrides the file.
 
     Raises:
-        ConfigError: an unknown key, a bad value, or keys that do not go together.
+        ConfigError: an unknown key, an invalid value, or conflicting keys.
 
     """
     findings: list[Finding] = []
@@ -141,7 +141,7 @@ def _bad_values(security: Security, given: Mapping[str, str]) -> list[Finding]:
 
 
 def _contradictions(security: Security, given: Mapping[str, str]) -> list[Finding]:
-    """What is set in vain, and what is missing: whoever sets a password means it to be asked for."""
+    """Settings without effect, and missing ones: a password requires SASL, for example."""
     useful, needed = {"protocol"}, set[str]()
     if security.encrypted:
         useful |= set(_TLS)

@@ -6,37 +6,37 @@ from slacktide.schemas.bounds import Count, LeaseMs, Name, Revision, TimeMs
 from slacktide.schemas.message import Message
 
 NO_CREDIT = "no credit"
-"""Why an eviction that is wanted is refused: the outcome with that reason asks for more."""
+"""Why an eviction is refused. An outcome with this reason requests credit."""
 
 
 DESCHEDULER = "_descheduler"
-"""Whose credit descheduling spends: it has an account as a node has, and no node can be called so."""
+"""Account of descheduling. No node can have this name."""
 
 QUEUE = "_queue"
-"""Whose credit evictions of the job queue spend: those after its quotas shrank."""
+"""Account of the job queue, for evictions after its quotas shrank."""
 ACCOUNTS = frozenset({DESCHEDULER, QUEUE})
-"""All that are no nodes."""
+"""Accounts that are not nodes."""
 
 
 class EvictionCredit(Message, frozen=True, kw_only=True):
-    """A node's lease. Totals, not differences: read twice or late it grants nothing twice.
+    """A node's lease, in totals: reading it twice or late grants nothing twice.
 
-    The highest (epoch, number) holds. It is good for ``ttl_ms`` of the node's monotonic time from its receipt.
+    The highest (epoch, number) wins. It is valid for ``ttl_ms`` of the node's monotonic time from its receipt.
     """
 
     node: Name
     boot_id: Revision
-    """The boot that may spend it; another one asks anew."""
+    """The boot that may spend it. Another boot must request credit again."""
     epoch: Count
-    """Of the governor; the highest wins."""
+    """Epoch of the governor; the highest wins."""
     number: Count
-    """Counts this governor's records."""
+    """Number of this governor's record."""
     granted: Count
-    """Evictions since the agent's start that the node may have done in all: what it has spent counts in."""
+    """Total evictions permitted since the agent's start, including those already spent."""
     ttl_ms: LeaseMs
     spared_namespaces: list[str] = []
-    """Whose budget is used up: none of their pods may go."""
+    """Namespaces without budget: none of their pods may be evicted."""
     spent: Count = 0
-    """What of it the governor has seen spent: the next governor counts the rest as outstanding."""
+    """The part that the governor knows to be spent. The next governor counts the rest as outstanding."""
     granted_ms: TimeMs = 0
     """Time of the grant, UTC epoch: evidence, never order."""

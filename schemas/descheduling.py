@@ -1,4 +1,4 @@
-"""Who is to leave loaded nodes, or why nobody is. Topic slacktide.cluster.descheduling.v1, key: the pass."""
+"""Pods to evict from overloaded nodes, or why there are none. Topic slacktide.cluster.descheduling.v1, key: pass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StayingPods(Message, frozen=True, kw_only=True):
 
 
 class SourceNode(Message, frozen=True, kw_only=True):
-    """A node that is over its high thresholds."""
+    """A node above its high thresholds."""
 
     node: Name
     load_class: str
@@ -39,7 +39,7 @@ class SourceNode(Message, frozen=True, kw_only=True):
 
 
 class Victim(Message, frozen=True, kw_only=True):
-    """A pod that is to leave."""
+    """A pod to evict."""
 
     pod_uid: Name
     namespace: Name
@@ -53,9 +53,9 @@ class DeschedulingPass(Message, frozen=True, kw_only=True):
     """One look at all nodes. What came of an eviction is an outcome."""
 
     epoch: Count
-    """Of the bridge that leads; the highest wins."""
+    """Epoch of the leading bridge; the highest wins."""
     number: Count
-    """Of the pass in that bridge's term, from 1."""
+    """Number of the pass in that bridge's term, from 1."""
     decided_ms: TimeMs
     policy_version: Revision
     dry_run: bool

@@ -10,7 +10,7 @@ class SlacktideError(Exception):
 
 
 class BadMessageError(SlacktideError):
-    """A record's body is not what its topic promises."""
+    """A record's body does not match the schema of its topic."""
 
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
@@ -20,7 +20,7 @@ class BadMessageError(SlacktideError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing wrong, or without effect, in an operator's file."""
+    """One error, or setting without effect, in an operator's file."""
 
     file: str
     field: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 class ConfigError(SlacktideError):
-    """An operator's file does not validate; the last good one stays in force."""
+    """An operator's file is invalid; the last valid one stays in force."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
@@ -40,7 +40,7 @@ class ConfigError(SlacktideError):
 
 
 class QuantityError(SlacktideError, ValueError):
-    """A text is not a Kubernetes quantity."""
+    """Not a Kubernetes quantity."""
 
 
 class CgroupError(SlacktideError):
@@ -53,7 +53,7 @@ class CgroupError(SlacktideError):
 
 
 class ZonesError(SlacktideError):
-    """What the kernel or the kubelet states of a node's NUMA zones cannot be read, or is torn or malformed."""
+    """A kernel or kubelet file about NUMA zones is unreadable, torn or malformed."""
 
     def __init__(self, where: str, why: str) -> None:
         self.where = where
@@ -62,19 +62,19 @@ class ZonesError(SlacktideError):
 
 
 class LogError(SlacktideError):
-    """Kafka could not be reached, or refused what was asked."""
+    """Kafka could not be reached, or refused the request."""
 
 
 class RecordRefusedError(LogError):
-    """Kafka refuses a record for its size or content. The connection is not at fault."""
+    """Kafka refused a record for its size or content. The connection works."""
 
 
 class RightsError(LogError):
-    """Kafka knows who asks, and allows it less than was asked."""
+    """Kafka authenticated the client, but denies it the request."""
 
 
 class CaseError(SlacktideError):
-    """What was given to a calculation cannot be computed."""
+    """A calculation's input cannot be computed."""
 
     def __init__(self, field: str, why: str) -> None:
         self.field = field
@@ -89,8 +89,8 @@ def failure(stage: str, error: Exception) -> str:
     """Describe why a record could not be used, for its dead letter: a line or two of valid UTF-8.
 
     Args:
-        stage: what was done with it. A bad message has its own reason.
-        error: what that raised.
+        stage: the failed step. A bad message has its own reason.
+        error: the exception.
 
     """
     text = str(error) if isinstance(error, BadMessageError) else f"{stage} failed: {type(error).__name__}: {error}"

@@ -20,11 +20,11 @@ def headers(*, kind: str, source: str, subject: str, event_id: str, event_ms: in
 
     Args:
         kind: the topic's name, which is also the event's type.
-        source: who wrote it, e.g. ``agent/node-1``.
+        source: the writer, such as ``agent/node-1``.
         subject: the record's key.
         event_id: unique together with the source.
-        event_ms: event time, UTC epoch milliseconds; one that has no date is written as the nearest that has.
-        trace: ``node/boot_id/seq`` of the sample behind it, so that one trace holds sample, answer and outcome.
+        event_ms: event time, UTC epoch milliseconds; clamped to valid dates.
+        trace: ``node/boot_id/seq`` of the sample, so that sample, command and outcome are in one trace.
 
     """
     of_type, of_source, of_schema = _of(kind, source)
@@ -46,7 +46,7 @@ def headers(*, kind: str, source: str, subject: str, event_id: str, event_ms: in
 
 @lru_cache(maxsize=4_096)
 def traceparent(boot: str, kind: str, source: str) -> bytes:
-    """Give the header of all that one part writes of a node's boot, with places for the sequence number.
+    """The ``traceparent`` template of one part's records about a node's boot.
 
     Args:
         boot: ``node/boot_id``.
@@ -63,7 +63,7 @@ def traceparent(boot: str, kind: str, source: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _of(kind: str, source: str) -> tuple[Header, Header, Header]:
-    """What is the same in all that one part writes into one topic."""
+    """Headers that all records of one part on one topic share."""
     return (
         ("ce_type", kind.encode()),
         ("ce_source", source.encode()),

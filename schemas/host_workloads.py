@@ -1,6 +1,6 @@
-"""What runs on a machine without Kubernetes, as its operator describes it: the file of ``--host-workloads``.
+"""Workloads of a host without Kubernetes: the file of ``--host-workloads``.
 
-A workload is a systemd unit's group or Docker containers with a label; each group that matches counts as a pod.
+A workload is a systemd unit's cgroup, or Docker containers with a label. Each matching cgroup counts as a pod.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _KUBE_QOS = {"LSE": "Guaranteed", "LSR": "Guaranteed", BE: "BestEffort"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One entry: a group, or a label of containers, and what those that match are."""
+    """One entry: a cgroup or a container label, and the pod fields of matches."""
 
     group: PurePosixPath | None = None
     """Relative to each hierarchy."""
     label: str = ""
-    """``KEY=VALUE``, or ``KEY`` for any value; "": a group is given."""
+    """``KEY=VALUE``, or ``KEY`` for any value; "": ``group`` is given."""
     qos: str
     priority: int | None = None
     requests: Resources = _NOTHING
@@ -42,7 +42,7 @@ class Workload:
         return f"containerLabel {self.label}" if self.group is None else f"slice {self.group}"
 
     def fits(self, labels: Mapping[str, str]) -> bool:
-        """Whether a container with these labels is meant."""
+        """Whether a container with these labels matches."""
         key, _, value = self.label.partition("=")
         return bool(key) and key in labels and ("=" not in self.label or labels[key] == value)
 
@@ -52,17 +52,17 @@ class HostWorkloads:
     """The whole file."""
 
     best_effort: PurePosixPath
-    """The group that is held back, relative to each hierarchy; each group in it is a pod of class BE."""
+    """The best-effort cgroup, relative to each hierarchy. Each cgroup in it is a pod of class BE."""
     workloads: tuple[Workload, ...] = ()
     docker_socket: str = DOCKER_SOCKET
 
     @property
     def by_label(self) -> bool:
-        """Whether Docker has to be asked."""
+        """Whether Docker's labels are needed."""
         return any(one.label for one in self.workloads)
 
     def holds(self, group: PurePosixPath) -> bool:
-        """Whether a group is held back with the best-effort group."""
+        """Whether a cgroup is in the best-effort cgroup."""
         return group.is_relative_to(self.best_effort)
 
 
@@ -94,14 +94,14 @@ def parse(document: object, file: str) -> HostWorkloads:
 
 
 def pod_of(workload: Workload | None, *, uid: str, name: str, namespace: str = NAMESPACE, held: bool) -> Pod:
-    """A group as a pod.
+    """A cgroup as a pod.
 
     Args:
-        workload: the entry that it matches; None: it only lies in the best-effort group.
-        uid: its identity, which stays.
+        workload: the entry that it matches; None: it is only in the best-effort cgroup.
+        uid: its stable identity.
         name: of the unit or the container.
-        namespace: of the compose project, if there is one.
-        held: whether it lies in the best-effort group. That, and not what is written of it, makes it best-effort.
+        namespace: the compose project, if any.
+        held: whether it is in the best-effort cgroup, which alone makes it best-effort.
 
     """
     its = workload or Workload(qos=BE)
@@ -111,7 +111,7 @@ def pod_of(workload: Workload | None, *, uid: str, name: str, namespace: str = N
         namespace=namespace,
         name=name,
         qos_label=qos,
-        # A priority that was meant for another class would make it another's.
+        # A priority of another class would change its class.
         priority=its.priority if qos == its.qos else None,
         kube_qos=_KUBE_QOS.get(qos, "Burstable"),
         requests=its.requests,
@@ -159,7 +159,7 @@ def _refuse_unknown(item: Mapping[str, Any], path: str, known: tuple[str, ...], 
 
 
 def _refuse_overlaps(found: HostWorkloads, reader: Reader) -> None:
-    """A group in a group would count twice; and what is held back is best-effort, whatever its entry has."""
+    """Refuse nested cgroups, which would count twice, and cgroups in the best-effort cgroup with another class."""
     given = [(f"workloads[{index}].slice", one) for index, one in enumerate(found.workloads) if one.group is not None]
     for path, one in given:
         assert one.group is not None

@@ -1,4 +1,4 @@
-"""How a knob of a group is named, wherever it is spoken of: in drift, in settings, to a kernel."""
+"""Names of knobs and cgroups in drift, settings and the kernel interface."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from slacktide.schemas.knob_table import Knob
 
 TIERS = {"Guaranteed": "tier/guaranteed", "Burstable": "tier/burstable", "BestEffort": "tier/besteffort"}
-"""By Kubernetes QoS. Guaranteed pods lie beside the other tiers: theirs is the group that holds all pods."""
+"""Tier by Kubernetes QoS. That of Guaranteed pods is the parent of all pods and tiers."""
 BEST_EFFORT_TIER = TIERS["BestEffort"]
 
 
 class KnobKey(NamedTuple):
-    """One knob of one group."""
+    """One knob of one cgroup."""
 
     group: str
     """``tier/besteffort`` and the like, ``pod/<uid>`` or ``pod/<uid>/<container name>``."""
@@ -20,26 +20,26 @@ class KnobKey(NamedTuple):
 
     @property
     def target(self) -> str:
-        """What an act on it is about, where an act has an id."""
+        """The target of an act on it."""
         return f"{self.group}#{self.knob}"
 
 
 def pod_group(uid: str) -> str:
-    """What a pod's group is called."""
+    """Name of a pod's cgroup."""
     return f"pod/{uid}"
 
 
 def container_group(uid: str, name: str) -> str:
-    """What a container's group is called."""
+    """Name of a container's cgroup."""
     return f"pod/{uid}/{name}"
 
 
 def uid_of(group: str) -> str:
-    """The pod that it is, or is in; "": a tier."""
+    """Uid of the pod; "": a tier."""
     kind, _, rest = group.partition("/")
     return rest.partition("/")[0] if kind == "pod" else ""
 
 
 def container_of(group: str) -> str:
-    """The container's name; "": it is a whole pod, or a tier."""
+    """Name of the container; "": a whole pod, or a tier."""
     return group.partition("/")[2].partition("/")[2] if group.startswith("pod/") else ""

@@ -1,7 +1,7 @@
-"""What can be set on a group: one row each, with its files, range, groups and needs.
+"""The table of knobs: files, range, cgroups and requirements of each.
 
-Read by the rules, the agent's writer and permission check, doctor and the kernel model. A new knob is a row here, its
-rule, and their test.
+Rules, the agent's writer and permission check, doctor and the kernel model read it. A new knob needs a row here, a rule
+and a test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Knob = Literal[
     "mem_low_bytes",
     "mem_high_bytes",
 ]
-"""What messages name, in one unit whatever the kernel's version: weights are v1 shares, quotas per 100 ms."""
+"""Knobs in messages, in units independent of the cgroup version: weights are v1 shares, quotas per 100 ms."""
 GroupKind = Literal["best-effort tier", "other tier", "best-effort pod", "other pod"]
 """A container counts as its pod."""
 Unit = Literal["number", "shares", "bytes", "bandwidth"]
@@ -28,9 +28,9 @@ Unit = Literal["number", "shares", "bytes", "bandwidth"]
 
 SHARES_MIN = 2
 SHARES_MAX = 262_144
-"""What the kernel takes."""
+"""The kernel's maximum."""
 QUOTA_US_MIN = 1_000
-"""The kernel takes no smaller one."""
+"""The kernel's minimum."""
 PAGE_BYTES = 4_096
 _BYTES_MAX = 1 << 60
 _BEST_EFFORT: frozenset[GroupKind] = frozenset({"best-effort tier", "best-effort pod"})
@@ -41,19 +41,19 @@ _MEMORY = "see controller.memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """One thing that can be set on a group."""
+    """One setting of a cgroup."""
 
     name: str
-    """As doctor names it."""
+    """Its name in doctor."""
     controller: Literal["cpu", "cpuset", "memory", "freezer"]
     v1: tuple[str, ...] = ()
-    """Its files; none: that version has no such knob."""
+    """Its files; empty: the version lacks the knob."""
     v2: tuple[str, ...] = ()
     needed: str
     required: bool = False
-    """Whether an agent can do its work without it."""
+    """Whether agents need it."""
     absent: str
-    """What to do where the kernel has no such file."""
+    """Advice if the kernel lacks the file."""
 
     def files(self, version: int) -> tuple[str, ...]:
         """Its files in this version of cgroups."""
@@ -62,17 +62,17 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobRow(Control):
-    """A control that messages name, and that one figure describes."""
+    """A control with one value, which is used in messages."""
 
     unit: Unit = "number"
     low: int = 0
     high: int = _BYTES_MAX
     default: int | None
-    """What it goes back to when no rule wants it. None: unlimited, which it may be set to, too."""
+    """Value to restore. None: unlimited, which may be set, too."""
     groups: frozenset[GroupKind]
-    """The only groups in which it is ever written."""
+    """The only cgroups in which it is written."""
     from_spec: bool = False
-    """Whether the kubelet sets it on pods that are not best-effort: theirs does not go back to ``default``."""
+    """Whether the kubelet sets it on pods that are not best-effort, so that ``default`` is not restored there."""
 
 
 # fmt: off

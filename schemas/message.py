@@ -1,4 +1,4 @@
-"""The base of all records: immutable, lean on the wire; each repeats frozen and kw_only, as msgspec asks."""
+"""Base of all records: immutable and compact. Each repeats frozen and kw_only, as msgspec requires."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import msgspec
 from slacktide.schemas.bounds import Term
 
 Terms = dict[str, Term]
-"""Named numbers in the order of the arithmetic; the unit is the end of each name."""
+"""Named numbers in the order of the arithmetic. Each name ends with the unit."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record's body or a part of it. Unknown fields are ignored, defaults left out.
 
-    A field without a default is always written, so that what a reader must see
-    (an unlimited quota, for example: null) is visible. A message holds no message that holds it, so that
-    the garbage collector need not look at it: there are thousands of them a second.
+    Fields without default are always written, so that important values such as an unlimited quota (null) are visible.
+    Messages have no reference cycles, so that the garbage collector can skip thousands of them per second.
     """

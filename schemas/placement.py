@@ -29,7 +29,7 @@ class RankedNode(Message, frozen=True, kw_only=True):
     """``scored``, or why it attracts nothing."""
     terms: Terms = {}
     zones: str = ""
-    """In words: the NUMA zones that the pod would get, what is free there before and after, and what is reserved."""
+    """For people: NUMA zones of the pod, free resources before and after, and reservations."""
 
 
 class PodPlacement(Message, frozen=True, kw_only=True):

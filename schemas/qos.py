@@ -1,4 +1,4 @@
-"""QoS classes and priority bands, from labels and numbers. Names are Koordinator's.
+"""QoS classes and priority bands, from labels and priorities. Names are Koordinator's.
 
 Reading: koordinator a7a1b76b, apis/extension/{qos,priority}.go.
 """
@@ -15,7 +15,7 @@ LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
 LABEL_SUB_PRIORITY = "koordinator.sh/priority"
 
 QOS_CLASSES = ("LSE", "LSR", "LS", "BE", "SYSTEM")
-# Gaps between the bands are wanted: a value in a gap has no class of its own.
+# Gaps between bands are intended: a value in a gap has no class.
 BANDS = {
     "koord-prod": (9000, 9999),
     "koord-mid": (7000, 7999),
@@ -23,7 +23,7 @@ BANDS = {
     "koord-free": (3000, 3999),
 }
 CLASS_RANK = {name: rank for rank, name in enumerate(reversed(BANDS))}
-"""The order in which pods go, by class: free ones first."""
+"""Order of eviction by class: free first."""
 _QOS_OF_KUBE = {"Guaranteed": "LSR", "Burstable": "LS", "BestEffort": "BE"}
 
 
@@ -33,7 +33,7 @@ def raw_qos(label: str | None) -> str:
 
 
 def effective_qos(label: str | None, kube_qos: str) -> str:
-    """The label's class, or what the Kubernetes QoS class stands for."""
+    """The label's class, or that of the Kubernetes QoS class."""
     return raw_qos(label) or _QOS_OF_KUBE.get(kube_qos, "LS")
 
 
@@ -45,10 +45,9 @@ def band_of(priority: int | None) -> str:
 
 
 def effective_priority_class(pod: Pod) -> str:
-    """The class a pod counts for: its label, else its number, else its QoS class.
+    """The priority class of a pod: by its label, else its priority, else its QoS class.
 
-    A label that exists but names no class hides the number (koordinator's rule). What is ``unheld`` counts as
-    koord-prod, whatever it claims.
+    An invalid label hides the priority (Koordinator's rule). An ``unheld`` pod counts as koord-prod in any case.
     """
     return "koord-prod" if pod.unheld else _claimed_class(pod)
 
@@ -70,17 +69,16 @@ def is_best_effort(pod: Pod) -> bool:
 
 
 def claims_in_vain(pod: Pod) -> bool:
-    """Whether a pod claims to be best-effort, and the kubelet runs it outside the best-effort group.
+    """Whether a pod claims to be best-effort, but the kubelet runs it outside the best-effort cgroup.
 
-    The kubelet goes by native requests and limits alone. Outside that group nothing holds a pod back, and it is never
-    evicted.
+    The kubelet uses native requests and limits alone. A pod outside that cgroup is neither limited nor evicted.
     """
     claims = raw_qos(pod.qos_label) == "BE" or _claimed_class(pod) in {"koord-batch", "koord-free"}
     return claims and pod.kube_qos != "BestEffort"
 
 
 def vain_claim(pod: Pod) -> str:
-    """Such a claim and what becomes of it, in words: the same in an Event, in the agent's log and in explain."""
+    """Message about such a claim, for Events, the agent's log and explain."""
     qos = f"QoS class {raw_qos(pod.qos_label)} and " if raw_qos(pod.qos_label) else ""
     return (
         f"claims {qos}priority class {_claimed_class(pod)}, and has native requests or limits: the kubelet runs it as "

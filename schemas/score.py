@@ -15,7 +15,7 @@ def use_of(cpu_milli: int, mem_bytes: int) -> Use:
 
 
 class Statistic(Message, frozen=True, kw_only=True):
-    """How the node's use was spread over one of the fixed windows; what is not covered is not in it."""
+    """Distribution of the node's use over one of the fixed windows. Only covered time counts."""
 
     window_ms: TimeMs
     covered_ms: TimeMs
@@ -43,15 +43,15 @@ class NodeScore(Message, frozen=True, kw_only=True):
     prod_use: Use
     """Of its production pods, likewise."""
     expected_more: Use = NOTHING
-    """What pods that nobody has measured yet are estimated at, by the default factors: it comes on top of the use."""
+    """Estimated use of pods that are not measured yet, by the default factors. Added to ``use``."""
     prod_expected_more: Use = NOTHING
-    """The part of it that is of production pods."""
+    """The part of it of production pods."""
     statistics: list[Statistic] = []
     """Over 5, 10 and 30 minutes, the shortest first: for thresholds on percentiles."""
     batch_asked: Use = NOTHING
-    """Batch resource that pods there have asked for: what is published of it never falls below."""
+    """Batch resources requested by the node's pods. The published amount is never lower."""
     batch_left: Use
-    """Batch resource that no pod there has asked for."""
+    """Batch resources not requested by any pod."""
     mid_asked: Use = NOTHING
     """The same of mid resource."""
     mid_left: Use = NOTHING
@@ -59,15 +59,15 @@ class NodeScore(Message, frozen=True, kw_only=True):
     """The same of free resource."""
     free_left: Use = NOTHING
     pressure: list[str] = []
-    """Why best-effort pods are held back or leave just now.
+    """Why best-effort pods are limited or evicted now.
 
-    ``cpu_suppressed``: they may use less CPU than batch pods there asked for. ``mem_over_line``: the node uses so
-    much memory that the policy has them evicted. ``evicting``: pods that were evicted are still leaving.
+    ``cpu_suppressed``: their CPU limit is below the requests of batch pods. ``mem_over_line``: memory use is above the
+    eviction threshold. ``evicting``: evicted pods are still terminating.
     """
     inventory_revision: str = ""
     """The inventory record that ``allocatable`` comes from; "": the sample's facts."""
     stale_ms: TimeMs = 0
-    """For how long at least no record of the node had come to Kafka when this was published; 0: it is not silent.
+    """Minimum time without a record from the node when this was published; 0: the node is not silent.
 
-    A silent node takes no best-effort pod, nor one that asks for batch, mid or free resource.
+    Schedulers place no best-effort pod, and no pod that requests batch, mid or free resources, on a silent node.
     """

@@ -1,4 +1,4 @@
-"""The table of topics: what each holds, who writes it, and how long it is kept.
+"""The table of topics: content, producers, consumers and retention.
 
 A node's latest state (metric, allocatable, score) is published again within 30 s. Heartbeats cover it in between. A
 reader freezes a node that was neither published nor covered for 15 s: nothing is placed there, nothing withdrawn.
@@ -37,9 +37,9 @@ from slacktide.schemas.zones import NodeZones
 HOUR_MS = 3_600_000
 TIMESTAMP_TYPE = "message.timestamp.type"
 STAMPED = "LogAppendTime"
-"""Records carry the broker's time: a client's clock decides neither what a reader finds, nor what Kafka refuses."""
+"""Records have the broker's time, so that wrong client clocks do no harm."""
 NODE_PARTITIONS = 12
-"""All topics keyed by node: equal, so that joins need no repartition. 20 to 100 nodes a partition."""
+"""Of all topics keyed by node, so that joins need no repartition. 20 to 100 nodes per partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,11 @@ class Topic:
     retention_ms: int | None = None
     """Time retention of facts: the replay window. None for compacted topics."""
     segment_ms: int | None = None
-    """Of a compacted topic that is read from its beginning: nothing younger than a segment is compacted."""
+    """For a compacted topic that is read from its beginning. The active segment is not compacted."""
     compaction_lag_ms: int | None = None
-    """Of a compacted topic: records younger than this are all kept, for a replay."""
+    """For a compacted topic: younger records are all kept, for replays."""
     compression: Literal["zstd"] | None = None
-    """Codec by which the brokers store it (docs/sizing.md#compression); None: as producers send it."""
+    """Codec of the brokers (docs/sizing.md#compression); None: as producers send it."""
     replication: int = 3
     min_insync_replicas: int = 2
     acks: Literal["all", "1"] = "all"
@@ -66,7 +66,7 @@ class Topic:
     consumers: tuple[str, ...]
 
     def config(self, replication: int) -> dict[str, str]:
-        """Broker settings, for the replication that the cluster can give."""
+        """Broker settings for this replication factor."""
         config = {
             "cleanup.policy": self.cleanup,
             TIMESTAMP_TYPE: STAMPED,
@@ -88,7 +88,7 @@ SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", 
 SAMPLE_COLUMNS = Topic(name="slacktide.node.sample.v2", message=SampleColumns, key="node", retention_ms=48 * HOUR_MS,
                        acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 SAMPLES = (SAMPLE, SAMPLE_COLUMNS)
-"""A node's samples come in one of them at a time: by its agent's ``--sample-format``."""
+"""A node's samples are on one of them, by its agent's ``--sample-format``."""
 BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
                  acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
@@ -159,7 +159,7 @@ JOB_POD = Topic(name="slacktide.job.pod.v1", message=JobEvent, key="the Job's ui
                 producers=("bridge",), consumers=("stream",))  # fmt: skip
 JOB_STATUS = Topic(name="slacktide.job.status.v1", message=JobStatus, key="the Job's uid", cleanup="compact",
                    segment_ms=HOUR_MS, producers=("stream",), consumers=("stream", "bridge", "operator"))  # fmt: skip
-"""With as many partitions as ``JOB_POD``: who folds a partition reads its statuses from the same one."""
+"""It has as many partitions as ``JOB_POD``, so that a worker reads both of the same number."""
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
                     producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler", "queue"),
@@ -201,10 +201,10 @@ BY_NAME = {topic.name: topic for topic in TOPICS}
 
 
 def written_by(role: str) -> tuple[Topic, ...]:
-    """The topics of which it is a producer."""
+    """Topics that the role produces."""
     return tuple(topic for topic in TOPICS if role in topic.producers)
 
 
 def read_by(role: str) -> tuple[Topic, ...]:
-    """The topics of which it is a consumer."""
+    """Topics that the role consumes."""
     return tuple(topic for topic in TOPICS if role in topic.consumers)

@@ -6,11 +6,11 @@ from typing import Protocol
 
 
 class Written(Protocol):
-    """What names its writer."""
+    """A record with its writer."""
 
     @property
     def installation(self) -> str:
-        """Id of the policy topic's life, which each writer adopts; "": a writer of an older release."""
+        """Id of the policy topic, adopted by each writer; "": a writer of an older release."""
 
     @property
     def writer_epoch(self) -> int:
@@ -18,10 +18,10 @@ class Written(Protocol):
 
 
 def supersedes(read: Written, held: Written) -> bool:
-    """Whether a record that was just read takes the place of the one that is held.
+    """Whether a record that was just read replaces the current one.
 
-    Another installation means another topic, whose epochs may begin anew. A writer of an older release names none: its
-    epoch is compared with whatever is held.
+    Another installation means a recreated topic, whose epochs may start again. A writer of an older release has none:
+    its epoch is compared with the current one.
     """
     if read.installation and read.installation != held.installation:
         return True
@@ -36,7 +36,7 @@ class LastWriter:
         self.writer_epoch = 0
 
     def take(self, read: Written) -> bool:
-        """Follow the writer of a record; False: it is of an older epoch, and the record does not count."""
+        """Follow the writer of a record. False: its epoch is older, so ignore the record."""
         if not supersedes(read, self):
             return False
         self.installation, self.writer_epoch = read.installation or self.installation, read.writer_epoch

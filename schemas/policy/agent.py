@@ -8,7 +8,7 @@ KEY = "agent-config"
 
 
 class AgentPolicy(Message, frozen=True, kw_only=True):
-    """With ``suspend`` every agent lifts its limits and evicts nobody. Records go on: decisions are still seen."""
+    """With ``suspend`` every agent lifts its limits and evicts no pod. Decisions are still recorded."""
 
     suspend: bool = False
-    """Lift all limits and evict nobody, on every node. Decisions are still recorded."""
+    """Lift all limits and evict no pod, on every node. Decisions are still recorded."""

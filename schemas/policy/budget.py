@@ -20,6 +20,6 @@ class EvictionBudget(Message, frozen=True, kw_only=True):
     namespace_max: Count = 10
     """Most evictions in one namespace within the interval."""
     interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
-    """The interval that the limits hold for."""
+    """Interval of the limits."""
     lease_s: Annotated[int, msgspec.Meta(ge=3, le=600)] = 12
     """How long a node may use its credit without a renewal. The governor renews it at half of that."""

@@ -29,7 +29,7 @@ from slacktide.schemas.policy.selector import Selector, overlaps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One key of the ConfigMap's data, and the strategy that it holds."""
+    """One key of the ConfigMap's data, and its strategy."""
 
     key: str
     strategy: str
@@ -41,12 +41,12 @@ class Config:
 
     @property
     def node_field(self) -> str:
-        """The field of Policy that holds the strategies of nodes; "": there is none."""
+        """The field of Policy with the strategies of nodes; "": none."""
         return f"node_{self.strategy}" if self.nodes else ""
 
     @property
     def default(self) -> Message:
-        """What holds where nobody sets anything."""
+        """The default strategy."""
         default: Message = getattr(_BLANK, self.strategy)
         return default
 
@@ -78,7 +78,7 @@ class Parsed:
     policy: Policy
     notes: tuple[str, ...]
     unknown: tuple[str, ...] = ()
-    """Of the notes those of keys that nobody reads: ignored, as in the reference, and refused by ``policy lint``."""
+    """Notes about unknown keys: ignored, as in the reference, and refused by ``policy lint``."""
 
 
 def parse(document: object, file: str) -> Parsed:
@@ -177,7 +177,7 @@ class _Strategies:
             yield NodeStrategy(name=name, selector=selector, said=list(given), strategy=strategy)
 
     def _name(self, value: object, place: str, names: set[str]) -> str:
-        """The name given; its place where there is none, and beside one that is taken."""
+        """The given name; its path if absent, and both if the name is taken."""
         path = f"{self._path}.{place}.name"
         if value is not None and not isinstance(value, str):
             self._reader.refuse(path, value, "a text")
@@ -197,7 +197,7 @@ class _Strategies:
         return strategy
 
     def _report_later(self, path: str, given: Mapping[str, object]) -> None:
-        """Note what is checked and carried in the policy, but not carried out yet."""
+        """Note settings that are validated but have no effect yet."""
         acts = acting(self._config.strategy)
         if given and not acts:
             self._reader.note(path, "checked, not yet in effect")
@@ -207,7 +207,7 @@ class _Strategies:
                 self._reader.note(f"{path}.{name_of(self._kind, field)}", "checked, not yet in effect")
 
     def _report_overlaps(self, selectors: list[Selector]) -> None:
-        """Refuse a strategy that meets an earlier one on a node: which one holds there would be a matter of order."""
+        """Refuse a strategy that may match the same node as an earlier one, since the order would decide."""
         good = [place for place, selector in enumerate(selectors) if selector != Selector()]
         name = self._config.nodes
         for later, first in overlaps([selectors[place] for place in good]):

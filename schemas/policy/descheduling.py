@@ -17,7 +17,7 @@ Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class UsagePercents(Message, frozen=True, kw_only=True):
-    """Of what is allocatable, or distances to the nodes' mean use; a resource without a low one is not looked at."""
+    """Percents of allocatable, or distances to the mean use of nodes. A resource without a low threshold is ignored."""
 
     cpu_pct: Percent | None = None
     """Of CPU."""
@@ -35,7 +35,7 @@ class UsageWeights(Message, frozen=True, kw_only=True):
 
 
 class Anomaly(Message, frozen=True, kw_only=True):
-    """When a node that is over its high thresholds must give."""
+    """When pods are evicted from a node above its high thresholds."""
 
     consecutive_abnormalities: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 5
     """Passes in a row in which it may be over; 1: none."""
@@ -45,7 +45,7 @@ class Descheduling(Message, frozen=True, kw_only=True):
     """Without thresholds there is no pass; with ``dry_run`` a pass only reports whom it would evict."""
 
     dry_run: bool = True
-    """Publish whom a pass would evict, and evict nobody."""
+    """Publish which pods a pass would evict, and evict none."""
     low: UsagePercents = UsagePercents()
     """Up to them a node takes pods."""
     high: UsagePercents = UsagePercents()

@@ -26,11 +26,11 @@ Layer = Literal["default", "cluster strategy", "node strategy", "annotation", "l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Who set a field's value."""
+    """Where a field's value comes from."""
 
     layer: Layer
     name: str = ""
-    """Of the node strategy, the annotation or the label."""
+    """Name of the node strategy, annotation or label."""
 
     def __str__(self) -> str:
         return f"{self.layer} {self.name}".rstrip()
@@ -53,12 +53,12 @@ class Effective:
     placement: Placement
     agent: AgentPolicy
     sources: Mapping[str, Source]
-    """By field, such as ``colocation.enable``; one that is not here has its default."""
+    """By field, such as ``colocation.enable``. Absent fields have their defaults."""
     shadowed: Mapping[str, tuple[str, ...]]
-    """By strategy: names of node strategies that match, too, but come after the one that holds."""
+    """By strategy: names of further matching node strategies, after the first one, which is used."""
 
     def source(self, field: str) -> Source:
-        """Who set it."""
+        """Where a field's value comes from."""
         return self.sources.get(field, DEFAULT_SOURCE)
 
 
@@ -81,13 +81,13 @@ def cpu_burst_on(policy: Policy, facts: NodeFacts) -> CpuBurst:
 
 
 def resource_qos_on(policy: Policy, facts: NodeFacts) -> ResourceQos:
-    """How the kernel shall treat pods of each QoS class on a node."""
+    """Kernel settings for pods of each QoS class on a node."""
     node = _first(policy.node_resource_qos, facts.labels)
     return policy.resource_qos if node is None else node.strategy
 
 
 def effective(policy: Policy, facts: NodeFacts) -> Effective:
-    """All that is in force on a node."""
+    """The effective policy of a node."""
     found = _Found(policy.said, facts.labels)
     colocation = found.held("colocation", policy.colocation, policy.node_colocation)
     colocation, given = overlaid(colocation, facts.annotations, facts.labels)
@@ -107,7 +107,7 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
 
 
 class _Found:
-    """Finds what holds for a node's labels, and keeps who set it."""
+    """Finds the values for a node's labels, with their sources."""
 
     def __init__(self, given: Sequence[str], labels: Mapping[str, str]) -> None:
         self.sources = dict.fromkeys(given, CLUSTER_SOURCE)

@@ -26,13 +26,13 @@ class Feature:
     """One thing that a strategy can make happen."""
 
     name: str
-    """The reference's feature gate, where it has one."""
+    """The reference's feature gate, if any."""
     strategy: str
     """The field of Policy that configures it."""
     fields: tuple[str, ...]
-    """What it goes by, ``enable`` apart."""
+    """The fields that it uses besides ``enable``."""
     lacks: Callable[[Any], str]
-    """Of its strategy: why it does not act; "": it does."""
+    """Gives why it does not act with a strategy; "": it acts."""
 
 
 _NODE: tuple[Feature, ...] = (

@@ -37,12 +37,12 @@ class Idle:
 
 
 def lacking(effective: Effective) -> dict[Feature, str]:
-    """What each feature lacks on the node; "" where it acts."""
+    """What each feature lacks on the node; "": it acts."""
     return {feature: feature.lacks(getattr(effective, feature.strategy)) for feature in FEATURES}
 
 
 def idle(effective: Effective) -> list[Idle]:
-    """Fields that differ from their default, and change nothing: every feature that goes by one lacks something."""
+    """Fields that differ from their default without effect: every feature that uses them lacks something."""
     return [*_idle_fields(effective, lacking(effective)), *_unbound(effective)]
 
 
@@ -85,7 +85,7 @@ def _unbound(effective: Effective) -> Iterator[Idle]:
 
 
 def not_taken(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Of what a node sets itself: each annotation, key of it or label that is not taken as it stands, and why."""
+    """Annotations, their keys, and labels of a node that are ignored or changed, and why."""
     text = facts.annotations.get(ANNOTATION_STRATEGY)
     if text is not None:
         yield from _of_annotation(text)

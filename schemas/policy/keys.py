@@ -37,13 +37,13 @@ class Key:
 
     field: str
     part: type[Message] | None
-    """The struct that it holds, if it holds one."""
+    """The struct of its value, if it is one."""
     item: type[Message] | None
-    """The struct of which it holds a list, if it does."""
+    """The struct of its items, if it is a list."""
     accepted: str
     """What it accepts, in words."""
     value: Callable[[object], object]
-    """The field's value. Raises ValueError where it is not accepted."""
+    """Converts the value. Raises ValueError if it is not accepted."""
 
 
 @cache

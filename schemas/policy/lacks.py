@@ -27,12 +27,12 @@ def nothing(_: object) -> str:
 
 
 def colocated(lacks: Callable[[Colocation], str] = lambda _: "") -> Callable[[Colocation], str]:
-    """Of a feature that goes with colocation: what it lacks, once that is enabled."""
+    """For a feature of colocation: what it lacks besides ``enable``."""
     return lambda colocation: lacks(colocation) if colocation.enable else DISABLED
 
 
 def thresholded(lacks: Callable[[ResourceThreshold], str] = lambda _: "") -> Callable[[ResourceThreshold], str]:
-    """Of a feature of thresholds: what it lacks, once these are enabled."""
+    """For a feature of thresholds: what it lacks besides ``enable``."""
     return lambda threshold: lacks(threshold) if threshold.enable else DISABLED
 
 
@@ -159,7 +159,7 @@ def quota_burst(burst: CpuBurst) -> str:
 
 
 def cpu_qos(part: str, *by: str) -> Callable[[ResourceQos], str]:
-    """Of a QoS class: its part is enabled, and by one of these means."""
+    """For a QoS class: its part is enabled with one of these settings."""
 
     def lacks(qos: ResourceQos) -> str:
         return qos_part(part)(qos) or ("" if qos.policies.cpu in by else f"policies.cpuPolicy is {qos.policies.cpu}")
@@ -168,7 +168,7 @@ def cpu_qos(part: str, *by: str) -> Callable[[ResourceQos], str]:
 
 
 def idle(part: str) -> Callable[[ResourceQos], str]:
-    """Of a QoS class: it runs only where nobody else wants the CPU."""
+    """For a QoS class: ``cpu.idle`` is set."""
 
     def lacks(qos: ResourceQos) -> str:
         off = "" if value_at(qos, f"{part}.sched_idle") else f"{name_of(ResourceQos, part)}.schedIdle is 0"
@@ -178,7 +178,7 @@ def idle(part: str) -> Callable[[ResourceQos], str]:
 
 
 def qos_part(part: str) -> Callable[[ResourceQos], str]:
-    """Of a QoS class: its part is enabled."""
+    """For a QoS class: its part is enabled."""
 
     def lacks(qos: ResourceQos) -> str:
         return "" if value_at(qos, f"{part}.enable") else f"{name_of(ResourceQos, part)}.enable is false"

@@ -46,7 +46,7 @@ class Policy(Message, frozen=True, kw_only=True):
     resource_qos: ResourceQos = ResourceQos()
     cpu_burst: CpuBurst = CpuBurst()
     node_colocation: list[NodeStrategy[Colocation]] = []
-    """The first one that matches a node holds there; so with the other three."""
+    """The first match of a node is used, as in the other three lists."""
     node_resource_threshold: list[NodeStrategy[ResourceThreshold]] = []
     node_resource_qos: list[NodeStrategy[ResourceQos]] = []
     node_cpu_burst: list[NodeStrategy[CpuBurst]] = []
@@ -60,7 +60,7 @@ class Policy(Message, frozen=True, kw_only=True):
     """Whether a sample or an outcome counts only with the proof of its node. Set by the publisher, and not part of the
     version: a node decides the same with it and without."""
     node_source: NodeSource = "open"
-    """Set by whoever publishes policy and inventory; no part of the version."""
+    """Set by the publisher of policy and inventory; not part of the version."""
     installation: Revision = ""
     """Id of the policy topic's life, drawn by its first writer and adopted by each later one. Epochs compare within it;
     "": a writer of an older release."""

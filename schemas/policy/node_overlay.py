@@ -85,7 +85,7 @@ def overlaid(
 
 
 def annotation_fields(text: str) -> dict[str, Any]:
-    """Fields and values of the annotation; none where it cannot be parsed."""
+    """Fields and values of the annotation; empty if it is malformed."""
     try:
         read = msgspec.json.decode(text, type=_Annotation)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -94,6 +94,6 @@ def annotation_fields(text: str) -> dict[str, Any]:
 
 
 def ratio_pct(text: str) -> int | None:
-    """A ratio label's percent; None where it is ignored. Truncation is the reference's: 0.29 is 28."""
+    """Percent of a ratio label; None: ignored. Truncated as in the reference: 0.29 is 28."""
     ratio = decimal(text)
     return int(ratio * 100) if ratio is not None and ratio >= 0 and math.isfinite(ratio * 100) else None

@@ -13,12 +13,12 @@ KEY = "placement-config"
 
 
 class Placement(Message, frozen=True, kw_only=True):
-    """Percents of what a node has allocatable. The scheduler's part goes by them."""
+    """Thresholds of the scheduler, in percent of the node's allocatable."""
 
     usage: UsagePercents = UsagePercents(cpu_pct=65, mem_pct=95)
     """A node's use, the pod included, up to which it takes the pod. 0: any."""
     prod_usage: UsagePercents = UsagePercents()
-    """The use of production pods alone, for a production pod. Where both are unset, ``usage`` holds for these, too."""
+    """Use of production pods alone, for a production pod. If both are unset, ``usage`` is used for these, too."""
     factors: UsagePercents = UsagePercents(cpu_pct=85, mem_pct=70)
     """How much of its request a pod counts until it is measured."""
     dry_run: bool = False

@@ -1,4 +1,4 @@
-"""Reads the ConfigMap's JSON objects into a strategy's fields, gathering what is wrong with them."""
+"""Reads the ConfigMap's JSON objects into a strategy's fields, and collects errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LABEL_VALUE = re.compile(rf"(?:{_NAME})?", re.ASCII)
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """The known name that an unknown one resembles, as the end of a sentence; "" where none does."""
+    """The known name that resembles an unknown one, as the end of a sentence; "": none."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -39,7 +39,7 @@ class Reader:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.unknown: list[str] = []
-        """Of the notes those of keys that nobody reads: most are typing errors."""
+        """Notes about unknown keys, which are mostly typing errors."""
 
     def refuse(self, field: str, value: object, accepted: str) -> None:
         """Gather one thing wrong."""
@@ -51,12 +51,12 @@ class Reader:
         self.notes.append(f"{self.file}: {field}: {text}")
 
     def note_unknown(self, field: str, name: str, known: Collection[str]) -> None:
-        """Gather a key that nobody reads, with the known one that it resembles."""
+        """Note an unknown key, with the known one that it resembles."""
         self.note(field, "unknown, ignored" + did_you_mean(name, known))
         self.unknown.append(self.notes[-1])
 
     def check_names(self, body: Mapping[str, object], path: str, known: Collection[str]) -> None:
-        """Gather the keys that nobody reads."""
+        """Note unknown keys."""
         for name in body:
             if name in UNREAD:
                 self.note(f"{path}.{name}", "not yet in effect")
@@ -115,7 +115,7 @@ class Reader:
         return replaced(kind(), self.given(value, path, kind))
 
     def selector(self, value: object, path: str) -> Selector:
-        """A label selector; one that is absent or empty would name no node, or every one, and is refused."""
+        """A label selector. An absent or empty one is refused."""
         before = len(self.findings)
         body = self.named(value, path, ("matchLabels", "matchExpressions"))
         self.check_names(body, path, ("matchLabels", "matchExpressions"))

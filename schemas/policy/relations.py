@@ -1,4 +1,4 @@
-"""What must hold between a strategy's fields.
+"""Relations between a strategy's fields that must hold.
 
 Reading: koordinator a7a1b76b, apis/slo/v1alpha1/nodeslo_types.go (gtfield, ltfield), where it holds within one layer;
 here it holds for what comes of all layers, which is what acts.
@@ -56,7 +56,7 @@ _BELOW: Mapping[type[Message], tuple[_Below, ...]] = {
 
 
 def conflicts(strategy: Message, given: Mapping[str, object]) -> Iterator[Conflict]:
-    """What does not go together, reported at a field of this layer; what it inherits was reported before.
+    """Conflicting fields, reported at a field of this layer. Inherited conflicts were reported before.
 
     Args:
         strategy: what comes of this layer and those below it.

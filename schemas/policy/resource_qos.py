@@ -24,12 +24,12 @@ BlockType = Literal["device", "volumegroup", "podvolume"]
 
 
 class CpuQos(Message, frozen=True, kw_only=True):
-    """``cpuQOS``: who runs first on a CPU."""
+    """``cpuQOS``: which pods run first on a CPU."""
 
     enable: bool = False
     """Set CPU priorities for pods of the class."""
     group_identity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
-    """Of the policy ``groupIdentity``; the highest runs first."""
+    """For policy ``groupIdentity``; the highest runs first."""
     sched_idle: Switch = 0
     """``cpu.idle``, of the policies ``coreSched`` and ``podIdle``."""
     core_expeller: bool = False
@@ -120,7 +120,7 @@ class ResctrlQos(Message, frozen=True, kw_only=True):
 
 
 class NetworkQos(Message, frozen=True, kw_only=True):
-    """``networkQOS``: what is guaranteed and what is the most."""
+    """``networkQOS``: guaranteed and maximum bandwidth."""
 
     enable: bool = False
     """Limit the network for pods of the class."""
@@ -165,7 +165,7 @@ class QosPolicies(Message, frozen=True, kw_only=True):
 
 
 class ResourceQos(Message, frozen=True, kw_only=True):
-    """``resource-qos-config``: all off, with the values that hold once a part is enabled."""
+    """``resource-qos-config``: all parts off by default, with the values used once enabled."""
 
     policies: QosPolicies = QosPolicies()
     lsr: QosClass = LATENCY_SENSITIVE

@@ -40,7 +40,7 @@ class Colocation(Message, frozen=True, kw_only=True):
     metric_report_interval_s: Seconds = 60
     """Least time between two NodeMetrics of a node at the API server."""
     metric_aggregate_policy: AggregatePolicy = AggregatePolicy()
-    """Which percentiles a NodeMetric holds."""
+    """Percentiles in NodeMetric."""
     metric_mem_collect_policy: CollectPolicy = "usageWithoutPageCache"
     """Which part of the page cache counts as used memory."""
     cpu_reclaim_threshold_pct: Share = 60
@@ -74,15 +74,15 @@ class Colocation(Message, frozen=True, kw_only=True):
     mid_static_mem_reserved_pct: Percent = 0
     """In static mode: percent of the node's memory that is offered as mid memory."""
     mid_cold_start_s: Seconds = 86_400
-    """Slacktide's own: a production pod is predicted once it has samples of so much time."""
+    """Slacktide's own: time with samples that the prediction of a production pod needs."""
     mid_safety_margin_pct: Percent = 10
-    """Slacktide's own: predicted peaks are raised by so many percent."""
+    """Slacktide's own: percent added to predicted peaks."""
     isolation_dry_run: bool = False
     """Slacktide's own: record what best-effort pods' limits by their spec would be, and set none."""
     resource_dry_run: bool = False
     """Slacktide's own: compute and publish batch, mid and free resources, and write none to Nodes."""
     free_class_enable: bool = False
-    """Slacktide's own: koord-free is a class that is sold what is idle, and goes first."""
+    """Slacktide's own: koord-free is a class that gets idle resources and is evicted first."""
 
 
 class ResourceThreshold(Message, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ def unused(policy: Policy) -> Iterator[Idle]:
 
 
 def _alone(cluster: Policy, strategy: str, node: NodeStrategy[Any]) -> Effective:
-    """What holds where this node strategy does."""
+    """The policy of nodes with this node strategy."""
     everywhere = msgspec.structs.replace(node, selector=Selector())
     return effective(msgspec.structs.replace(cluster, **{f"node_{strategy}": [everywhere]}), _PLAIN)
 
