@@ -1,4 +1,4 @@
-"""``slacktide topics acl``: the rights that each part needs in a cluster with an authorizer, and no others."""
+"""``slacktide topics acl``: the minimal ACLs of each part for a cluster with an authorizer."""
 
 from __future__ import annotations
 

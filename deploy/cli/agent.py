@@ -55,7 +55,7 @@ class PressureTrigger(click.ParamType):
     name = "on|off|STALL/WINDOW"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what the kernel would."""
+        """Reject what the kernel would reject."""
         try:
             return str(Stall.parse(str(value)) or "off")
         except ValueError as exc:
@@ -64,7 +64,7 @@ class PressureTrigger(click.ParamType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings(PodListSettings):
-    """Which node it is, and how it is looked at: the same for the agent alone and within the stack."""
+    """Settings of a node, shared by the agent and the one-machine stack."""
 
     node_name: str = setting(
         "Name of this node, which is the key of its records.", default=node_name, shown="host name"
@@ -119,7 +119,7 @@ class NodeSettings(PodListSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCommandSettings(NodeSettings):
-    """How one node agent runs."""
+    """Settings of a node agent."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     api_server: str | None = setting(API_SERVER, default=None)
@@ -169,10 +169,10 @@ class AgentCommandSettings(NodeSettings):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Reject contradictory options.
 
         Raises:
-            click.UsageError: two options do not go together, or one lacks another.
+            click.UsageError: options exclude or require each other.
 
         """
         NodeSettings.__post_init__(self)
@@ -204,7 +204,7 @@ command.add_command(restore)
 
 
 async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Health) -> None:
-    # Loads Kafka: not for --help.
+    # Import Kafka late, not for --help.
     from slacktide.agents.node import loop  # noqa: PLC0415
     from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
     from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus  # noqa: PLC0415
@@ -272,10 +272,10 @@ def _enrol(settings: AgentCommandSettings) -> Access | None:
 
 
 def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
-    """Who asks the API server for evictions, if there is one.
+    """The client for evictions through the API server, if there is one.
 
     Raises:
-        SlacktideError: its address is none.
+        SlacktideError: its address is invalid.
 
     """
     from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
@@ -295,7 +295,7 @@ def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
 
 
 def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
-    """Who watches this Node's annotations, if there is an API server."""
+    """The watch on this Node's annotations, if there is an API server."""
     from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
     from slacktide.agents.node.suspend.node_watch import NodeWatch  # noqa: PLC0415
 
@@ -306,10 +306,10 @@ def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
 
 
 def _removal(settings: AgentCommandSettings) -> Removal | None:
-    """Whether the agent is removed as it ends, if anybody knows.
+    """Detects whether the agent is removed as it exits, if possible.
 
     Raises:
-        click.UsageError: there is no API server to ask.
+        click.UsageError: there is no API server.
 
     """
     from slacktide.agents.node.removal import Removal  # noqa: PLC0415
@@ -323,7 +323,7 @@ def _removal(settings: AgentCommandSettings) -> Removal | None:
 
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
-    """What may ask for a sample before its tick."""
+    """What may trigger a sample before its tick."""
     from slacktide.agents.node.ahead.ahead import AheadSettings, Looked  # noqa: PLC0415
     from slacktide.agents.node.ahead.pressure import Waited, pressure_files  # noqa: PLC0415
     from slacktide.agents.node.cgroup.stall import StallReader  # noqa: PLC0415

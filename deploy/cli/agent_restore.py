@@ -1,4 +1,4 @@
-"""``slacktide agent restore``: lift by hand what an agent left in force on this node."""
+"""``slacktide agent restore``: lift the limits that an agent left on this node."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from slacktide.deploy.cli.settings import configured, file, folder, node_name, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSettings:
-    """Which node it is, and where its agent kept what it knew."""
+    """The node, and its agent's state folder."""
 
     node_name: str = setting("Name of this node.", default=node_name, shown="host name")
     cgroup_mount: Path = setting("Mount point of control groups.", folder(), default=Path("/sys/fs/cgroup"))
@@ -35,10 +35,10 @@ class RestoreSettings:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Reject contradictory options.
 
         Raises:
-            click.UsageError: two options do not go together, or the state folder is not there.
+            click.UsageError: options exclude each other, or the state folder does not exist.
 
         """
         refuse_both(self.kubepods, self.host_workloads)

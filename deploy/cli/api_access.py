@@ -1,4 +1,4 @@
-"""How an agent reaches the API server: by its pod's environment, or by its options."""
+"""Access to the API server, from the pod's environment or options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:  # it is not for --help
+if TYPE_CHECKING:  # not needed for --help
     from slacktide.agents.https import Access
 
 API_SERVER = (
@@ -22,10 +22,10 @@ API_CA = (
 
 
 def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:
-    """How the API server is reached; None: there is none.
+    """The access; None: there is no API server.
 
     Raises:
-        click.UsageError: a file is given, and no address.
+        click.UsageError: a file is given without an address.
 
     """
     from slacktide.agents.https import Access  # noqa: PLC0415
@@ -39,10 +39,10 @@ def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access
 
 
 def refuse_alone(server: str | None, token: Path | None, ca: Path | None) -> None:
-    """Refuse files of nobody.
+    """Reject files without an address.
 
     Raises:
-        click.UsageError: a file is given, and no address.
+        click.UsageError: a file is given without an address.
 
     """
     for flag, given in (("--api-token", token), ("--api-ca", ca)):

@@ -1,4 +1,4 @@
-"""The console beside a stack on one machine. It is optional: the stack does not wait for it, nor end with it."""
+"""The console beside the one-machine stack. It is optional: the stack neither waits for it nor ends with it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LACKING = "no console: install the extra slacktide[console]"
 
 
 def is_installed() -> bool:
-    """Whether the extra is; what else it needs is in the stack's own."""
+    """Whether the extra slacktide[console] is installed."""
     return find_spec("aiohttp") is not None
 
 
 def usual_port() -> int:
-    """The console's own port, or a free one if that is in use."""
+    """The console's default port, or a free one if that is in use."""
     try:
         listening(HOST, PORT).close()
     except OSError:
@@ -33,25 +33,25 @@ def usual_port() -> int:
 
 
 def console_arguments(bootstrap: Cluster, store: Path, port: int) -> list[str]:
-    """Command and options of a console on loopback."""
+    """The command line of a console on loopback."""
     security = ["--kafka-config", bootstrap.security.file] if bootstrap.security.file else []
     listen = ["--listen", f"{HOST}:{port}", "--store", str(store)]
     return ["console", "--bootstrap", str(bootstrap), *security, *listen]
 
 
 def url_of(port: int) -> str:
-    """Where a browser finds it."""
+    """The console's URL."""
     return f"http://{HOST}:{port}"
 
 
 def console_part(bootstrap: Cluster, store: Path, *more: str) -> Part:
-    """The console as a child that is started again; ``more``: further options."""
+    """The console as a supervised child process; ``more``: further options."""
     port = usual_port()
     return Part("console", [*console_arguments(bootstrap, store, port), *more], url_of(port), asked="/live")
 
 
 async def keep(console: Part) -> None:
-    """Run it for ever, and log its address once it answers. Where it does not start, do without it."""
+    """Run it until cancelled, and log its URL. If it does not start, go on without it."""
     announcing = asyncio.create_task(_announce(console))
     try:
         await console.keep()

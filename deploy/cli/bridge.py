@@ -1,4 +1,4 @@
-"""``slacktide bridge``: what stands between the log and the Kubernetes API server."""
+"""``slacktide bridge``: the bridge between Kafka and the Kubernetes API server."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ METRICS_PORT = 9466
 
 
 def replica_name() -> str:
-    """Host name and process id: a pod that restarts is another."""
+    """Host name and process id: a restarted pod gets another name."""
     return f"{node_name()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeCommandSettings(process.ProcessSettings):
-    """How one replica of the bridge runs."""
+    """Settings of one replica of the bridge."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     kubeconfig: Path | None = setting(

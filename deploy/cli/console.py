@@ -1,4 +1,4 @@
-"""``slacktide console``: the log in a browser, at any moment of the last week."""
+"""``slacktide console``: the web console for the last week."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOKEN = envvar("--console-token")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings(process.LogSettings):
-    """How the console runs."""
+    """Settings of the console."""
 
     bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     listen: str = setting(
@@ -95,10 +95,10 @@ def command(settings: ConsoleSettings) -> None:
 
 
 def _token(path: Path | None) -> Callable[[], str] | None:
-    """Gives the token in force; None: there is none.
+    """Returns the current token; None: there is none.
 
     Raises:
-        click.UsageError: the file cannot be read, or the token is too short to be one.
+        click.UsageError: the file is unreadable, or the token too short.
 
     """
     from slacktide.deploy.console.token import TokenError, TokenFile, usable  # noqa: PLC0415

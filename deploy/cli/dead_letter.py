@@ -109,7 +109,7 @@ def _replayable(topic: str) -> list[str]:
 
 
 def _show(decided: Sequence[Step], *, whole: bool) -> None:
-    """Show what becomes of each letter; ``whole``: with the records that would be written."""
+    """Show the result for each dead letter; ``whole``: with the records to write."""
     rows = [(*letter_row(step.letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
     click.echo(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
     for step in decided:
@@ -118,7 +118,7 @@ def _show(decided: Sequence[Step], *, whole: bool) -> None:
 
 
 def _decoded(letter: Letter, out: Out) -> str:
-    """What would be written, as ``topics tail`` shows the original."""
+    """The record to write, as ``topics tail`` shows the original."""
     topic, partition, offset = letter.origin
     original = Record(
         topic=topic,
@@ -137,7 +137,7 @@ def _size(step: Step) -> int | str:
 
 
 async def _decided(bootstrap: Cluster, since_ms: int | None, chosen: Callable[[Letter], bool]) -> list[Step]:
-    """Each chosen letter, and what becomes of it."""
+    """The selected dead letters with their results."""
     read = [letter_of(record) for record in await _letters(bootstrap, since_ms=since_ms)]
     letters = [letter for letter in read if letter is not None and chosen(letter)]
     wanted = frozenset(letter.origin for letter in letters)
@@ -165,7 +165,7 @@ async def _sent(bootstrap: Cluster, outs: Sequence[Out]) -> list[Placed]:
 async def _letters(
     bootstrap: Cluster, *, since_ms: int | None = None, start: int | None = None, stop: int | None = None
 ) -> list[Record]:
-    """Dead letters from offset ``start`` to before ``stop``; their topic has one partition."""
+    """Dead letters from offset ``start`` up to ``stop``; their topic has one partition."""
     found: list[Record] = []
     first = None if start is None else {0: start}
     async with aclosing(read_topic(bootstrap, DEAD_LETTER.name, since_ms=since_ms, start=first)) as records:

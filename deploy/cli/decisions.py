@@ -1,4 +1,4 @@
-"""A node's first decisions, for whoever has just started the stack."""
+"""Log lines about a node's first decisions after the stack starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DONE = frozenset({"applied", "dry-run"})
 
 
 class FirstDecisions:
-    """Takes each outcome; reports the first that acted, and the first that the stream decided."""
+    """Finds the first outcome with a change, and the first one decided by the stream."""
 
     def __init__(self, started_ms: int) -> None:
         self._started_ms = started_ms
@@ -19,7 +19,7 @@ class FirstDecisions:
 
     @property
     def complete(self) -> bool:
-        """Nothing is left to report."""
+        """Whether both were found."""
         return self._acted and self._streamed
 
     def line_of(self, outcome: NodeOutcome) -> str:
@@ -49,7 +49,7 @@ def _change(outcome: NodeOutcome) -> str:
 
 
 def _limit(limits: Limits | None, *, cpus: bool = False) -> str:
-    """A limit in millicores, as people think of it, and the CPUs where it is by these."""
+    """A limit in millicores, with the CPUs of a CPU set."""
     if limits is None:
         return "an unknown limit"
     quota = ""

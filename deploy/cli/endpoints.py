@@ -1,4 +1,4 @@
-"""What a process serves over HTTP: ``/metrics`` for Prometheus, ``/live``, ``/ready``, ``/fresh``; ``/`` links them."""
+"""HTTP endpoints of a process: ``/metrics`` for Prometheus, ``/live``, ``/ready``, ``/fresh``; ``/`` links them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 
 PROCESS = "X-Process-Id"
-"""The header in which a process names itself: another one may have the port."""
+"""Header with the process id: another process may have the port."""
 PAGES = {
     "/metrics": "metrics in the format of Prometheus",
     "/live": "whether the process works: 200, or 503 with the reason",
     "/ready": "whether it has all that it needs to begin",
     "/fresh": "whether its inputs are up to date",
 }
-"""What the index links."""
+"""Links of the index."""
 OPEN_METRICS = "application/openmetrics-text"
 REUSED_TIMES = 10
-"""Metrics are used again for so many times as long as they took: who asks without end takes 10% of a CPU."""
+"""Metrics are cached for this multiple of the time to render them, so that scrapes use at most 10% of a CPU."""
 
 
 class EndpointsError(SlacktideError):
-    """The address could not be had."""
+    """The server cannot listen on the address."""
 
 
 class Endpoints:
-    """Answers on a thread of its own, also while the process' loop is busy.
+    """Served on a separate thread, even while the event loop is busy.
 
-    ``/live``, ``/ready`` and ``/fresh`` answer 200, or 503 with the reason as text. ``/`` links all of them.
+    ``/live``, ``/ready`` and ``/fresh`` respond 200, or 503 with the reason as text. ``/`` links all of them.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class _Rendered:
 
 
 class _Metrics:
-    """All metrics of the process, in the formats that Prometheus asks for."""
+    """All metrics of the process, in Prometheus' formats."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
         self._rendered: dict[tuple[str, bool], _Rendered] = {}
 
     def response(self, request: Request) -> Response:
-        """As text, gzipped where that is accepted."""
-        # Not what it accepts word by word: that would be kept for each way to write it.
+        """As text, gzipped if accepted."""
+        # Not keyed by the whole Accept header, which would grow the cache.
         open_metrics = OPEN_METRICS in request.headers.get("accept", "")
         encoder, content_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if open_metrics else "text/plain")
         packed = "gzip" in request.headers.get("accept-encoding", "")

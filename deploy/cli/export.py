@@ -1,4 +1,4 @@
-"""``slacktide topics export``: a span of the topics in one file, docs/export-format.md."""
+"""``slacktide topics export``: a time span of the topics in one file, docs/export-format.md."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def command(
                 click.echo(f"left out: {line(record, BY_NAME[record.topic])}", err=True)
                 return
             if record.topic in FIGURES and is_heartbeat(record.key):
-                return  # nothing is decided by them
+                return  # no decision depends on them
             out.write(lines.line_of(record))
             written[record.topic] += 1
 

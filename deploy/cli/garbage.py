@@ -1,4 +1,4 @@
-"""Memory of processes that take in records by the thousand: what Python and the C library do with it by themselves."""
+"""Tunes Python's garbage collector and glibc's allocator for processes with many records."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import gc
 
 THRESHOLDS = 100_000, 50, 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's ``mallopt``."""
+"""Parameters of glibc's ``mallopt``."""
 LARGE_BYTES = 1 << 20
 TRIM_BYTES = 4 << 20
 TRIM_S = 15.0
 
 
 def seldom() -> None:
-    """Look for garbage in cycles once in so many objects, and at what is there now never again.
+    """Run the cycle collector rarely, and exclude existing objects.
 
-    What a record is made into dies by itself, without cycles. At Python's usual 700 the looks cost a sixth of a
-    worker's time, and half of what a scheduler's part needs to read of a thousand nodes.
+    Records have no reference cycles. At Python's default of 700 the collector takes a sixth of a worker's time, and
+    half of the time in which the scheduler extender reads a thousand nodes.
     """
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
 
 
 def returned() -> None:
-    """Give large pieces of memory back as soon as they are free: fetches, mostly.
+    """Return large blocks of memory immediately, mostly of fetches.
 
-    Left to itself, glibc takes the largest piece that was ever freed for the usual size, and keeps as much between
-    small ones: fifty megabytes of a worker's at 10,000 nodes. Another C library is left as it is.
+    By default glibc raises its threshold to the largest freed block: fifty megabytes of a worker's memory at 10,000
+    nodes. Other C libraries are left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -37,10 +37,10 @@ def returned() -> None:
 
 
 async def trimmed() -> None:
-    """Give free memory between small pieces back, now and then.
+    """Return free memory between small blocks periodically.
 
-    Records come and go by the megabyte between what is kept of nodes. At 10,000 nodes that leaves 200 MB in holes. To
-    look for them takes 3 ms for a thousand nodes. Another C library than glibc is left as it is.
+    Records come and go between long-lived state of nodes. At 10,000 nodes that leaves 200 MB of holes. A trim takes 3
+    ms per thousand nodes. Other C libraries are left alone.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:

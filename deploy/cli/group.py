@@ -1,4 +1,4 @@
-"""A group of commands that names those that may be meant."""
+"""A click group that suggests similar commands."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import click
 
 
 class Group(click.Group):
-    """Where a command is not there, its message names what is near."""
+    """Suggests similar names for an unknown command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first argument names.
+        """Resolve the command of the first argument.
 
         Raises:
-            click.UsageError: there is none.
+            click.UsageError: it is unknown.
 
         """
         names = self.list_commands(ctx)

@@ -1,4 +1,4 @@
-"""A small HTTP server that nobody on the network can exhaust: on one thread, with bounded connections and memory."""
+"""A small single-threaded HTTP server with bounded connections and memory, which clients cannot exhaust."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from slacktide.agents.listening import listening
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 256
-"""When one more comes, the oldest of the address that has the most is closed: a probe gets through a flood."""
+"""Above this the oldest connection of the busiest address is closed, so that probes get through a flood."""
 WRITING_MAX = 16
-"""Of those the ones that are slow to read their answer."""
+"""Limit for connections that are slow to read their response."""
 HEAD_BYTES_MAX = 8 * 1024
 SEND_BUFFER_BYTES = 32 * 1024
-"""In the kernel, for each connection: it counts as the container's memory."""
+"""Kernel memory per connection, which counts for the container."""
 HEAD_S, WRITE_S, CLOSING_S = 3.0, 5.0, 1.0
-"""For a whole request, from the connection on; for its answer; for the client to hang up."""
+"""For a whole request from the connection on; for its response; for the client to disconnect."""
 LOOK_S = 0.25
 BACKLOG = 1_024
 ACCEPTS = 64
-"""In a row, before those who are connected have their turn."""
+"""Accepted connections in a row before existing ones are served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +36,12 @@ class Request:
 
     path: str
     headers: Mapping[str, str]
-    """By name in lower case."""
+    """By lower-case name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What is sent; the connection is closed behind it."""
+    """A response, after which the connection is closed."""
 
     status: HTTPStatus
     headers: Mapping[str, str]
@@ -55,20 +55,20 @@ class _Connection:
     until_s: float
     received: bytearray = field(default_factory=bytearray)
     unsent: list[memoryview] = field(default_factory=list)
-    """Of the answer. Its body is shared by all who read the same one."""
+    """Of the response. Equal responses share one body."""
     answered: bool = False
 
 
 class HttpServer:
-    """Answers GET on a thread of its own.
+    """Serves GET on a separate thread.
 
     Args:
         host: address.
-        port: 0: any.
+        port: 0: any free port.
         answer: called on the thread; it must not block.
 
     Raises:
-        OSError: the address could not be had.
+        OSError: the server cannot listen on the address.
 
     """
 
@@ -81,18 +81,18 @@ class HttpServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._by_peer: dict[str, dict[_Connection, None]] = {}
-        """Each address' connections, the oldest first."""
+        """Connections by address, oldest first."""
         self._writing: dict[_Connection, None] = {}
         self._count = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._serve, name="endpoints", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._thread.start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop serving."""
         self._stopping = True
         self._thread.join()
         for connection in [one for several in self._by_peer.values() for one in several]:
@@ -106,7 +106,7 @@ class HttpServer:
             for key, _ in self._selector.select(LOOK_S):
                 if key.data is None:
                     self._accept()
-                elif key.data.socket.fileno() >= 0:  # else it was closed for another one just now
+                elif key.data.socket.fileno() >= 0:  # unless it was just closed to make room
                     self._turn(key.data)
             if self._now_s() - looked_s >= LOOK_S:
                 looked_s = self._now_s()
@@ -118,7 +118,7 @@ class HttpServer:
                 accepted, address = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError:  # no more files: the oldest makes room
+            except OSError:  # out of file descriptors: close the oldest
                 self._make_room()
                 return
             if self._count >= CONNECTIONS_MAX:
@@ -136,13 +136,13 @@ class HttpServer:
             self._drop(next(iter(several)))
 
     def _turn(self, connection: _Connection) -> None:
-        """Read or write what can be."""
+        """Read or write what is possible."""
         try:
             if connection.unsent:
                 self._write(connection)
             elif not (received := connection.socket.recv(HEAD_BYTES_MAX)):
                 self._drop(connection)
-            elif not connection.answered:  # what comes behind a request is dropped
+            elif not connection.answered:  # data after a request is dropped
                 connection.received += received
                 self._respond(connection)
         except BlockingIOError:
@@ -150,7 +150,7 @@ class HttpServer:
         except OSError:
             self._drop(connection)
         except Exception:
-            log.exception("a request was not answered")
+            log.exception("cannot handle a request")
             self._drop(connection)
 
     def _respond(self, connection: _Connection) -> None:
@@ -220,7 +220,7 @@ class HttpServer:
 
 
 def _behind(parts: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of the parts when so many bytes went out."""
+    """The rest of the parts after this many bytes were sent."""
     left: list[memoryview] = []
     for part in parts:
         if sent < len(part):

@@ -1,4 +1,4 @@
-"""``--kafka-config``: the one file that sets how to connect to Kafka."""
+"""``--kafka-config``: the file with the connection settings for Kafka."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 def read(path: Path | None, environment: Mapping[str, str]) -> Security:
-    """How to connect, by the file and the environment; in the clear where neither sets anything.
+    """Connection settings from file and environment; default: plain text.
 
     Raises:
-        ConfigError: it cannot be read, does not validate, or names files that are not what they should be.
+        ConfigError: the file is unreadable or invalid, or names unusable files.
 
     """
     security = parse("" if path is None else _text(path), "" if path is None else str(path), environment)
@@ -44,6 +44,6 @@ def _text(path: Path) -> str:
 
 
 def forget() -> None:
-    """Let no process that is started from here connect by it: the embedded broker knows no TLS and no login."""
+    """Remove the settings from the environment of child processes: the embedded broker has no TLS and no login."""
     for name in [name for name in os.environ if name.startswith(ENVIRONMENT)]:
         del os.environ[name]

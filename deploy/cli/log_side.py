@@ -29,7 +29,7 @@ RETRY_S, RETRY_MAX_S = 1.0, 5.0
 
 
 class LogSide:
-    """One log, seen by the supervisor."""
+    """The supervisor's access to one Kafka cluster."""
 
     def __init__(self, bootstrap: Cluster, node: str, node_source: NodeSource) -> None:
         self._bootstrap = bootstrap
@@ -37,7 +37,7 @@ class LogSide:
         self._node = node
 
     async def apply_topics(self) -> None:
-        """Create what is missing; where Kafka is unreachable, the publisher does it as soon as it can."""
+        """Create missing topics; if Kafka is unavailable, the publisher does it later."""
         with contextlib.suppress(LogError):
             created = await create_topics(self._bootstrap)
             if created:
@@ -58,7 +58,7 @@ class LogSide:
         await create_topics(self._bootstrap)
 
     async def first_decisions(self, since_ms: int) -> AsyncGenerator[str, None]:
-        """Lines about the node's first outcomes from ``since_ms`` on, then ends."""
+        """Yield lines about the node's first outcomes from ``since_ms`` on, then end."""
         first, backoff = FirstDecisions(since_ms), Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             try:

@@ -14,7 +14,7 @@ from slacktide.deploy.cli.text import printable
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
-"""Clients that repeat themselves while a broker is away; our own parts report it once."""
+"""Kafka clients repeat themselves during outages; our own parts log each once."""
 
 
 def configure(process: str, level: str, style: Literal["auto", "human", "json"]) -> None:
@@ -22,7 +22,7 @@ def configure(process: str, level: str, style: Literal["auto", "human", "json"])
 
     Args:
         process: its name in each line.
-        level: least level that is written; ``debug`` also lets the Kafka client speak.
+        level: minimum level; ``debug`` includes the Kafka client.
         style: ``auto``: human on a terminal, else JSON.
 
     """
@@ -42,7 +42,7 @@ class _Formatter(logging.Formatter):
         self._written = style
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, but for a traceback in the human style."""
+        """One line, except tracebacks in the human style."""
         fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         return self._written(self._process, record, trace, fields)
@@ -56,7 +56,7 @@ def _json(process: str, record: logging.LogRecord, trace: str, fields: dict[str,
         "logger": record.name,
         "message": record.getMessage(),
     }
-    # A part's own fields follow, and never hide these.
+    # The record's own fields follow, and never override these.
     line |= {name: value for name, value in fields.items() if name not in line}
     if trace:
         line["error"] = trace

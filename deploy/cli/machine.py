@@ -1,4 +1,4 @@
-"""This machine as a node, for whoever has no inventory."""
+"""Describes this machine as a Node, if there is no inventory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class MachineError(SlacktideError):
 
 
 def node_item(node: str, proc_mount: Path = Path("/proc")) -> dict[str, Any]:
-    """Describe the machine as kubectl prints a Node, all of its CPUs and memory allocatable.
+    """Describe the machine as a Node from kubectl, with all CPUs and memory allocatable.
 
     Args:
         node: its name.
         proc_mount: /proc.
 
     Raises:
-        MachineError: the memory of the machine cannot be read.
+        MachineError: its memory cannot be determined.
 
     """
     amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{_mem_kib(proc_mount / 'meminfo')}Ki"}
@@ -30,22 +30,22 @@ def node_item(node: str, proc_mount: Path = Path("/proc")) -> dict[str, Any]:
 
 
 def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path:
-    """Describe the machine in a file, without pods.
+    """Write the machine's inventory, without pods.
 
     Args:
         node: its name.
-        folder: where the inventory is written; made if absent.
+        folder: for the inventory; created if missing.
         proc_mount: /proc.
 
     Returns:
-        The file, as ``--inventory`` takes it.
+        The file, for ``--inventory``.
 
     Raises:
-        MachineError: the memory of the machine cannot be read, or the folder takes no file.
+        MachineError: the machine's memory cannot be determined, or the folder is not writable.
 
     """
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node_item(node, proc_mount)]}, indent=2)
-    # Named after the node: agents of other nodes may look at their own.
+    # Named after the node, since several agents may share the folder.
     file = folder / f"machine-{node.replace('/', '_')}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path
 
 
 def description(node: str, lister: str = "") -> str:
-    """For whoever starts without an inventory; ``lister`` lists the pods, if anybody does."""
+    """The message for a start without an inventory; ``lister`` lists the pods ("": nobody)."""
     machine = f"no --inventory: node {node} is this machine with all its CPUs and memory"
     if lister:
         return f"{machine}; its pods are those of {lister}"

@@ -1,7 +1,7 @@
-"""The entry point: finds a command when it is called, and turns errors into one clear message.
+"""The entry point: imports commands on demand, and prints errors as one message.
 
-Commands load when they run, not before: a node agent's process holds nothing of the stream, and
-``--help`` works where an optional part is not installed.
+Commands are imported when they run, so that a node agent does not load the stream, and ``--help`` works without
+optional parts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ COMMANDS = {
     "advise": ("slacktide.deploy.cli.advise.command", "Replay recorded days under other thresholds."),
     "demo": ("slacktide.deploy.cli.demo.command", "Watch a service and batch work share one machine."),
 }
-"""Name: the module that holds it as ``command``, and its line in ``slacktide --help``."""
+"""By name: the module with ``command``, and the line in ``slacktide --help``."""
 
 EXTRAS = {
     "faust": "stream",
@@ -65,17 +65,17 @@ EXTRAS = {
     "aiohttp": "cluster",
     "cryptography": "cluster",
 }
-"""Which extra brings a package that may be absent."""
+"""The extra of each optional package."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The error of a disk that takes no more."""
+"""Errors of a full disk."""
 
 
 class Commands(Group):
-    """A group that imports a command when it is called."""
+    """A group that imports its commands on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature, as below
-        """All names, in the order of the table."""
+        """All names, in table order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -86,12 +86,12 @@ class Commands(Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands without importing one."""
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run; what was raised on purpose becomes a message and exit code 1."""
+        """Run; deliberate errors become a message and exit code 1."""
         try:
             return super().invoke(ctx)
         except SlacktideError as exc:
@@ -104,7 +104,7 @@ class Commands(Group):
                 raise
             extra = ctx.invoked_subcommand if ctx.invoked_subcommand == "console" else extra
             raise click.ClickException(f"{exc.name} is not installed: pip install 'slacktide[{extra}]'") from exc
-        except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+        except BrokenPipeError:  # the reader closed the pipe, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
 
@@ -123,15 +123,15 @@ def cli(*, debug: bool) -> None:
     SLACKTIDE_SAMPLE_INTERVAL.
     Exit codes: 0 done, 1 failed, 2 wrong usage (topics plan: changes are pending).
     """
-    if not debug:  # an error is reported once, by us
+    if not debug:  # errors are reported once, here
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; without arguments, the process' own."""
+    """Run the command line; default: the process's arguments."""
     try:
         cli(arguments)
-    except OSError as exc:  # also of --help, which ends before there is a context
+    except OSError as exc:  # also from --help, which has no context
         if exc.errno not in FULL:
             raise
         sys.exit(f"Error: output cannot be written: {exc.strerror}")

@@ -1,4 +1,4 @@
-"""An instant on the command line: a time of day, or how long before the end."""
+"""A point in time on the command line: absolute, or relative to the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slacktide.deploy.cli.text import Duration
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An instant; ``ms`` UTC epoch, or before an end that is known later."""
+    """A point in time; ``ms``: UTC epoch, or milliseconds before the end."""
 
     ms: int
     before_end: bool

@@ -1,4 +1,4 @@
-"""``slacktide nodes``: all nodes at a glance, problems first."""
+"""``slacktide nodes``: an overview of all nodes, problems first."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.text import count, instant, table
 from slacktide.schemas.connection import Cluster
 
-if TYPE_CHECKING:  # they are not for --help
+if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.explain.nodes import NodeRow, Sort
 
 BAD = frozenset({"problem", "warning"})
 SORTS = ("problem", "name", "used", "sold", "age")
 FOR_PEOPLE = frozenset({"text", "wide"})
-"""Outputs; the others are for programs."""
+"""Outputs for people; the others are for programs."""
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _HEAD = ["NODE", "STATE", "USED", "SOLD", "LIMIT", "AGE"]
 _WIDE = ["MEMORY", "SOLD MEMORY", "POLICY"]
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What ``nodes`` and ``top`` have in common."""
+    """Options shared by ``nodes`` and ``top``."""
     for option in (
         click.option("--problems", is_flag=True, help="Only nodes with a problem or a warning."),
         click.option(
@@ -52,7 +52,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def output_option(default: str) -> Callable[..., Any]:
-    """How to print: for people or programs."""
+    """The output option."""
     kinds = click.Choice(["text", "wide", "json", "yaml"])
     return click.option("-o", "--output", type=kinds, default=default, show_default=True)
 
@@ -94,10 +94,10 @@ async def _renewed(text: Callable[[], str], *, clear: bool) -> None:
 
 
 def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, problems: bool) -> str:
-    """Read the log, and put it into words.
+    """Read Kafka and format the rows.
 
     Raises:
-        LogError: it cannot be read.
+        LogError: Kafka cannot be read.
         NotFoundError: no node matches.
 
     """
@@ -127,11 +127,11 @@ async def _rows(bootstrap: Cluster) -> list[NodeRow]:
 
 
 def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -> str:
-    """A table, and a line that sums up.
+    """A table and a summary.
 
     Args:
-        rows: to be shown.
-        of_all: to be summed up.
+        rows: to show.
+        of_all: to summarize.
         wide: with memory and policy.
 
     """

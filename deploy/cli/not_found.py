@@ -1,4 +1,4 @@
-"""What was asked for by a name that the log does not know, and names that may be meant."""
+"""An unknown name, with suggestions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NEAR = 5
 
 
 class NotFoundError(SlacktideError):
-    """Kafka has nothing of it."""
+    """Kafka has no records of it."""
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Names that may be meant, for a message."""
+    """Suggestions for a message."""
     names = sorted(known)
     found = difflib.get_close_matches(name, names, n=NEAR, cutoff=0.5) or names[:NEAR]
     more = f" and {len(names) - len(found)} more" if len(names) > len(found) else ""

@@ -1,4 +1,4 @@
-"""The files that an operator writes, read before anything starts."""
+"""Reads the operator's files before anything starts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from slacktide.schemas.policy import Parsed
 
 
 class OperatorFiles:
-    """Policy and inventory, each with its last good content from an earlier run, if there was one.
+    """Policy and inventory, or their last valid content from an earlier run.
 
     Args:
         policy: the ConfigMap.
-        inventory: the node.
+        inventory: of the node.
         node: its name.
-        state_folder: where an earlier run left what was good.
-        machine: names the Node where the inventory holds none.
+        state_folder: has the last valid content.
+        machine: describes the Node if the inventory has none.
 
     Raises:
-        ConfigError: a file does not validate and there is nothing good to go on with.
+        ConfigError: a file is invalid, and there is no last valid content.
 
     """
 

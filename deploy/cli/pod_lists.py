@@ -1,4 +1,4 @@
-"""Where a node's pods come from: the inventory's file, its kubelet, or, without Kubernetes, the host itself."""
+"""The source of a node's pods: inventory file, kubelet, or, without Kubernetes, the host."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 from slacktide.deploy.cli.process import ProcessSettings
 from slacktide.deploy.cli.settings import file, setting
 
-if TYPE_CHECKING:  # they are not for --help
+if TYPE_CHECKING:  # not needed for --help
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.cgroup.kernel import CgroupKernel
     from slacktide.agents.node.pods.host_pods import HostPods
@@ -29,7 +29,7 @@ HOST_WORKLOADS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodListSettings(ProcessSettings):
-    """Who lists a node's pods, and where their groups are."""
+    """The source of a node's pods and cgroups."""
 
     kubepods: str | None = setting(KUBEPODS, default=None)
     kubelet: str | None = setting(
@@ -53,10 +53,10 @@ class PodListSettings(ProcessSettings):
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Reject contradictory options.
 
         Raises:
-            click.UsageError: two options do not go together, or one lacks another.
+            click.UsageError: options exclude or require each other.
 
         """
         further = [name for name in _KUBELET if getattr(self, name)]
@@ -70,11 +70,11 @@ class PodListSettings(ProcessSettings):
 
     @property
     def lister(self) -> str:
-        """Who lists the pods, for messages; "": the inventory."""
+        """The source of pods, for messages; "": the inventory."""
         return self.kubelet or str(self.host_workloads or "")
 
     def arguments(self) -> list[str]:
-        """The same settings as flags, for a process of its own."""
+        """The same settings as flags, for a child process."""
         given = [(name, getattr(self, name)) for name in _OPTIONS]
         flags = [[_flag(name)] if value is True else [_flag(name), str(value)] for name, value in given if value]
         return [text for flag in flags for text in flag]
@@ -89,7 +89,7 @@ def _flag(name: str) -> str:
 
 
 def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
-    """Refuse two layouts at once.
+    """Reject two layouts at once.
 
     Raises:
         click.UsageError: both are given.
@@ -100,11 +100,11 @@ def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
 
 
 class Node(Protocol):
-    """Which machine it is: settings of an agent."""
+    """Mount points and layout from an agent's settings."""
 
     @property
     def cgroup_mount(self) -> Path:
-        """Mount point of control groups."""
+        """Mount point of cgroups."""
 
     @property
     def proc_mount(self) -> Path:
@@ -112,18 +112,18 @@ class Node(Protocol):
 
     @property
     def kubepods(self) -> str | None:
-        """The group that holds the pods; None: looked for."""
+        """The cgroup of the pods; None: detect it."""
 
     @property
     def host_workloads(self) -> Path | None:
-        """What runs on a machine without Kubernetes; None: it is a node."""
+        """Workloads of a machine without Kubernetes; None: it is a node."""
 
 
 def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
-    """Find the groups, and on a host without Kubernetes who lists them as pods.
+    """Find the cgroups; on a host without Kubernetes also the list of its pods.
 
     Raises:
-        SlacktideError: there are no groups, or the file does not validate.
+        SlacktideError: there are no cgroups, or the file is invalid.
 
     """
     from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
@@ -139,10 +139,10 @@ def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
 
 
 def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | None:
-    """The kubelet that lists the pods, if one does; a pod runs as long as the kernel has its group.
+    """The client of the kubelet, if it lists the pods; a pod runs while its cgroup exists.
 
     Raises:
-        SlacktideError: its address is none.
+        SlacktideError: its address is invalid.
 
     """
     from slacktide.agents.https import Access  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What every long-running process has: one loop, signals that end it in time, logs, and its endpoints."""
+"""Common parts of long-running processes: event loop, signals, logs and endpoints."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from slacktide.schemas.health import Health
 log = logging.getLogger(__name__)
 
 DRAIN_S = 9.0
-"""After this long a stop that hangs is cut short: below the 10 s that are promised."""
+"""A stop that takes longer is forced, below the promised 10 s."""
 BEAT_S = 1.0
 STUCK_S = 10.0
 STOPPED_S = 180.0
-"""A part that is to come round once a minute has then stopped for good."""
+"""A task that should run once a minute counts as stopped after this time."""
 
 Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """How a process speaks."""
+    """Log settings."""
 
     log_level: str = setting(
         "Lowest level that is logged.", click.Choice(["debug", "info", "warning", "error"]), default="info"
@@ -58,15 +58,15 @@ class ProcessSettings(LogSettings):
 
 
 def run(name: str, settings: ProcessSettings, work: Work) -> None:
-    """Run ``work`` with logs and endpoints until it returns or the process is signalled to stop.
+    """Run ``work`` with logs and endpoints until it returns, or SIGTERM or SIGINT.
 
     Args:
-        name: of the process, in its logs.
+        name: of the process, for logs.
         settings: logs and endpoints.
-        work: gets the event that stops it, and the health that ``/live``, ``/ready`` and ``/fresh`` show.
+        work: receives the stop event, and the health for ``/live``, ``/ready`` and ``/fresh``.
 
     Raises:
-        SystemExit: with 1 where the work failed; the reason is in the logs.
+        SystemExit: with 1 if the work failed; the reason is in the logs.
 
     """
     configure(name, settings.log_level, settings.log_format)
@@ -86,10 +86,10 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
 
 
 def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run ``work`` on uvloop; the first SIGTERM or SIGINT sets its event, the second ends the process at once.
+    """Run ``work`` on uvloop; the first SIGTERM or SIGINT sets its event, the second exits immediately.
 
     Raises:
-        SystemExit: with 1 where the work failed; the reason is in the logs.
+        SystemExit: with 1 if the work failed; the reason is in the logs.
 
     """
 
@@ -103,16 +103,16 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
             log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
             return False
         except Exception:
-            log.exception("stopped by an error of its own")
+            log.exception("stopped by an unexpected error")
             return False
         return True
 
     before = set(threading.enumerate())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         done = runner.run(main())
-        ending = _cut_short_later()  # what the work leaves behind is cancelled now, and need not heed it
+        ending = _cut_short_later()  # leftover tasks are cancelled now, and may ignore it
     for thread in set(threading.enumerate()) - before:
-        if not thread.daemon:  # Faust's, for example: the interpreter waits for it, however long
+        if not thread.daemon:  # such as Faust's: the interpreter would wait for it
             thread.join()
     ending.cancel()
     if not done:
@@ -129,7 +129,7 @@ def _on_signal(name: signal.Signals, stop: asyncio.Event) -> None:
 
 
 def _cut_short_later() -> threading.Timer:
-    # A thread: it works where the loop itself hangs.
+    # a thread, which works even if the loop hangs
     timer = threading.Timer(DRAIN_S, _cut_short)
     timer.daemon = True
     timer.start()
@@ -137,28 +137,28 @@ def _cut_short_later() -> threading.Timer:
 
 
 def _cut_short() -> None:
-    log.critical("did not stop within %g s: leaving as it is", DRAIN_S)
+    log.critical("did not stop within %g s: exiting", DRAIN_S)
     os._exit(1)
 
 
 class _Beat:
-    """Shows whether the loop still turns: the endpoints are served from threads and would not notice."""
+    """Detects a blocked event loop: the endpoints' threads would not notice."""
 
     def __init__(self, health: Health, clock: Clock | None = None) -> None:
         self._health = health
         self._clock = SystemClock() if clock is None else clock
         self._last_ns = self._clock.mono_ns()
         self._turns: dict[str, tuple[int, int]] = {}
-        """By part: how often it had come round, and when that was new."""
+        """By task: its number of rounds, and when that last changed."""
 
     async def run(self) -> None:
-        """Beat for ever."""
+        """Beat until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(BEAT_S)
 
     def look(self) -> None:
-        """The loop turns; see which of its parts do."""
+        """Note that the loop runs, and which of its tasks do."""
         self._last_ns = self._clock.mono_ns()
         for part, count in self._health.turns.items():
             if part not in self._turns or self._turns[part][0] != count:

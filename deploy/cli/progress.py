@@ -1,4 +1,4 @@
-"""How far a long reading is: a bar on a terminal's standard error, nothing elsewhere."""
+"""A progress bar on a terminal's stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH = 30
 
 
 class Progress:
-    """Gets the time of each record that was read; shows which part of the span lies behind."""
+    """Shows progress by the timestamps of read records."""
 
     def __init__(self, what: str, since_ms: int, until_ms: int) -> None:
         self._what = what
@@ -22,8 +22,8 @@ class Progress:
         self._begun_s = self._next_s = time.monotonic()
 
     def read(self, timestamp_ms: int) -> None:
-        """One more record."""
-        if not self._records:  # what is kept may begin long after what was asked for
+        """Add a record."""
+        if not self._records:  # retention may begin after the requested start
             self._since_ms = max(self._since_ms, timestamp_ms)
         self._records += 1
         if self._shown and self._records % EVERY_RECORDS == 0 and time.monotonic() >= self._next_s:
@@ -32,7 +32,7 @@ class Progress:
             self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / span_ms)))
 
     def done(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

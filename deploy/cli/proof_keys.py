@@ -1,4 +1,4 @@
-"""The folder of the cluster keys, as a Secret is mounted: read at the start, and again when it changes."""
+"""The folder of cluster keys, a mounted Secret: loaded at the start, and on change."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ HELP = (
 
 
 class KeyFolder:
-    """The ring of cluster keys in a folder.
+    """The cluster keys in a folder.
 
     Args:
-        folder: with a file ``current``, and perhaps ``previous``.
-        changed: takes the ring, the current key first, at the start and after each change.
+        folder: with a file ``current``, and optionally ``previous``.
+        changed: called with the keys, the current one first, at the start and after each change.
 
     """
 
@@ -32,10 +32,10 @@ class KeyFolder:
         self._changed = changed
         self._ring: list[ClusterKey] | None = None
         self.trouble = ""
-        """Why there is no key, or not the newest; "" where there is."""
+        """Why there is no key, or not the newest; "": there is."""
 
     def look(self) -> None:
-        """Read the folder. A bad file leaves the last good ring in use."""
+        """Read the folder. If a file is invalid, the last valid keys stay in use."""
         try:
             ring = self._read()
         except (OSError, ProofKeyError) as exc:
@@ -51,7 +51,7 @@ class KeyFolder:
             self._changed(ring)
 
     async def follow(self) -> None:
-        """Look every two seconds until cancelled."""
+        """Read every two seconds until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_S)
@@ -65,7 +65,7 @@ class KeyFolder:
 
 
 def followed(folder: Path | None, changed: Callable[[list[ClusterKey]], None]) -> KeyFolder | None:
-    """The folder, read once; None: there is none."""
+    """The folder, loaded once; None: there is none."""
     if folder is None:
         return None
     keys = KeyFolder(folder, changed)

@@ -1,4 +1,4 @@
-"""``slacktide publish``: policy and node into the log, from an operator's files, where no bridge does it."""
+"""``slacktide publish``: publish policy and inventory from files, without a bridge."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METRICS_PORT = 9469
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings(process.ProcessSettings):
-    """What is published, and to whom."""
+    """The files to publish, and the Kafka cluster."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     node_name: str = setting("Name of the node, which is the key of its records.", default=node_name, shown="host name")

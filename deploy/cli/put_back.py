@@ -1,7 +1,7 @@
-"""Which dead-lettered records may be written again, and what is written: pure, from what Kafka holds.
+"""Which dead-lettered records can be written again, and what is written. Pure.
 
-A dead letter is a claim: every part may write one. So it only points at a record. What is written again is the record
-that still lies at that place, and only to a topic whose records are safe to deliver twice.
+Any part may write dead letters, so they are not trusted: they only point to a record. The original is written again if
+it still exists, and only to a topic that tolerates duplicates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slacktide.streams.kafka import TopicState
 from slacktide.streams.records import Out, Record, clipped
 
 HEADER = "ce_deadletter"
-"""In a record that was written again: the place of the original, as topic/partition:offset."""
+"""In a record that was written again: the original's position, as topic/partition:offset."""
 OFFSET_DIGITS_MAX = 19
 """An offset has 63 bits."""
 
@@ -38,46 +38,46 @@ TOPICS = {topic.name: topic for topic in REPLAYABLE}
 
 
 class Place(NamedTuple):
-    """Where a record lies."""
+    """A record's position."""
 
     topic: str
     partition: int
     offset: int
 
     def __str__(self) -> str:
-        """As in the header of what was written again."""
+        """As in the header."""
         return f"{self.topic}/{self.partition}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One dead letter as it lies in its topic."""
+    """A dead letter and its own record."""
 
     record: Record
     body: DeadLetter
 
     @property
     def origin(self) -> Place:
-        """Where the record lies that it is about; several readers may have refused that one."""
+        """The position of the rejected record; several readers may have rejected it."""
         return Place(self.body.topic, self.body.partition, self.body.offset)
 
 
 @dataclass(slots=True)
 class Found:
-    """What the topics hold of the records that letters point at."""
+    """Originals that dead letters point to."""
 
     originals: dict[Place, Record] = field(default_factory=dict)
     put_back: set[Place] = field(default_factory=set)
-    """Originals that were written again already."""
+    """Originals that were already written again."""
 
     def add(self, record: Record, wanted: frozenset[Place]) -> None:
-        """Take one record of those behind the first original of its partition, in their order."""
+        """Add a record at or after the first original of its partition, in order."""
         place = Place(record.topic, record.partition, record.offset)
         if place in wanted:
             self.originals[place] = record
         for raw in (raw for name, raw in record.headers if name == HEADER):
             original = self._marked(raw, record.topic, record.partition)
-            # The header alone proves nothing: whoever may write to the topic may write it.
+            # The header proves nothing: any producer of the topic may set it.
             if original is not None and (original.key, original.value) == (record.key, record.value):
                 self.put_back.add(Place(original.topic, original.partition, original.offset))
 
@@ -89,7 +89,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What becomes of one dead letter."""
+    """The result for one dead letter."""
 
     letter: Letter
     fate: Fate
@@ -97,7 +97,7 @@ class Step:
 
 
 def letter_of(record: Record) -> Letter | None:
-    """The dead letter in a record; None: it cannot be decoded."""
+    """The dead letter in a record; None: it is invalid."""
     try:
         return Letter(record=record, body=decode(record.value, DeadLetter))
     except BadMessageError:
@@ -105,7 +105,7 @@ def letter_of(record: Record) -> Letter | None:
 
 
 def starts(letters: Iterable[Letter], state: TopicState) -> dict[int, int]:
-    """Per partition the offset from which a topic must be read; its end where no letter points into it."""
+    """By partition the offset to read from; the end if no dead letter points to it."""
     first = dict(state.end)
     for letter in letters:
         topic, partition, offset = letter.origin
@@ -115,12 +115,12 @@ def starts(letters: Iterable[Letter], state: TopicState) -> dict[int, int]:
 
 
 def steps(letters: Sequence[Letter], found: Found, states: Mapping[str, TopicState]) -> list[Step]:
-    """Decide on each letter, in their order.
+    """Decide on each dead letter, in order.
 
     Args:
-        letters: those that were chosen.
-        found: what lies where they point.
-        states: the topics that exist, by name.
+        letters: the selected ones.
+        found: the originals.
+        states: existing topics by name.
 
     """
     decided, done = [], set(found.put_back)
@@ -154,7 +154,7 @@ def _fate(letter: Letter, original: Record | None, states: Mapping[str, TopicSta
 
 
 def _describes(body: DeadLetter, original: Record) -> bool:
-    """Whether the letter was written about this very record, as far as it kept its content."""
+    """Whether the dead letter describes this record, as far as it kept its content."""
     value = original.value or b""
     return (body.key, body.value_bytes) == (clipped(original.key), len(value)) and _kept(body) == value[
         :VALUE_BYTES_MAX
@@ -169,7 +169,7 @@ def _kept(body: DeadLetter) -> bytes | None:
 
 
 def _out(letter: Letter, original: Record) -> Out:
-    """The original's own bytes; of the letter nothing but where that lies."""
+    """The original's bytes; from the dead letter only its position."""
     return Out(
         topic=original.topic,
         partition=original.partition,

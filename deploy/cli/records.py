@@ -1,4 +1,4 @@
-"""Records as lines: which topic is meant, and how a record reads."""
+"""Formats records as lines, and resolves topic names."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _VERSION = re.compile(r"\.v\d+$")
 
 
 class UnknownTopicError(SlacktideError):
-    """No topic of the table is meant."""
+    """The topic name is unknown or ambiguous."""
 
 
 def topic_named(text: str) -> Topic:
-    """The topic by its name or a short one: ``slacktide.node.sample.v2``, ``node.sample.v2``, ``sample``.
+    """A topic by its full or short name: ``slacktide.node.sample.v2``, ``node.sample.v2``, ``sample``.
 
-    Without a version the newest one is meant, and by a bare ``outcome`` that of nodes.
+    Without a version the newest is used; ``outcome`` means that of nodes.
 
     Raises:
-        UnknownTopicError: none or several are meant; the message names what is near.
+        UnknownTopicError: the name is unknown or ambiguous; the message has suggestions.
 
     """
     short = {_short(name): name for name in BY_NAME}
@@ -54,7 +54,7 @@ def topic_named(text: str) -> Topic:
 
 
 def _short(name: str) -> str:
-    """Without the version, if there is no newer one."""
+    """The version is dropped if it is the newest."""
     stem = _VERSION.sub("", name)
     newest = max([one for one in BY_NAME if _VERSION.sub("", one) == stem], default=name)
     return (stem if name == newest else name).removeprefix(_PREFIX)
@@ -68,15 +68,15 @@ def line(record: Record, topic: Topic) -> str:
 
 
 def sample_lines(record: Record, rows: Rows) -> str:
-    """A sample in columns: a line for its node, then one for each pod, by name where its list is known.
+    """A sample in columns: one line for its node, then one per pod, by name if its list is known.
 
     Args:
-        record: to be shown.
-        rows: has read the records before it.
+        record: to show.
+        rows: has read earlier records.
 
     """
     in_rows = rows.of(record)
-    if in_rows is record:  # none in columns, or its pod list is not known
+    if in_rows is record:  # not in columns, or its pod list is unknown
         return line(record, SAMPLE_COLUMNS)
     sample = codec.decode(in_rows.value, NodeSample)
     node = msgspec.structs.replace(sample, pod_use=[], pods=None, facts=None)
@@ -90,7 +90,7 @@ def sample_lines(record: Record, rows: Rows) -> str:
 
 
 def json_line(record: Record) -> bytes:
-    """One record as one object on one line, for programs."""
+    """A record as a JSON object on one line."""
     shown: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -126,12 +126,12 @@ def _body(record: Record, topic: Topic) -> str:
 
 
 def _plain(raw: bytes) -> str:
-    """Bytes as text that cannot break a line nor steer a terminal."""
+    """Bytes as one line of text without control characters."""
     return printable(raw.decode(errors="backslashreplace"), keep="")
 
 
 def letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
-    """One dead letter as a row: time, offset, where from, key, reader, reason."""
+    """A dead letter as a row: time, offset, origin, key, reader, reason."""
     try:
         letter = codec.decode(record.value, DeadLetter)
     except BadMessageError as exc:
@@ -143,7 +143,7 @@ def letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
 
 
 def letter_text(record: Record) -> str:
-    """One dead letter whole: where from, why, headers, and the record itself as far as it was kept."""
+    """A complete dead letter: origin, reason, headers, and the record as far as it was kept."""
     letter = codec.decode(record.value, DeadLetter)
     value = _value(letter)
     fields = [

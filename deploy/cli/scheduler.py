@@ -1,4 +1,4 @@
-"""``slacktide scheduler``: what a kube-scheduler asks about pods that name koord-scheduler."""
+"""``slacktide scheduler``: the scheduler extender for koord-scheduler."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WEIGHT = click.IntRange(0, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerCommandSettings(process.ProcessSettings):
-    """How one replica runs."""
+    """Settings of one replica."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     host: str = setting("Host address on which the extender serves the kube-scheduler.", default="127.0.0.1")

@@ -1,7 +1,7 @@
-"""Settings of a command: one frozen dataclass, filled from flags, then the environment, then defaults.
+"""Settings of a command: a frozen dataclass from flags, environment, and defaults, in this order.
 
-One rule names the variable: the option ``--sample-interval`` of whichever command is
-``SLACKTIDE_SAMPLE_INTERVAL``. ``--show-settings`` prints each value with where it came from and ends.
+The option ``--sample-interval`` of any command has the variable ``SLACKTIDE_SAMPLE_INTERVAL``. ``--show-settings``
+prints each value with its origin.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ S = TypeVar("S")
 
 PORT = click.IntRange(0, 65_535)
 SECURITY = "slacktide.security"
-"""Where click's context keeps how one connects to Kafka."""
+"""Key of the Kafka connection settings in click's context."""
 LOOPBACK_BROKER = Cluster("127.0.0.1:9092")
 _WORKLOAD = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
 
 
 class HostPort(click.ParamType):
-    """``HOST:PORT``, or several with commas between."""
+    """``HOST:PORT``, or several, comma-separated."""
 
     name = "HOST:PORT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse what cannot be an address of a broker."""
+        """Reject invalid broker addresses."""
         return self.addresses(value, param, ctx)
 
     def addresses(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The value, checked."""
+        """The validated value."""
         for part in str(value).split(","):
             host, _, port = part.strip().rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
@@ -55,25 +55,25 @@ class WorkloadName(click.ParamType):
     name = "NAMESPACE/NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what names no object of a namespace."""
+        """Reject anything but NAMESPACE/NAME."""
         if not _WORKLOAD.fullmatch(str(value)):
             self.fail(f"{value!r} is not NAMESPACE/NAME", param, ctx)
         return str(value)
 
 
 class Kafka(HostPort):
-    """Brokers to connect to. Its option brings ``--kafka-config`` along, which sets how."""
+    """Brokers to connect to. Its option also adds ``--kafka-config``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Cluster:
-        """Join the addresses with how one connects there."""
+        """Combine addresses and connection settings."""
         security = ctx.meta.get(SECURITY) if ctx is not None else None
         return Cluster(self.addresses(value, param, ctx), security or Security())
 
 
 def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
-    """A field of a settings class: what it means with its unit, what it accepts, its default.
+    """A field of a settings class: description with unit, type, default.
 
-    A callable default is called when it is needed; ``shown`` is its text in help.
+    A callable default is called on demand; ``shown`` is its text in help.
     """
     metadata = {"help": text, "kind": kind, "hidden": hidden, "shown": shown or True}
     if callable(default):
@@ -82,12 +82,12 @@ def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidde
 
 
 def file() -> click.Path:
-    """A file. Its reader decides whether it is there and good, and may know a last good one."""
+    """A file. Its reader checks existence and content, and may have a last valid content."""
     return click.Path(dir_okay=False, path_type=Path)
 
 
 def folder(*, exists: bool = True) -> click.Path:
-    """A folder; ``exists``: it must be there."""
+    """A folder; ``exists``: it must exist."""
     return click.Path(exists=exists, file_okay=False, path_type=Path)
 
 
@@ -97,7 +97,7 @@ def envvar(name: str) -> str:
 
 
 def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
-    """An option with this command line's rule for the environment."""
+    """An option with its environment variable."""
     flag = next(text for text in declarations if text.startswith("--")).partition("/")[0]
     attributes = {"show_default": True} | attributes
     made: Callable[[C], C] = click.option(*declarations, envvar=envvar(flag), show_envvar=True, **attributes)
@@ -105,7 +105,7 @@ def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
 
 
 def _kafka_config(command: C) -> C:
-    """Eager: it is read before the addresses are."""
+    """Eager: processed before the addresses."""
     return option(
         "--kafka-config",
         type=file(),
@@ -122,7 +122,7 @@ def _secured(ctx: click.Context, _: click.Parameter, value: Path | None) -> None
 
 
 def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:
-    """Give a command one argument: its settings. Adds an option per field, and ``--show-settings``."""
+    """Pass a command its settings. Adds an option per field, and ``--show-settings``."""
     fields = _fields(kind)
 
     def decorate(command: Callable[[S], None]) -> Callable[..., None]:
@@ -146,7 +146,7 @@ def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., N
 
 
 def _fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
-    """A class' own fields first, then those it shares with others."""
+    """A class's own fields first, then inherited ones."""
     names = [name for made in kind.__mro__ for name in inspect.get_annotations(made)]
     return sorted(dataclasses.fields(kind), key=lambda field: names.index(field.name))
 
@@ -198,12 +198,12 @@ def _origin(ctx: click.Context, name: str) -> str:
 
 
 def node_name() -> str:
-    """The machine's host name: the default name of a node."""
+    """The host name, which is the default node name."""
     return socket.gethostname()
 
 
 def state_folder() -> Path:
-    """Where what must outlive a process is kept: /var/lib/slacktide for root, else under XDG_STATE_HOME."""
+    """The state folder: /var/lib/slacktide for root, else under XDG_STATE_HOME."""
     if os.geteuid() == 0:
         return Path("/var/lib/slacktide")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

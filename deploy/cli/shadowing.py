@@ -1,4 +1,4 @@
-"""The file of a shadow's policy: read at the start, followed while the worker runs."""
+"""The file of a shadow policy, reloaded while the worker runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LOOK_S = 1.0
 
 
 class ShadowFile:
-    """A policy's file, and the shadow that decides by its last good content.
+    """A policy file, and the shadow that decides by its last valid content.
 
     Raises:
-        ConfigError: the file is not there or does not validate.
+        ConfigError: the file is missing or invalid.
 
     """
 
@@ -29,7 +29,7 @@ class ShadowFile:
         self.shadow = Shadow(worker_name, self._file.value.policy)
 
     async def follow(self) -> None:
-        """Look each second whether the file changed; a bad change is logged and leaves the last good one."""
+        """Check each second for changes; an invalid change is logged, and the last valid policy stays."""
         self._report()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -43,6 +43,6 @@ class ShadowFile:
 
     def _report(self) -> None:
         log.info(
-            "a shadow decides beside",
+            "shadow policy in force",
             extra={"policy": str(self._file.path), "version": self.shadow.policy.version},
         )

@@ -1,4 +1,4 @@
-"""``slacktide stream``: one stream worker, and beside it a candidate for the one governor of evictions."""
+"""``slacktide stream``: one stream worker, which is also a candidate for the eviction governor."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SHELLS = {"faust": "slacktide.streams.engine.on_faust", "plain": "slacktide.stre
 
 
 def worker_name() -> str:
-    """Host name and process id: workers of one machine differ."""
+    """Host name and process id, unique per machine."""
     return f"{node_name()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings(process.ProcessSettings):
-    """How one worker runs."""
+    """Settings of one worker."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     group: str = setting("Consumer group. Workers of one group divide the nodes among them.", default=STREAM_GROUP)

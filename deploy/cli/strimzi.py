@@ -1,4 +1,4 @@
-"""``slacktide topics strimzi``: topics and users as Strimzi's operators take them, from the same tables as `acl`."""
+"""``slacktide topics strimzi``: topics and users as Strimzi resources, from the same tables as `acl`."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def _user(part: Part, cluster: str, quotas: Mapping[str, int | None]) -> dict[st
 
 
 def _acls(part: Part) -> Iterator[dict[str, Any]]:
-    """One rule for each resource, with all its operations."""
+    """One rule per resource, with all operations."""
     for (resource, name), acls in groupby(sorted(part.acls, key=_on), _on):
         where: dict[str, str] = {"type": resource}
-        if resource != "cluster":  # which has one name
+        if resource != "cluster":  # it has no name
             where |= {"name": name, "patternType": "literal"}
         yield {"resource": where, "operations": [acl.operation for acl in acls], "host": "*"}
 

@@ -1,4 +1,4 @@
-"""Child processes kept running: started, watched until they are ready, started again when they end."""
+"""Supervises child processes: starts them, waits for readiness, restarts them."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ log = logging.getLogger(__name__)
 
 BACKOFF_S, BACKOFF_S_MAX = 0.2, 5.0
 STEADY_S = 30.0
-"""A part that ran this long ended for a new reason: it is started again without delay."""
+"""A child that ran this long is restarted without delay."""
 ATTEMPTS = 5
-"""So often a part may end before it was ever ready."""
+"""Limit for exits before it was ever ready."""
 POLL_S = 0.05
 ANSWER_S = 1.0
 
 
 class PartError(SlacktideError):
-    """A part does not start."""
+    """A child does not start."""
 
 
 class Part:
-    """One child with endpoints."""
+    """A child process with endpoints."""
 
     def __init__(self, name: str, arguments: Sequence[str], url: str, *, asked: str = "/ready") -> None:
         self.name = name
         self.url = url
-        """Where it serves ``asked``, which answers 200 once it is ready."""
+        """Where it serves ``asked``, which responds 200 once it is ready."""
         self._asked = asked
         self.ready = asyncio.Event()
-        """It was ready once, this time or before."""
-        # -P: nothing in the folder where the user stands may shadow a module.
+        """Set when it was ready once."""
+        # -P: modules in the current folder must not shadow ours
         self._command = [sys.executable, "-P", "-m", "slacktide.deploy.cli.main", *arguments]
         self._process: subprocess.Popen[bytes] | None = None
         self._clock = SystemClock()
 
     async def keep(self) -> None:
-        """Run it for ever.
+        """Run it until cancelled.
 
         Raises:
-            PartError: it ends time and again before it was ever ready.
+            PartError: it repeatedly ends before it was ever ready.
 
         """
         backoff, attempts = Backoff(BACKOFF_S, BACKOFF_S_MAX), 0
         while True:
             started_ns = self._clock.mono_ns()
-            # It may end in order where this process is killed: SIGTERM, not SIGKILL.
+            # It may stop gracefully if this process is killed: SIGTERM, not SIGKILL.
             self._process = tied.popen(self._command, death=signal.SIGTERM)
             watching = asyncio.create_task(self._watch(started_ns, self._process.pid))
             code = await tied.ended(self._process)
@@ -72,7 +72,7 @@ class Part:
             await asyncio.sleep(pause_s)
 
     async def stop(self, within_s: float) -> None:
-        """End it in order, or by force after ``within_s``."""
+        """Stop it gracefully, or kill it after ``within_s``."""
         if self._process is not None and not await tied.end(self._process, within_s):
             log.warning("%s did not stop within %g s: killed", self.name, within_s)
 
@@ -90,7 +90,7 @@ class Part:
 
 
 async def why_not_ready(url: str, path: str, pid: int) -> str:
-    """Ask a process on a path: "" if it is ready, else its answer, or that another one, or nobody, answers."""
+    """Query a process: "" if it is ready, else its response, or that another process or none responds."""
     parts = urlsplit(url)
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(ANSWER_S):
@@ -107,7 +107,7 @@ async def why_not_ready(url: str, path: str, pid: int) -> str:
 
 
 def how(code: int) -> str:
-    """How a process ended, from its exit code as Popen gives it."""
+    """How a process ended, from Popen's exit code."""
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):

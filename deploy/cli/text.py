@@ -1,4 +1,4 @@
-"""Words for people: tables, durations, instants."""
+"""Text formatting: tables, durations, timestamps."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import click
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DAYS_MAX = 10_000
-"""Longer ago lies before all clocks."""
+"""Longer ago precedes all clocks."""
 
 
 class Duration(click.ParamType):
-    """A time span such as ``90s``, ``5m``, ``2h`` or ``1d``; milliseconds once read."""
+    """A duration such as ``90s``, ``5m``, ``2h`` or ``1d``; parsed to milliseconds."""
 
     name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Refuse what has no unit: a bare number could mean anything."""
+        """Reject a number without a unit."""
         match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", str(value))
         if match is None:
             self.fail(f"{value!r} is not a time span such as 90s, 5m, 2h or 1d", param, ctx)
@@ -31,12 +31,12 @@ class Duration(click.ParamType):
 
 
 class Name(click.ParamType):
-    """What the log calls a node, a pod, a key: text in UTF-8."""
+    """A name of a node, pod or key: UTF-8 text."""
 
     name = "TEXT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse bytes that are no text: no record is named by them."""
+        """Reject bytes that are not text: no record has such a name."""
         text = str(value)
         try:
             text.encode()
@@ -46,9 +46,9 @@ class Name(click.ParamType):
 
 
 def printable(text: str, *, keep: str = "\n") -> str:
-    """Text that cannot steer a terminal: what is not printable is escaped, but for the characters to keep.
+    """Text without terminal control: unprintable characters are escaped, except those to keep.
 
-    Names, reasons and headers in Kafka are whatever their writers put there.
+    Names, reasons and headers in Kafka are untrusted.
     """
     if text.isprintable():
         return text
@@ -56,12 +56,12 @@ def printable(text: str, *, keep: str = "\n") -> str:
 
 
 def show(text: str) -> None:
-    """Print text for people."""
+    """Print text safely."""
     click.echo(printable(text))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns padded to their widest cell, one line a row; numbers stand to the right."""
+    """Pad columns to their widest cell, one line per row; numbers are right-aligned."""
     texts = [[printable(str(cell), keep="") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
     right = [bool(rows) and all(isinstance(row[index], int | float) for row in rows) for index in range(len(head))]
@@ -75,12 +75,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """So many of them, in the singular where it is one."""
+    """A number with its noun, singular for one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def instant(epoch_ms: int) -> str:
-    """UTC, to the millisecond; the bare number of a year that no calendar has: a clock may show anything."""
+    """UTC with milliseconds; the bare number for years outside of the calendar."""
     try:
         when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,7 @@
-"""Child processes that never outlive their parent, however that ends.
+"""Child processes that never outlive their parent.
 
-A parent that is killed cannot stop its children: the kernel must. PR_SET_PDEATHSIG does it for any
-program, ours or not, and needs no watcher that could be killed, too. It is bound to the thread that
-started the child, so start children on a thread that lives as long as the process.
+A killed parent cannot stop its children, so the kernel must: PR_SET_PDEATHSIG works for any program, without a watcher.
+It is bound to the thread that started the child, so start children on a thread that lives as long as the process.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # found before a fork: afterwards little is safe
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # resolved before a fork: afterwards little is safe
 _POLL_S = 0.05
 
 
@@ -29,9 +28,9 @@ def popen(
     env: Mapping[str, str] | None = None,
     keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a child that gets the signal ``death`` when this thread ends, and has the open files ``keep``.
+    """Start a child that gets the signal ``death`` when this thread ends, and inherits the open files ``keep``.
 
-    It has a session of its own, so that Ctrl-C reaches the parent alone, which stops its children in order.
+    It has its own session, so that Ctrl-C only reaches the parent, which stops its children in order.
     """
     return subprocess.Popen(  # noqa: S603 - callers name their own programs
         command,
@@ -52,21 +51,21 @@ def _tie(parent_pid: int, death: signal.Signals) -> Callable[[], None] | None:
 
     def tie() -> None:
         prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
-        if os.getppid() != parent_pid:  # it ended between the fork and this line
+        if os.getppid() != parent_pid:  # the parent ended since the fork
             os._exit(1)
 
     return tie
 
 
 async def ended(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a child's end; its exit code, negative for a signal."""
+    """Wait for a child to end; its exit code, negative for a signal."""
     while (code := process.poll()) is None:  # noqa: ASYNC110 - portable, and no thread per child
         await asyncio.sleep(_POLL_S)
     return code
 
 
 async def end(process: subprocess.Popen[bytes], within_s: float) -> bool:
-    """Ask a child to end, make it end after ``within_s``; whether it did so by itself."""
+    """Terminate a child, and kill it after ``within_s``; returns whether it ended by itself."""
     if process.poll() is None:
         process.terminate()
     try:

@@ -1,4 +1,4 @@
-"""What a cluster lacks of the table of topics: pure comparison, and the words for it."""
+"""Compares the table of topics with a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from slacktide.streams.kafka import TopicState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference between the table and the cluster."""
+    """One difference between table and cluster."""
 
     topic: str
     kind: Literal["create", "set", "differs"]
-    """create, set: ``topics apply`` does it. differs: it stays, for it cannot be changed in place."""
+    """create, set: ``topics apply`` does it. differs: it cannot be changed in place."""
     text: str
     config: Mapping[str, str]
-    """What is to be set."""
+    """The settings to change."""
 
 
 SIGNS = {"create": "+", "set": "~", "differs": "!"}
 
 
 def changes(table: Sequence[Topic], there: Mapping[str, TopicState], brokers: int) -> list[Change]:
-    """Compare the table with what the cluster has; empty: they agree."""
+    """Compare the table with the cluster; empty: they agree."""
     found = []
     for topic in table:
         state = there.get(topic.name)
@@ -48,7 +48,7 @@ def _creation(topic: Topic, replication: int, brokers: int) -> Change:
 
 def _differences(topic: Topic, state: TopicState, replication: int) -> list[Change]:
     found = []
-    # A setting that the broker does not report is taken as agreed: it could not be checked after a change either.
+    # A setting that the broker does not report counts as equal: a change could not be verified either.
     config = {
         name: value
         for name, value in topic.config(state.replication).items()
@@ -70,7 +70,7 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
 
 
 def plan_text(found: Sequence[Change]) -> str:
-    """The plan as lines, and its sum."""
+    """The plan as lines, with a summary."""
     if not found:
         return "nothing to do: the cluster has every topic as in the table of topics"
     lines = [f"{SIGNS[change.kind]} {change.topic}: {change.text}" for change in found]

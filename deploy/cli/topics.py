@@ -1,4 +1,4 @@
-"""``slacktide topics``: what the cluster lacks, create it, what there is, read it, who is behind."""
+"""``slacktide topics``: plan, create, list and read topics; show lag."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from slacktide.streams.rows import Rows
 PENDING = 2
 LAST = 10
 LATELY_MS = 40_000
-"""Figures are published again every 30 s at least."""
+"""Figures are republished at least every 30 s."""
 
 bootstrap_option = settings.option(
     "--bootstrap",
@@ -147,19 +147,19 @@ def tail(
     asked = _Asked(topic=meant.name, key=key, since_ms=since_ms, limit=limit, follow=follow, json=output == "json")
     try:
         asyncio.run(_print(bootstrap, meant, asked))
-    except KeyboardInterrupt:  # how a --follow ends
+    except KeyboardInterrupt:  # how --follow ends
         click.echo()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """Which records of a topic."""
+    """The selected records of a topic."""
 
     topic: str
     key: str | None
     since_ms: int | None
     limit: int | None
-    """The last so many of what is there; None: all."""
+    """The number of newest records; None: all."""
     follow: bool
     json: bool
 
@@ -177,7 +177,7 @@ async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
 
 
 async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:
-    """Read a node's keyframes of before what was asked: they carry the list that names its pods."""
+    """Read a node's earlier keyframes, which name its pods."""
     since_ms = (asked.since_ms or SystemClock().wall_ms()) - LISTED_MS
     async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
         async for record in records:
@@ -185,7 +185,7 @@ async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:
 
 
 async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, None]:
-    """What is there of what was asked, then, to follow, what comes after it."""
+    """Existing records, then with --follow new ones."""
     state = (await describe_topics(bootstrap, [asked.topic])).get(asked.topic)
     if state is None:
         raise LogError(f"{bootstrap}: topic {asked.topic} is not there: slacktide topics apply")
@@ -216,10 +216,10 @@ def _beat(record: Record) -> bool:
 
 
 async def _there(bootstrap: Cluster, asked: _Asked, state: TopicState) -> AsyncGenerator[Record, None]:
-    """Records before the ends that ``state`` names: what comes later belongs to what follows."""
+    """Records before the end offsets in ``state``; later ones are followed."""
     first = state.begin
-    # Without a key the last of each partition hold the last of all; records of one key may lie anywhere, and so may
-    # those among heartbeats.
+    # Without a key, the last records of each partition include the last of all. Records of one key, and those among
+    # heartbeats, may be anywhere.
     if asked.limit is not None and asked.key is None and asked.topic not in FIGURES:
         first = {part: max(state.begin[part], end - asked.limit) for part, end in state.end.items()}
     reading = read_topic(bootstrap, asked.topic, since_ms=asked.since_ms, key=asked.key, start=first)
@@ -230,7 +230,7 @@ async def _there(bootstrap: Cluster, asked: _Asked, state: TopicState) -> AsyncG
 
 
 async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Record, None]:
-    """The newest ``limit`` records in time; partitions come in any order."""
+    """The newest ``limit`` records by time, from partitions in any order."""
     newest: list[tuple[int, int, int, Record]] = []
     async for record in records:
         heapq.heappush(newest, (record.timestamp_ms, record.partition, record.offset, record))

@@ -1,8 +1,7 @@
 """``slacktide up``: broker, topics, publisher, stream worker, agent and console on this machine, in the foreground.
 
-The worker and the agent are processes of their own, as in a cluster: each is started again when it
-ends, and neither takes the other along. The embedded broker comes back empty; what the operator's
-files hold is published anew.
+Worker and agent are separate processes, as in a cluster, and are restarted independently. The embedded broker restarts
+empty; the operator's files are then republished.
 """
 # ruff: noqa: RUF009 - setting() makes a field
 
@@ -40,7 +39,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CgroupError, SlacktideError
 from slacktide.schemas.health import Health
 
-if TYPE_CHECKING:  # it loads Kafka, for which the parts do not wait
+if TYPE_CHECKING:  # it imports Kafka, which would delay the other parts
     from slacktide.deploy.cli.log_side import LogSide
 
 log = logging.getLogger(__name__)
@@ -54,12 +53,12 @@ SAMPLE_EXCLUDES = ("inventory", "kubepods", "kubelet", "host_workloads")
 
 
 class NoPodsHereError(CgroupError):
-    """This machine has no group that holds pods, and none is named."""
+    """No cgroup with pods was found or given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings(NodeSettings):
-    """The one-machine stack."""
+    """Settings of the one-machine stack."""
 
     sample: bool = setting(
         "Run a sample service and batch work, for a machine without pods. As root they run in control groups that "
@@ -88,10 +87,10 @@ class UpSettings(NodeSettings):
     no_console: bool = setting("Do not start the console.", default=False)
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Reject contradictory options.
 
         Raises:
-            click.UsageError: two options do not go together, or one lacks another.
+            click.UsageError: options exclude or require each other.
 
         """
         NodeSettings.__post_init__(self)
@@ -115,7 +114,7 @@ def command(settings: UpSettings) -> None:
 
 
 def _wants_the_sample(settings: UpSettings) -> bool:
-    """Ask, on a terminal, whoever has no pods here."""
+    """On a terminal, ask a user without pods."""
     if settings.sample or not sys.stdin.isatty():
         return False
     try:
@@ -123,12 +122,12 @@ def _wants_the_sample(settings: UpSettings) -> bool:
     except NoPodsHereError as exc:
         return click.confirm(f"{exc}\nRun the sample now, a service and batch work of its own?", default=True)
     except SlacktideError:
-        pass  # the stack states it
+        pass  # the stack reports it
     return False
 
 
 class Stack:
-    """All parts of one machine."""
+    """All parts on one machine."""
 
     def __init__(self, settings: UpSettings) -> None:
         self._settings = settings
@@ -139,7 +138,7 @@ class Stack:
         self._parts: list[Part] = []
         self._console: Part | None = None
         self._ready = asyncio.Event()
-        """All parts of the loop are."""
+        """Set when all parts are ready."""
         self._keeping: list[asyncio.Task[None]] = []
         self._beside: list[asyncio.Task[None]] = []
 
@@ -147,7 +146,7 @@ class Stack:
         """Run until ``stop`` is set.
 
         Raises:
-            SlacktideError: a file does not validate, there are no control groups, or a part does not start.
+            SlacktideError: a file is invalid, there are no cgroups, or a part does not start.
 
         """
         if not self._settings.sample:
@@ -184,7 +183,7 @@ class Stack:
         self._keeping = [asyncio.create_task(part.keep()) for part in self._parts]
         self._keeping += [asyncio.create_task(self._keep_console(settings, bootstrap))]
         try:
-            # After the parts have been started: they take longer than what this loads.
+            # After the parts were started, which take longer than this import.
             from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415
 
             side = LogSide(bootstrap, settings.node_name, "open")
@@ -198,14 +197,14 @@ class Stack:
             await self._end()
 
     async def _bootstrap(self) -> Cluster:
-        """Where the log is; starts the embedded one where no other is given."""
+        """The Kafka cluster; starts the embedded broker if none is given."""
         if self._settings.bootstrap is not None:
             return self._settings.bootstrap
         try:
             self._broker = EmbeddedBroker(KAFKA_PORT)
             await self._broker.start()
         except BrokerError as exc:
-            # What else is wrong is wrong at any port.
+            # Other errors do not depend on the port.
             log.debug("%s", exc)
             self._broker = EmbeddedBroker()
             await self._broker.start()
@@ -214,7 +213,7 @@ class Stack:
         return self._broker.bootstrap
 
     async def _log_first_decisions(self, side: LogSide) -> None:
-        """Report when all parts are ready, and the first decisions."""
+        """Log when all parts are ready, and the first decisions."""
         await asyncio.gather(*(part.ready.wait() for part in self._parts))
         while self._health.not_ready:  # noqa: ASYNC110 - a plain value, filled by the publisher
             await asyncio.sleep(0.05)
@@ -225,7 +224,7 @@ class Stack:
         await asyncio.Event().wait()
 
     async def _keep_console(self, settings: UpSettings, bootstrap: Cluster) -> None:
-        """Once the loop is ready, which has the machine to itself until then."""
+        """Start it once the loop is ready, which has the machine to itself until then."""
         await self._ready.wait()
         if settings.no_console or not beside.is_installed():
             if not settings.no_console:
@@ -249,7 +248,7 @@ class Stack:
             await side.apply_topics()
 
     async def _end(self) -> None:
-        """Agent, worker, publisher, broker: each still has what it reports to."""
+        """Stop agent, worker, publisher and broker, so that each can still report."""
         await _cancelled(self._keeping)
         stopping = [] if self._console is None else [asyncio.create_task(self._console.stop(PART_STOP_S))]
         for part in self._parts:
@@ -262,10 +261,10 @@ class Stack:
 
 
 def _find_groups(settings: UpSettings) -> None:
-    """Find the pods' groups before anything starts.
+    """Find the pods' cgroups before anything starts.
 
     Raises:
-        SlacktideError: there are none, or a file does not validate.
+        SlacktideError: there are none, or a file is invalid.
 
     """
     try:
@@ -287,7 +286,7 @@ async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[Part]:
-    """The agent and the worker as children, the agent first: that is the order in which they stop."""
+    """Agent and worker as children, in the order in which they stop."""
     port = settings.metrics_port
     ports = (port, port + 1) if port else (free_port(), free_port())
     shared = ["--bootstrap", str(bootstrap), "--metrics-host", settings.metrics_host]

@@ -1,4 +1,4 @@
-"""``slacktide webhook``: what the API server asks about new pods, and about evictions by agents."""
+"""``slacktide webhook``: the admission webhook for pods and evictions."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ METRICS_PORT = 9467
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings(process.ProcessSettings):
-    """How one replica of the webhook runs."""
+    """Settings of one replica."""
 
     bootstrap: Cluster = setting(
         "Addresses of Kafka brokers, separated by commas. The webhook reads and publishes missed pods there.",

@@ -167,7 +167,7 @@ def test_a_process_that_fails_ends_although_something_in_it_does_not(body: str) 
     assert code == 1
     assert [line["message"] for line in lines][-2:] == [
         "the log is gone",
-        "did not stop within 1 s: leaving as it is",
+        "did not stop within 1 s: exiting",
     ]
 
 
@@ -198,7 +198,7 @@ def test_a_drain_that_hangs_is_cut_short(body: str) -> None:
     code, lines = ended(process)
 
     assert code == 1
-    assert lines[-1]["message"] == "did not stop within 1 s: leaving as it is"
+    assert lines[-1]["message"] == "did not stop within 1 s: exiting"
 
 
 def test_an_error_on_purpose_is_one_line_in_the_log() -> None:

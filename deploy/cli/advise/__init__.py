@@ -1,1 +1,1 @@
-"""``slacktide advise``: recorded days under a grid of policies, and the knee."""
+"""``slacktide advise``: tries a grid of policies on recorded days."""

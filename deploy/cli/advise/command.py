@@ -1,4 +1,4 @@
-"""``slacktide advise``: what other thresholds would have given and risked on recorded days."""
+"""``slacktide advise``: gain and risk of other thresholds on recorded days."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ SUPPRESS, EVICT = "cpuSuppressThresholdPercent", "memoryEvictThresholdPercent"
 
 
 class NothingRecordedError(SlacktideError):
-    """The span has no sample that could be decided."""
+    """The span has no sample that can be decided."""
 
 
 class Percents(click.ParamType):
-    """Whole percents with commas between."""
+    """Comma-separated whole percents."""
 
     name = "PERCENT,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Refuse what is not from 1 to 100."""
+        """Reject values outside of 1 to 100."""
         words = [word.strip() for word in str(value).split(",")]
         if wrong := next((word for word in words if not word.isdecimal() or not 1 <= int(word) <= 100), None):
             self.fail(f"{wrong!r} is not a whole percent from 1 to 100; accepted: such as 55,65,75", param, ctx)
@@ -98,10 +98,10 @@ def command(  # noqa: PLR0913 - one argument per option
 
 
 def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Both lists of thresholds from a file.
+    """Read both lists of thresholds from a file.
 
     Raises:
-        ConfigError: it is not a mapping of the two names to lists of percents.
+        ConfigError: the file does not map the two names to lists of percents.
 
     """
     read = load_yaml(file)

@@ -1,4 +1,4 @@
-"""Advice as a table, as a picture for a terminal, and as SVG."""
+"""The advice as a table, a terminal chart, and SVG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNEE, OTHER, RECORDED = "#cf222e", "#0969da", "#8c959f"
 
 
 def text(found: Advice) -> str:
-    """Everything, for a terminal."""
+    """The complete report for a terminal."""
     return "\n".join(_lines(found))
 
 
@@ -40,7 +40,7 @@ def _lines(found: Advice) -> Iterator[str]:
 
 
 def knee(found: Advice) -> str:
-    """The knee in words."""
+    """A sentence about the knee."""
     choice = next((one for one in found.choices if one.knee), None)
     if choice is None:
         return "No knee: the policies differ too little, or risk rises as fast as best-effort core-hours everywhere."
@@ -55,7 +55,7 @@ def named(choice: Choice) -> str:
 
 
 def svg(found: Advice) -> str:
-    """Best-effort core-hours over risk, each policy with its ranges, as an SVG file."""
+    """Best-effort core-hours over risk, each policy with its intervals, as SVG."""
     wide, high = page.WIDTH - page.LEFT - 30, page.HEIGHT - 60
     x_max, y_max = _most(found)
 
@@ -91,7 +91,7 @@ def _cross(choice: Choice, place: object, colour: str) -> list[str]:
 
 
 def _marks(found: Advice) -> Sequence[str]:
-    """A letter for each policy, or two where there are many."""
+    """A letter for each policy, or two if there are many."""
     return [MARKS[at] if at < 26 else MARKS[at // 26 - 1] + MARKS[at % 26] for at in range(len(found.choices))]
 
 
@@ -118,13 +118,13 @@ def _range(figure: Figure, digits: int) -> str:
 
 
 def _most(found: Advice) -> tuple[float, float]:
-    """The largest risk and the largest gain that a picture shows."""
+    """The largest risk and gain of the chart."""
     every = [found.recorded, *found.choices]
     return max(one.over_line_pct.high for one in every) or 1.0, max(one.be_core_h.high for one in every) or 1.0
 
 
 def _picture(found: Advice) -> Iterator[str]:
-    """A letter for each policy: up is more best-effort core-hours, right is more risk; a capital is the knee."""
+    """A letter for each policy: up is more best-effort core-hours, right is more risk; the knee is a capital."""
     every = [found.recorded, *found.choices]
     x_max = max(one.over_line_pct.estimate for one in every) or 1.0
     y_max = max(one.be_core_h.estimate for one in every) or 1.0

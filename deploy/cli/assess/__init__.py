@@ -1,1 +1,1 @@
-"""``slacktide assess``: what a cluster could sell, from the Prometheus that it already has."""
+"""``slacktide assess``: what a cluster could offer to batch pods, from existing Prometheus data."""

@@ -1,4 +1,4 @@
-"""``slacktide assess``: read what Prometheus recorded, and report what could have been sold."""
+"""``slacktide assess``: read Prometheus, and report what could have been offered to batch pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USER, PASSWORD = "SLACKTIDE_PROMETHEUS_USER", "SLACKTIDE_PROMETHEUS_PASSWORD"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """What of a server is asked for."""
+    """The queried span."""
 
     since: Moment
     until: Moment | None
@@ -159,7 +159,7 @@ def _live(
 
 
 def _shown(coming: Iterator[Answer]) -> Iterator[Answer]:
-    """Show on a terminal how much was read."""
+    """Show the progress on a terminal."""
     on_terminal = sys.stderr.isatty()
     for answer in coming:
         if on_terminal:

@@ -1,4 +1,4 @@
-"""Answers into arrays: nodes by time steps, in whole millicores and bytes."""
+"""Converts responses to arrays of nodes by time steps, in whole millicores and bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slacktide.streams.assess.usage import Amounts, Matrix, Usage
 
 UNITS = {"cpu": 1000, "mem": 1}
 ABOVE = 1.05
-"""A use above capacity by more than this is a mistake of the recording; rates overshoot a little."""
+"""Use above capacity by more than this is a recording error; rates overshoot slightly."""
 
 
 HONOR = (
@@ -26,11 +26,11 @@ HONOR = (
 
 
 class SeriesError(SlacktideError):
-    """Series that are needed are not there."""
+    """Required series are missing."""
 
 
 class Gathering:
-    """Takes answers in as they come."""
+    """Collects responses."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -41,7 +41,7 @@ class Gathering:
         self._labels: list[Series] = []
 
     def take(self, answer: Answer) -> None:
-        """Put one answer where it belongs."""
+        """Add one response."""
         if answer.name == LABELS:
             self._labels = answer.series
             return
@@ -68,10 +68,10 @@ class Gathering:
         values[steps[inside]] = np.array([float(text) for _, text in series.values])[inside]
 
     def usage(self) -> Usage:
-        """Everything that came.
+        """All collected data.
 
         Raises:
-            SeriesError: there are no nodes, or no use of them.
+            SeriesError: there are no nodes, or no series of their use.
 
         """
         if not self._rows and self._foreign.get("cpu_capacity"):
@@ -123,7 +123,7 @@ class Gathering:
         )
 
     def _amounts(self, short: str) -> tuple[Amounts, int]:
-        """One resource, and how many node steps were left out as implausible."""
+        """One resource, and the number of implausible node steps."""
 
         def matrix(name: str) -> Matrix:
             rows = self._values.get(f"{short}_{name}", {})
@@ -135,7 +135,7 @@ class Gathering:
 
         capacity, pods_used = matrix("capacity"), matrix("pods_used")
         capacity[capacity <= 0] = np.nan
-        # A restarted counter is the rate's to bridge. What shows more than the node has, or no number, is no use of it.
+        # The rate handles counter resets. Values above capacity and NaN are dropped.
         wrong = ~np.isfinite(pods_used) & ~np.isnan(pods_used) | (pods_used > capacity * ABOVE) | (pods_used < 0)
         pods_used[wrong] = np.nan
         amounts = Amounts(
@@ -152,7 +152,7 @@ class Gathering:
 
 
 def _filled(values: Matrix, capacity: Matrix) -> Matrix:
-    """A node without a request requests nothing, where requests are recorded at all."""
+    """A node without a request series requests nothing, if requests are recorded at all."""
     if np.isnan(values).all():
         return values
     filled: Matrix = np.where(np.isnan(values) & ~np.isnan(capacity), 0, values)
@@ -160,7 +160,7 @@ def _filled(values: Matrix, capacity: Matrix) -> Matrix:
 
 
 def _pools(series: Iterable[Series], label: str) -> dict[str, str]:
-    """Each node's pool, by the label asked for or the first of the usual ones that it has."""
+    """Each node's pool, by the given label or the first usual one."""
     own = re.sub(r"[^a-zA-Z0-9_]", "_", label)
     names = (own if own.startswith("label_") else f"label_{own}",) if own else POOL_LABELS
     found = {}

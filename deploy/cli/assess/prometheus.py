@@ -1,4 +1,4 @@
-"""The door to Prometheus: range queries over its HTTP API, read-only."""
+"""A read-only client for Prometheus range queries over HTTP."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SHOWN = 300
 
 
 class PrometheusError(SlacktideError):
-    """Prometheus is away, refuses, or is something else."""
+    """Prometheus is unavailable, denies access, or is another server."""
 
 
 class TooMuchError(PrometheusError):
-    """A query would load more than the server allows; a shorter span may pass."""
+    """The query exceeds the server's sample limit; a shorter span may pass."""
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One time series of an answer: its labels, and pairs of Unix seconds and text."""
+    """A time series: labels, and pairs of Unix seconds and text."""
 
     metric: dict[str, str]
     values: list[tuple[float, str]]
@@ -49,23 +49,23 @@ class _Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where Prometheus is, and how to log in."""
+    """Address and login."""
 
     url: str
     token_file: Path | None = None
     user: str | None = None
     password: str | None = None
     ca: Path | None = None
-    """None: the machine's own authorities."""
+    """None: the system's CAs."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could carry the token to another host."""
+    """Rejects redirects, which could send the token to another host."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
-        """Follow none."""
+        """Follow no redirect."""
         del req, fp, msg, headers
         raise PrometheusError(f"the server answers {code}, a redirect to {newurl}: name that address if you trust it")
 
@@ -74,7 +74,7 @@ class Prometheus:
     """One server.
 
     Raises:
-        PrometheusError: the address is no URL, or the CA's file cannot be read.
+        PrometheusError: the address is not a URL, or the CA file is unreadable.
 
     """
 
@@ -93,15 +93,15 @@ class Prometheus:
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())
 
     def range(self, query: str, start_s: int, end_s: int, step_s: int) -> list[Series]:
-        """All series of a query at each step from start to end, both included.
+        """All series of a query at each step from start to end, both inclusive.
 
         Raises:
-            TooMuchError: the server's limit of samples.
-            PrometheusError: no answer, or not one of Prometheus.
+            TooMuchError: the query exceeds the server's sample limit.
+            PrometheusError: no response, or not from Prometheus.
 
         """
         form = {"query": query, "start": start_s, "end": end_s, "step": step_s, "timeout": f"{TIMEOUT_S:.0f}s"}
-        # GET: a proxy that only lets one read, such as the API server's, refuses POST.
+        # GET: read-only proxies, such as the API server's, deny POST.
         request = urllib.request.Request(f"{self._api}?{urlencode(form)}", headers=self._headers())  # noqa: S310
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as response:
@@ -170,7 +170,7 @@ def _why(exc: Exception) -> str:
 
 
 def _bare(url: str) -> str:
-    """An address without the login that it may hold."""
+    """The address without its login."""
     return url.rpartition("@")[2]
 
 

@@ -1,4 +1,4 @@
-"""What is asked of Prometheus: sums by node, so that an answer grows with nodes and not with pods."""
+"""The PromQL queries: sums by node, so that responses do not grow with pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 WINDOW_S = 300
-"""Rates are averaged as long as a NodeMetric is by default."""
+"""Rates are averaged over a NodeMetric's default window."""
 LOW = 'priority_class=~"koord-(batch|free).*"'
 POOL_LABELS = (
     "label_node_pool",
@@ -17,36 +17,36 @@ POOL_LABELS = (
     "label_karpenter_sh_nodepool",
     "label_node_koordinator_sh_pool",
 )
-"""As kube-state-metrics writes the labels of the usual node pools."""
+"""Labels of common node pools, as kube-state-metrics writes them."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the recording holds: its span, and what the series were selected by."""
+    """The span and the selectors of a recording."""
 
     start_s: int
     step_s: int
     steps: int
     node_label: str
-    """The label of cAdvisor's series that names the node."""
+    """The label of cAdvisor's series with the node name."""
     pool_label: str = ""
     """Of kube_node_labels; "": the usual ones."""
     matcher: str = ""
-    """Such as ``cluster="prod"``, of every series."""
+    """For every series, such as ``cluster="prod"``."""
     max_used_request: bool = False
     window_s: int = WINDOW_S
-    """Rates are averaged over at least so long. One that is longer than a counter's history understates its rate."""
+    """Minimum averaging window. A window longer than a counter's history understates its rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query: the label of its series that names the node, and the query's text."""
+    """A query, and its label with the node name."""
 
     label: str
     text: str
 
 
 def queries(asked: Asked) -> dict[str, Query]:
-    """By name; the capacity comes first, since it shows which nodes there are."""
+    """Queries by name; capacity comes first, since it determines the nodes."""
     more = f",{asked.matcher}" if asked.matcher else ""
     window = f"[{max(asked.step_s, asked.window_s)}s]"
     by, label = f"by ({asked.node_label})", asked.node_label
@@ -83,9 +83,9 @@ def queries(asked: Asked) -> dict[str, Query]:
 
 
 def _exclusive_idle(request: str, pods: str, label: str, more: str) -> str:
-    """By node what pods leave idle of CPUs that they have alone: the kubelet counts these CPUs, and not whose they are.
+    """By node the idle part of exclusive CPUs. The kubelet counts these, without their owners.
 
-    They are those of Guaranteed pods with a container that requests whole CPUs.
+    They belong to Guaranteed pods with a container that requests whole CPUs.
     """
     counted = f"kubelet_cpu_manager_exclusive_cpu_allocation_count{{{more.removeprefix(',')}}} > 0"
     nodes = f'label_replace({counted}, "node", "$1", "{label}", "(.+)")'

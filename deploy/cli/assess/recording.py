@@ -1,4 +1,4 @@
-"""Answers of Prometheus as they come in, chunk by chunk: from the server, or from the file of an earlier run."""
+"""Prometheus responses in chunks: from the server, or from the file of an earlier run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABELS = "labels"
 
 
 class RecordingError(SlacktideError):
-    """A file is no recording, or ends in the middle."""
+    """The file is not a recording, or is truncated."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     part: float
-    """Which share of everything this answer completes, from 0 to 1."""
+    """Progress after this response, 0 to 1."""
     series: list[Series]
 
 
@@ -39,7 +39,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answers(prometheus: Prometheus, asked: Asked) -> Iterator[Answer]:
-    """Ask for everything, in chunks that bound what either side holds."""
+    """Run all queries in chunks of bounded size."""
     wanted = queries(asked)
     end_s = asked.start_s + (asked.steps - 1) * asked.step_s
     chunks = range(0, asked.steps, CHUNK_STEPS)
@@ -54,7 +54,7 @@ def answers(prometheus: Prometheus, asked: Asked) -> Iterator[Answer]:
 
 
 def _split(prometheus: Prometheus, text: str, asked: Asked, first: int, last: int) -> Iterator[list[Series]]:
-    """Ask for a span, in halves where it is more than the server allows."""
+    """Query a span; halve it if the server's limit is exceeded."""
     start_s, end_s = (asked.start_s + at * asked.step_s for at in (first, last))
     try:
         series = prometheus.range(text, start_s, end_s, asked.step_s)
@@ -69,7 +69,7 @@ def _split(prometheus: Prometheus, text: str, asked: Asked, first: int, last: in
 
 
 def recorded(asked: Asked, coming: Iterator[Answer], file: Path) -> Iterator[Answer]:
-    """Write answers to a file as they pass: a header, then an answer a line, then an end."""
+    """Write responses to a file as they pass: a header, one line per response, an end."""
     with gzip.open(file, "wb", compresslevel=3) as out:
         out.write(msgspec.json.encode(_Header(format=FORMAT, asked=asked)) + b"\n")
         for answer in coming:
@@ -79,10 +79,10 @@ def recorded(asked: Asked, coming: Iterator[Answer], file: Path) -> Iterator[Ans
 
 
 def read(file: Path) -> tuple[Asked, Iterator[Answer]]:
-    """What an earlier run recorded.
+    """Read the recording of an earlier run.
 
     Raises:
-        RecordingError: the file is not one of ``--record``, or is not whole.
+        RecordingError: the file is not from ``--record``, or is truncated.
 
     """
     stack = ExitStack()

@@ -1,4 +1,4 @@
-"""An assessment as text."""
+"""The report as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GIB, CORES = "GiB", "cores"
 
 
 def text(found: Assessment) -> str:
-    """Everything, for a terminal."""
+    """The complete report for a terminal."""
     parts = [
         f"{span(found)}, {found.cluster.nodes} nodes, a step of {found.step_s} s",
         headline(found),
@@ -24,13 +24,13 @@ def text(found: Assessment) -> str:
 
 
 def span(found: Assessment) -> str:
-    """From when to when, in UTC."""
+    """Start and end, in UTC."""
     start, end = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in (found.start_s, found.end_s))
     return f"{start} to {end} UTC"
 
 
 def headline(found: Assessment) -> str:
-    """What a reader takes along."""
+    """The main result."""
     whole, measured = found.cluster, f"{found.cluster.measured_node_hours:,.1f}"
     block = "days" if found.block_s > 3600 else "hours"
     return "\n".join(
@@ -105,20 +105,20 @@ HOT_COLUMNS = ("NODE", "POOL", "EVICTING h", "SQUEEZED h", "HOURS OF DAY (UTC)")
 
 
 def hot_row(node: HotNode) -> tuple[str, ...]:
-    """Where and when it would have hurt, in the order of ``HOT_COLUMNS``."""
+    """A node at risk, in the order of ``HOT_COLUMNS``."""
     hours = ", ".join(f"{hour:02}" for hour in node.hours_of_day)
     return node.node, node.pool, f"{node.evicting_hours:,.1f}", f"{node.squeezed_hours:,.1f}", hours
 
 
 def hot(found: Assessment) -> str:
-    """The nodes with most pressure."""
+    """The nodes with the most pressure."""
     if not found.hot_nodes:
         return "No node would have had eviction pressure or squeezed batch pods."
     return table(HOT_COLUMNS, [hot_row(node) for node in found.hot_nodes])
 
 
 def limits(found: Assessment) -> list[str]:
-    """What the figures cannot show."""
+    """Limits of the method."""
     return [
         (
             f"A step of {found.step_s} s and rates over {found.window_s} s hide shorter spikes. Slacktide samples "

@@ -1,1 +1,1 @@
-"""``slacktide audit``: what was done to pods, and a file that shows every change made to it."""
+"""``slacktide audit``: actions on pods, and a tamper-evident export."""

@@ -1,4 +1,4 @@
-"""The audit's topic, read to its end."""
+"""Reads the audit topic to its end."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from slacktide.streams.records import Record
 
 FETCH_WAIT_MS = 100
 ALL = 1 << 60
-"""Of a span no record is left out, however many there are."""
+"""No limit for the number of records."""
 
 
 async def audit_records(
     bootstrap: Cluster, since_ms: int, until_ms: int, wanted: Callable[[Record], bool] | None = None
 ) -> list[Record]:
-    """Records by the broker's time, in their order.
+    """Records by broker time, in order.
 
     Args:
-        bootstrap: whom to ask.
-        since_ms: UTC epoch, the first.
-        until_ms: UTC epoch, behind the last.
-        wanted: whether a record is to be handed on.
+        bootstrap: the Kafka cluster.
+        since_ms: UTC epoch, inclusive.
+        until_ms: UTC epoch, exclusive.
+        wanted: selects records.
 
     Raises:
-        LogError: it cannot be read to its end.
+        LogError: the topic cannot be read to its end.
 
     """
     count = (await partition_counts(bootstrap, [AUDIT.name]))[AUDIT.name]

@@ -1,4 +1,4 @@
-"""Acts of the audit as a table."""
+"""Actions of the audit as a table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", 
 
 
 def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> str:
-    """For an answer without acts.
+    """The message if nothing was found.
 
     Args:
-        node: that was asked for; "": any.
+        node: the selected node; "": any.
         read: nodes with records in the span.
         since_ms: UTC epoch.
         until_ms: UTC epoch.
@@ -32,7 +32,7 @@ def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> s
 
 
 def shown(acts: Sequence[Act]) -> str:
-    """A row for each, and a line that sums up."""
+    """One row each, and a summary."""
     sums = Counter(what(one.body) for one in acts)
     in_all = ", ".join(f"{number} {word}" for word, number in sorted(sums.items()))
     return f"{table(_HEAD, [_row(one.body) for one in acts])}\n{count(len(acts), 'act')}: {in_all}"

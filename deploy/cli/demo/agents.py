@@ -1,6 +1,6 @@
-"""The agents of virtual nodes, all in one process: ``python -m slacktide.deploy.cli.demo.agents FILE``.
+"""All agents of virtual nodes in one process: ``python -m slacktide.deploy.cli.demo.agents FILE``.
 
-The file is JSON, see ``Plan``. Each node has the very loop, core and cgroup code of ``slacktide agent``.
+FILE is JSON, see ``Plan``. Each node runs the same loop and cgroup code as ``slacktide agent``.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process runs."""
+    """The process's configuration."""
 
     bootstrap: Cluster
     inventory: str
-    """One file that describes all nodes."""
+    """The file with all nodes."""
     fetch_wait_ms: int
     nodes: list[PlannedNode]
 
 
 async def run(plan: Plan, stop: asyncio.Event) -> None:
-    """All agents until they shall stop, or until one fails."""
+    """Run all agents until ``stop`` is set, or one fails."""
     async with asyncio.TaskGroup() as agents:
         for node in plan.nodes:
             agents.create_task(_agent(plan, node, stop), name=node.name)
@@ -63,7 +63,7 @@ async def _agent(plan: Plan, node: PlannedNode, stop: asyncio.Event) -> None:
 
 
 def main() -> None:
-    """Read the plan, run it until a signal."""
+    """Read the plan and run it until a signal."""
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
     for node in plan.nodes:
         Path(node.state_folder).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A decision in words: what moved, what follows, and the arithmetic. Pure."""
+"""A decision in words: cause, change and arithmetic. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PLAIN = {"disabled": "the policy does not limit batch work", "restored": "the ag
 
 
 def because(outcome: NodeOutcome, ls_moved_milli: int | None = None) -> str:
-    """One line on one applied outcome.
+    """One line about an applied outcome.
 
     Args:
-        outcome: with its limits before and after, and its terms.
-        ls_moved_milli: how far the service's use moved since the sample before; None: not known.
+        outcome: with limits before and after, and terms.
+        ls_moved_milli: change of the service's use since the previous sample; None: unknown.
 
     """
     moved = ""
@@ -42,7 +42,7 @@ def limit_milli(limits: Limits) -> int | None:
 
 
 def arithmetic(bound: str, terms: Terms) -> str:
-    """The rule's terms, and which step of the rule fixed the result."""
+    """The rule's terms, and the step that determined the result."""
     if "ceiling_milli" not in terms:
         return PLAIN.get(bound, bound)
     host_milli = terms.get("nonbe_hosts_milli", 0)
@@ -54,7 +54,7 @@ def arithmetic(bound: str, terms: Terms) -> str:
 
 
 def _fixed(bound: str, terms: Terms) -> str:
-    """What else than the formula fixed the result."""
+    """Which bound other than the formula determined the result."""
     match bound.removeprefix(BY_QUOTA):
         case "stepped":
             step = _milli(terms["step_us_max"]) if "step_us_max" in terms else f"{terms['step_cpus']} CPUs"

@@ -1,10 +1,10 @@
-"""Batch work: one process that would eat a whole CPU."""
+"""Batch work: one process that uses a whole CPU."""
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """Work without end."""
+    """Loop forever."""
     while True:
         sum(range(1000))
 

@@ -1,8 +1,7 @@
-"""The node stack over time, drawn with block characters. Pure: points in, coloured text out.
+"""The node's CPU over time as a stacked chart of block characters. Pure.
 
-One column is one sample. From the bottom: what the service uses, what the batch work uses, what the
-system uses; dots above it are what is reclaimable and not used. Lines: the machine's capacity, the
-ceiling of the policy, what the service requests, and on top of the service where batch work must end.
+One column is one sample. From the bottom: use of the service, batch work and system; dots mark reclaimable unused CPU.
+Lines: capacity, the policy's ceiling, the service's request, and the limit of batch work.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from slacktide.deploy.cli.demo.conditions import Name
 from slacktide.deploy.cli.demo.story import Point
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-# After Okabe and Ito: distinct for the colour-blind, too.
+# After Okabe and Ito: colour-blind safe.
 LS, BE, SYSTEM, RECLAIMABLE = "#d55e00", "#0072b2", "#6c6c6c", "#56b4e9"
 BE_TEXT = "#3a9bdc"
-"""As a text on black: the fill would be too dark."""
+"""For text on black; the fill colour is too dark."""
 CAPACITY, CEILING, REQUEST, ALLOWANCE = "#e4e4e4", "#f0e442", "#b0b0b0", "#8fd3ff"
 GOOD, FAIR, BAD = "#009e73", "#e69f00", "#d55e00"
 RIBBON: dict[Name | None, str] = {
@@ -30,13 +29,13 @@ RIBBON: dict[Name | None, str] = {
 """Colours of a condition."""
 
 Run = tuple[str, str]
-"""Text and its style, as rich writes styles."""
+"""Text and its rich style."""
 Rows = list[list[Run]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What the lines of the chart stand at, millicores."""
+    """The levels of the chart's lines, millicores."""
 
     capacity_milli: int
     ceiling_milli: int
@@ -56,7 +55,7 @@ def stack(points: Sequence[Point], scale: Scale, width: int, height: int) -> Row
 
 
 def _cell(point: Point, scale: Scale, low: float, step: float) -> Run:
-    """The cell of one point between two levels: a boundary of two layers at most, or a line over a layer."""
+    """The cell of a point between two levels: up to two layers, or a line over a layer."""
     tops = ((point.ls_milli, LS), (point.ls_milli + point.be_milli, BE),
             (point.ls_milli + point.be_milli + point.system_milli, SYSTEM))  # fmt: skip
     below = next((colour for top, colour in tops if top > low), "")
@@ -78,7 +77,7 @@ def _cell(point: Point, scale: Scale, low: float, step: float) -> Run:
 
 
 def _line(scale: Scale, low: float, step: float) -> Run | None:
-    """The line that runs through a row, if one does."""
+    """The line in a row, if any."""
     for level, mark, colour in ((scale.ceiling_milli, "─", CEILING), (scale.request_milli, "╌", REQUEST)):
         if low <= level < low + step:
             return mark, colour
@@ -86,7 +85,7 @@ def _line(scale: Scale, low: float, step: float) -> Run | None:
 
 
 def labels(scale: Scale, height: int) -> list[Run]:
-    """The left margin of each row, top first: CPUs, in the colour of the line that stands there."""
+    """The left margin of each row, top first: CPUs, in the colour of the line at that level."""
     step = scale.capacity_milli / height
     margin: list[Run] = [("", "")] * height
     margin[-1] = ("0.0", CAPACITY)
@@ -101,7 +100,7 @@ def labels(scale: Scale, height: int) -> list[Run]:
 
 
 def legend() -> list[Run]:
-    """What each mark of the stack stands for."""
+    """The legend of the chart."""
     return [
         ("█ ", LS), ("service  ", ""), ("█ ", BE), ("batch  ", ""), ("█ ", SYSTEM), ("system  ", ""),
         ("· ", RECLAIMABLE), ("reclaimable  ", ""), ("━ ", ALLOWANCE), ("batch may use  ", ""),
@@ -110,7 +109,7 @@ def legend() -> list[Run]:
 
 
 def ribbon(points: Sequence[Point], width: int) -> list[Run]:
-    """Which condition held in each column; as much of its name as there is room for."""
+    """The condition of each column, with as much of its name as fits."""
     spans: list[tuple[Name | None, int]] = []
     for point in points[-width:]:
         if spans and spans[-1][0] == point.condition:
@@ -137,7 +136,7 @@ def bars(
 
 
 def runs(cells: Sequence[Run]) -> list[Run]:
-    """Neighbours of one style joined."""
+    """Join neighbours of the same style."""
     joined: list[Run] = []
     for text, style in cells:
         if joined and joined[-1][1] == style:

@@ -20,7 +20,7 @@ SECONDS_MIN = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What can be asked of the demo."""
+    """Options of the demo."""
 
     scenario: Scenario = setting(  # noqa: RUF009 - it gives a field
         "What batch work takes: `cpu`, or `memory`, where weights alone fail. `memory` needs real control groups.",
@@ -75,5 +75,5 @@ def command(settings: DemoSettings) -> None:
 
 
 def _takes_files(folder: Path) -> bool:
-    """Asked before the run: its figures would be lost after it."""
+    """Checked before the run, so that its figures are not lost."""
     return folder.is_dir() and os.access(folder, os.W_OK)

@@ -1,4 +1,4 @@
-"""Which conditions the demo goes through, in which order, for how long. Pure."""
+"""The demo's conditions, their order and duration. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLOCKS = 3
 COMPARED_S = 5.0
 SETTLE_S = 1.5
 SETTLE_CONTROLLED_S = 3.0
-"""The first limit, and the first steps after it."""
+"""The first limit and its first steps."""
 SETTLE_MEMORY_S = 6.0
 """Until batch work has filled the memory, or the service has its data back."""
 
@@ -21,7 +21,7 @@ NAMES: dict[Scenario, tuple[Name, ...]] = {
     "cpu": ("alone", "uncontrolled", "weights", "controlled"),
     "memory": ("alone", "weights", "controlled"),
 }
-"""The conditions of each, in order."""
+"""The conditions of each scenario, in order."""
 MEANINGS: dict[Name, str] = {
     "alone": "no batch work",
     "uncontrolled": "batch as ordinary Burstable pods",
@@ -32,7 +32,7 @@ MEANINGS: dict[Name, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One stretch of the demo: what was before settles unmeasured, then it is measured."""
+    """One phase of the demo: settling without measurement, then measurement."""
 
     name: Name
     block: int
@@ -42,12 +42,12 @@ class Condition:
 
     @property
     def meaning(self) -> str:
-        """What it is."""
+        """Its description."""
         return MEANINGS[self.name]
 
     @property
     def seed(self) -> int:
-        """All conditions of a block get the same load: their ratio is of like to like."""
+        """The same load for all conditions of a block, so that they are comparable."""
         return 1 + self.block
 
     @property
@@ -57,7 +57,7 @@ class Condition:
 
     @property
     def batch(self) -> Form:
-        """What the batch work runs as."""
+        """How the batch work runs."""
         if self.name == "alone":
             return "none"
         if self.name == "weights" and self.scenario == "memory":
@@ -68,13 +68,13 @@ class Condition:
 def conditions(
     controlled_s: float, blocks: int = BLOCKS, compared_s: float = COMPARED_S, scenario: Scenario = "cpu"
 ) -> list[Condition]:
-    """Blocks of all conditions each, so that a slow drift of the machine meets all alike.
+    """Blocks of all conditions, so that drift of the machine affects all equally.
 
     Args:
-        controlled_s: controlled time in all, over the blocks.
-        blocks: how many there are.
-        compared_s: of each other condition in each block.
-        scenario: what batch work and service share.
+        controlled_s: total controlled time over all blocks.
+        blocks: number of blocks.
+        compared_s: time of each other condition per block.
+        scenario: cpu or memory.
 
     """
     return [

@@ -1,4 +1,4 @@
-"""Leads the world through the conditions and has each measured."""
+"""Runs the demo's conditions and measures each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from slacktide.deploy.cli.demo.world import DemoError, Used, World
 
 POLL_S = 0.2
 LEAD_S = 0.4
-"""From sending the service a load to its beginning: its workers look a few times a second."""
+"""From publishing a load to its start: workers poll a few times a second."""
 ANSWERED_WITHIN_S = 60.0
-"""For everything to start, on a busy machine."""
+"""Timeout for starting everything, on a busy machine."""
 SETTLED_WITHIN_S = 40.0
 DRAIN_S = 0.8
-"""Until the last requests were served and the last outcomes read."""
+"""Until the last requests are served and the last outcomes read."""
 STEADY_S = 3_600.0
 
 
@@ -30,28 +30,28 @@ class Publish(Protocol):
     """Publishes inventory and policy."""
 
     def __call__(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
-        """These pods run; whether the policy limits best-effort work."""
+        """Publish these pods; ``suppress``: whether the policy limits best-effort work."""
 
 
 class Conductor:
-    """Runs the conditions in order; its figures can be asked for at any time."""
+    """Runs the conditions in order; figures are available at any time."""
 
     def __init__(
         self, world: World, story: Story, clock: Clock, *, publish: Publish, trouble: Callable[[], str]
     ) -> None:
-        """Lead a world.
+        """Create it.
 
         Args:
             world: not opened yet.
-            story: what the topics hold.
+            story: the records so far.
             clock: the machine's.
-            publish: publishes the pods, and whether the policy limits best-effort work.
-            trouble: of the stack: what ended that should run, or "".
+            publish: publishes pods and policy.
+            trouble: returns which process of the stack ended, or "".
 
         """
         self.condition: Condition | None = None
         self.stage = "starting"
-        """What is being waited for; "" while measuring."""
+        """What it waits for; "" while measuring."""
         self.ledger = Ledger(clock.wall_ms() - clock.mono_ns() / 1e6)
         self._world = world
         self._story = story
@@ -64,7 +64,7 @@ class Conductor:
         return self._clock.mono_ns() / 1e9
 
     def left_s(self) -> float:
-        """Of the measurement that runs; 0 outside."""
+        """Seconds left of the current measurement; 0 outside."""
         windows = self.ledger.windows
         return max(0.0, windows[-1].end_s - self.now_s()) if windows and windows[-1].used is None else 0.0
 
@@ -73,10 +73,10 @@ class Conductor:
         return self.ledger.report(self._world, self._story, self.now_s())
 
     async def run(self, conditions: Sequence[Condition]) -> None:
-        """Go through all conditions.
+        """Run all conditions.
 
         Raises:
-            DemoError: something ended that should run, or a change did not come through the loop.
+            DemoError: a process ended, or a change did not reach the kernel in time.
 
         """
         await self._wait(self._silent, ANSWERED_WITHIN_S)
@@ -87,7 +87,7 @@ class Conductor:
         await self._pass(DRAIN_S)
 
     async def _settle(self, condition: Condition) -> None:
-        """Change what runs, and wait until the change has come through the loop to the kernel."""
+        """Change the condition, and wait until the change reaches the kernel."""
         self.condition, self.stage = condition, "settling"
         self._story.condition = condition.name
         self._play({name: steady(STEADY_S) for name in self._world.nodes}, condition.seed)
@@ -97,7 +97,7 @@ class Conductor:
         await self._wait(lambda: self._unsettled(condition), SETTLED_WITHIN_S)
 
     async def _wait(self, missing: Callable[[], str], within_s: float) -> None:
-        """Wait until nothing is missing any more."""
+        """Wait until nothing is missing."""
         begun_s = self.now_s()
         while what := missing():
             self.stage = f"waiting: {what}"
@@ -106,7 +106,7 @@ class Conductor:
             await self._pass(POLL_S)
 
     def _silent(self) -> str:
-        """Whether each node is sampled, and decided by the stream."""
+        """Nodes without samples or decisions by the stream."""
         for name in self._world.nodes:
             story = self._story.nodes.get(name)
             if story is None or not story.points:
@@ -116,7 +116,7 @@ class Conductor:
         return ""
 
     def _unsettled(self, condition: Condition) -> str:
-        """What is still missing, by the nodes' newest samples and groups, for the condition to hold."""
+        """What the condition still lacks, by the nodes' newest samples and cgroups."""
         for name in self._world.nodes:
             limited = self._story.nodes[name].points[-1].allowance_milli is not None
             if condition.limited and not limited:
@@ -140,7 +140,7 @@ class Conductor:
                 self.ledger.expect(node, [start_s + offset_s for offset_s in load.steps_s], window.end_s)
         try:
             await self._pass(window.end_s - self.now_s())
-        finally:  # also where the demo is stopped within
+        finally:  # also if the demo is stopped meanwhile
             after = self._world.used()
             window.end_s = min(window.end_s, self.now_s())
             window.used = Used(
@@ -155,7 +155,7 @@ class Conductor:
         return start_s
 
     async def _pass(self, seconds: float) -> None:
-        """Let time pass, reading what the service served and looking for trouble."""
+        """Wait, reading served requests and checking processes."""
         until_s = self.now_s() + seconds
         while True:
             self.receive()
@@ -167,7 +167,7 @@ class Conductor:
             await asyncio.sleep(min(POLL_S, left_s))
 
     def receive(self) -> None:
-        """Take in what the service served."""
+        """Read served requests."""
         served = self._world.served()
         self.ledger.receive(served)
         self._story.latencies((self.ledger.wall_ms(request.arrival_s), request.latency_ms) for request in served)

@@ -1,4 +1,4 @@
-"""Feeds the records of the topics into the story as they come."""
+"""Passes records from the topics to the story."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ M = TypeVar("M", bound=Message)
 
 
 async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
-    """Read for ever.
+    """Read until cancelled.
 
     Args:
         bootstrap: the Kafka cluster.
-        story: gets the records.
-        nodes: all there are; of a single one only its partition is read, which spares the broker much.
+        story: receives the records.
+        nodes: all nodes; for a single one only its partition is read.
 
     Raises:
-        LogError: the broker is away.
+        LogError: Kafka is unavailable.
 
     """
     key = nodes[0] if len(nodes) == 1 else None
@@ -59,7 +59,7 @@ async def _follow(bootstrap: Cluster, topic: Topic, take: Callable[[Record], Non
 
 
 def _samples(take: Callable[[NodeSample], None]) -> Callable[[Record], None]:
-    """In either form."""
+    """In either encoding."""
     rows, in_rows = Rows(), _decoded(SAMPLE, take)
     return lambda record: in_rows(rows.of(record))
 
@@ -70,7 +70,7 @@ def _decoded(topic: Topic, take: Callable[[M], None]) -> Callable[[Record], None
     def take_record(record: Record) -> None:
         try:
             message = decode(record.value, kind)
-        except BadMessageError:  # the worker has put it among the dead letters
+        except BadMessageError:  # the worker makes a dead letter of it
             return
         take(message)
 

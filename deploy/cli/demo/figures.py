@@ -8,12 +8,12 @@ from math import ceil
 from statistics import median
 
 REACTION_MS_MAX = 3_000
-"""A step that no cut has answered by then, or before the next step, counts as missed."""
+"""A step without a lower limit by then, or before the next step, counts as missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The service's load stepped up on a node; ``until_ms``: when the next step or the end came."""
+    """A load step of the service on a node; ``until_ms``: the next step or the end."""
 
     node: str
     at_ms: int
@@ -22,7 +22,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The best-effort limit was lowered in a node's kernel."""
+    """A lower best-effort limit in a node's kernel."""
 
     node: str
     observed_ms: int
@@ -30,15 +30,15 @@ class Cut:
 
 
 def percentile(values: Iterable[float], pct: float) -> float | None:
-    """The smallest value that at least ``pct`` percent of all values do not exceed; None of none."""
+    """The smallest value that at least ``pct`` percent of the values do not exceed; None: no values."""
     ordered = sorted(values)
     return ordered[max(0, ceil(len(ordered) * pct / 100) - 1)] if ordered else None
 
 
 def reactions_ms(steps: Iterable[Step], cuts: Sequence[Cut]) -> list[int]:
-    """For each step that was answered: time to the first lower limit that a later sample led to.
+    """For each answered step: time to the first lower limit from a later sample.
 
-    A cut by a sample that was taken before the step is no answer to it.
+    Limits from samples before the step do not count.
     """
     answered = []
     for step in steps:
@@ -54,8 +54,8 @@ def reactions_ms(steps: Iterable[Step], cuts: Sequence[Cut]) -> list[int]:
 
 
 def slowdown(p99s_ms: Collection[float], alone_p99s_ms: Collection[float]) -> float | None:
-    """The ratio of the medians over the blocks: of a condition to the service alone.
+    """The ratio of medians over the blocks, against the service alone.
 
-    Not the median of the ratios: on a noisy machine one bad reference would spoil its whole block.
+    The median of ratios would be worse: one bad reference would spoil its block.
     """
     return median(p99s_ms) / median(alone_p99s_ms) if p99s_ms and alone_p99s_ms else None

@@ -1,4 +1,4 @@
-"""All that one refresh of the view, or one plain line, shows. Pure."""
+"""The data of one refresh of the view, or one plain line. Pure."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from slacktide.deploy.cli.demo.story import NodeStory, Point, Story
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One instant of the demo."""
+    """The state of the demo at one moment."""
 
     mode: str
     why: str
-    """Why it is real, or virtual."""
+    """Why the nodes are real or virtual."""
     takes_s: float
-    """The whole demo, about."""
+    """Approximate duration of the demo."""
     console: str
-    """A line with its address, or why there is none; "": not yet, or not wanted."""
+    """The console's address, or why there is none; "": not yet, or disabled."""
     now_ms: int
     story: Story
     scale: Scale
     condition: Condition | None
-    """None: the parts are starting."""
+    """None: the processes are starting."""
     stage: str
-    """What is being waited for, where nothing is measured; "" while measuring."""
+    """What it waits for; "" while measuring."""
     left_s: float
     """Of the condition."""
     done_part: float
-    """Of the whole demo, 0 to 1."""
+    """Progress of the demo, 0 to 1."""
     p99_ms: Mapping[Name, float]
-    """By condition, median of the blocks so far."""
+    """By condition, the median of the blocks so far."""
     slowdowns: Mapping[Name, float]
     reaction: Reaction
     decided: Decided
-    """In controlled time."""
+    """During controlled time."""
 
     @property
     def node(self) -> str:
-        """The node that the chart shows."""
+        """The node on the chart."""
         return min(self.story.nodes, default="")
 
     @property
     def node_story(self) -> NodeStory:
-        """That node's story; an empty one before the first sample."""
+        """That node's records; empty before the first sample."""
         return self.story.nodes.get(self.node) or NodeStory()
 
     @property

@@ -1,6 +1,6 @@
-"""The demo's own control groups, in the layout and with the weights that the kubelet gives.
+"""The demo's cgroups, with the kubelet's layout and weights.
 
-All lie under ``<hierarchy>/slacktide-demo``. Nothing outside that group is ever killed or removed.
+All are below ``<hierarchy>/slacktide-demo``. Nothing outside of it is killed or removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slacktide.schemas.errors import SlacktideError
 
 OWN = "slacktide-demo"
 KUBEPODS = f"{OWN}/kubepods"
-"""The group that holds the pods, relative to each hierarchy."""
+"""The cgroup of the pods, relative to each hierarchy."""
 CONTAINER = "main"
 V1_NEEDED = ("cpu", "cpuacct")
 V1_WANTED = (*V1_NEEDED, "memory")
@@ -28,12 +28,12 @@ Tier = Literal["burstable", "besteffort"]
 
 
 class NoGroupsError(SlacktideError):
-    """Control groups are not available here; the text has the reason."""
+    """Cgroups are not available; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroup:
-    """A pod's place and weight."""
+    """A pod's cgroup and weight."""
 
     uid: str
     tier: Tier
@@ -46,7 +46,7 @@ class PodGroup:
 
 
 def shares_of(request_milli: int) -> int:
-    """``cpu.shares`` of a CPU request, as the kubelet figures it."""
+    """``cpu.shares`` of a CPU request, as the kubelet computes it."""
     return max(SHARES_MIN, request_milli * 1024 // 1000)
 
 
@@ -56,9 +56,9 @@ def weight_of(shares: int) -> int:
 
 
 def plan(pods: list[PodGroup], capacity_milli: int) -> dict[str, int]:
-    """The groups from the top down, each with its ``cpu.shares``.
+    """The cgroups from the top down, each with its ``cpu.shares``.
 
-    The demo's own group stands in for the machine: what runs beside it weighs little against it.
+    The demo's top cgroup represents the machine: other work weighs little against it.
     """
     whole = shares_of(capacity_milli)
     burstable = shares_of(sum(pod.request_milli for pod in pods if pod.tier == "burstable"))
@@ -74,19 +74,19 @@ def plan(pods: list[PodGroup], capacity_milli: int) -> dict[str, int]:
 
 
 class Groups:
-    """Makes, fills, reads and removes the demo's groups in each hierarchy below a cgroup mount."""
+    """Creates, fills, reads and removes the demo's cgroups in each hierarchy of a mount."""
 
     def __init__(self, mount: Path) -> None:
         """Find the hierarchies.
 
         Raises:
-            NoGroupsError: no hierarchy with CPU accounting lies below the mount.
+            NoGroupsError: no hierarchy with CPU accounting is mounted.
 
         """
         self.mount = mount
         self.version = 2 if (mount / "cgroup.controllers").exists() else 1
         self._controllers = ""
-        """On v2: what every group above a leaf passes on to those below it."""
+        """v2: controllers that inner cgroups enable for their children."""
         if self.version == 2:
             self._hierarchies = [mount]
             there = (mount / "cgroup.controllers").read_text().split()
@@ -100,18 +100,18 @@ class Groups:
             # cpu and cpuacct are often one hierarchy under two names.
             found = {(mount / name).resolve(): None for name in V1_WANTED if (mount / name / "cgroup.procs").exists()}
             self._hierarchies = list(found)
-            if (mount / "unified/cgroup.controllers").exists():  # hybrid: runtimes join it, too; it shows pressure
+            if (mount / "unified/cgroup.controllers").exists():  # hybrid: runtimes join it, too; it has PSI
                 self._hierarchies.append(mount / "unified")
         self._lock: int | None = None
 
     def open(self, capacity_milli: int) -> int:
-        """Take the machine for this demo, remove what a crashed one left, make the tiers.
+        """Lock the machine for this demo, remove leftovers, create the tiers.
 
         Returns:
-            How many processes of an earlier run had to be ended.
+            The number of leftover processes that were killed.
 
         Raises:
-            NoGroupsError: another demo is running, or the groups cannot be written.
+            NoGroupsError: another demo runs, or the cgroups are not writable.
 
         """
         try:
@@ -133,10 +133,10 @@ class Groups:
             raise NoGroupsError("another demo is running on this machine") from None
 
     def make(self, pods: list[PodGroup], capacity_milli: int) -> None:
-        """Bring the groups to what these pods need; groups of other pods are removed.
+        """Create the cgroups of these pods; others are removed.
 
         Raises:
-            OSError: a group or file cannot be written.
+            OSError: a cgroup or file cannot be written.
 
         """
         wanted = plan(pods, capacity_milli)
@@ -156,7 +156,7 @@ class Groups:
             (group / "cgroup.subtree_control").write_text(self._controllers)
 
     def weigh(self, group: str, shares: int) -> None:
-        """Change a group's weight until the groups are made again."""
+        """Change a cgroup's weight until the cgroups are recreated."""
         self._weigh((self.mount if self.version == 2 else self.mount / "cpu") / group, shares)
 
     def _weigh(self, group: Path, shares: int) -> None:
@@ -169,11 +169,11 @@ class Groups:
                 _remove_tree(pod)
 
     def join_files(self, pod: PodGroup) -> list[Path]:
-        """The files that a process of the pod writes itself into, one a hierarchy."""
+        """The ``cgroup.procs`` files that a process of the pod writes itself to."""
         return [hierarchy / pod.path / CONTAINER / "cgroup.procs" for hierarchy in self._hierarchies]
 
     def cpu_s(self, group: str) -> float:
-        """CPU seconds that a group has used so far; 0 where it does not exist."""
+        """CPU seconds used by a cgroup; 0 if it does not exist."""
         name, unit = ("cpuacct.usage", 1e9) if self.version == 1 else ("cpu.stat", 1e6)
         hierarchy = (self.mount / "cpuacct") if self.version == 1 else self.mount
         try:
@@ -183,10 +183,10 @@ class Groups:
         return int(text if self.version == 1 else text.split()[1]) / unit
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Let the demo's groups hold no more together: they stand in for a small machine.
+        """Limit the memory of all demo cgroups: they represent a small machine.
 
         Raises:
-            NoGroupsError: the memory controller cannot be had here.
+            NoGroupsError: the memory controller is not available.
 
         """
         try:
@@ -195,11 +195,11 @@ class Groups:
             raise NoGroupsError(f"memory of control groups cannot be limited: {exc.filename}: {exc.strerror}") from exc
 
     def memory_bytes(self, group: str) -> int:
-        """Memory that a group holds, its part of the page cache included."""
+        """Memory of a cgroup with its page cache."""
         return int(self._memory_file(group, "held").read_text())
 
     def limit_files(self, pod: PodGroup) -> list[Path]:
-        """The files with the memory limits of a pod's groups."""
+        """The files with the memory limits of a pod's cgroups."""
         return [self._memory_file(group, "limit") for group in (f"{pod.path}/{CONTAINER}", pod.path)]
 
     def _memory_file(self, group: str, what: Literal["limit", "held"]) -> Path:
@@ -208,11 +208,11 @@ class Groups:
         return self.mount / group / ("memory.max" if what == "limit" else "memory.current")
 
     def remove(self) -> int:
-        """Remove the demo's groups with all processes in them; returns how many there were."""
+        """Kill all processes and remove the cgroups; returns the number of processes."""
         return sum(_remove_tree(hierarchy / OWN) for hierarchy in self._hierarchies)
 
     def close(self) -> None:
-        """Remove the groups and let the machine go."""
+        """Remove the cgroups and unlock the machine."""
         if self._lock is None:
             return
         self.remove()
@@ -221,7 +221,7 @@ class Groups:
 
 
 def _remove_tree(root: Path, wait_s: float = 5.0) -> int:
-    """End every process in a group and those below it, then remove them from the leaves up."""
+    """Kill every process in a cgroup tree, then remove it from the leaves up."""
     ended: set[int] = set()
     until_s = time.monotonic() + wait_s
     while (pids := set(_pids(root))) and time.monotonic() < until_s:
@@ -238,7 +238,7 @@ def _remove_tree(root: Path, wait_s: float = 5.0) -> int:
 
 
 def _remove_one(group: Path, until_s: float) -> None:
-    """Remove an empty group; the kernel needs a moment after its last process has gone."""
+    """Remove an empty cgroup; the kernel needs a moment after its last process."""
     while True:
         try:
             group.rmdir()
@@ -256,6 +256,6 @@ def _pids(root: Path) -> Iterator[int]:
     for folder, _, _ in os.walk(root):
         try:
             text = (Path(folder) / "cgroup.procs").read_text()
-        except OSError:  # it vanished meanwhile
+        except OSError:  # it was removed concurrently
             continue
         yield from map(int, text.split())

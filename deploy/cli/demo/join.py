@@ -1,4 +1,4 @@
-"""A launcher: joins control groups, then becomes the given program, so that no work escapes its group.
+"""Launcher: joins cgroups, then executes a program, so that no work escapes them.
 
 ``python -m slacktide.deploy.cli.demo.join [GROUP_FILE …] -- PROGRAM [ARGUMENT …]``
 """
@@ -12,15 +12,15 @@ from pathlib import Path
 
 
 def command(module: str, *arguments: str, join: Sequence[Path]) -> list[str]:
-    """The argument list that runs a module in the groups whose ``cgroup.procs`` files are given."""
+    """The command line that runs a module in the cgroups of these ``cgroup.procs`` files."""
     return [sys.executable, "-m", __name__, *map(str, join), "--", sys.executable, "-m", module, *arguments]
 
 
 def main(arguments: list[str]) -> None:
-    """Join and become."""
+    """Join and execute."""
     split = arguments.index("--")
     for group in arguments[:split]:
-        Path(group).write_text("0")  # 0: the writer itself
+        Path(group).write_text("0")  # 0: the writing process
     program = arguments[split + 1 :]
     os.execv(program[0], program)  # noqa: S606 no shell is wanted
 

@@ -1,7 +1,7 @@
-"""Batch work that keeps data in memory: as much as it wants, or as its pod's limit leaves.
+"""Batch work that holds data in memory: as much as it wants, or as its pod's limit allows.
 
-``python -m slacktide.deploy.cli.demo.keeper WANTED_MIB SHARE [LIMIT_FILE …]``: it may use the smallest limit in these
-files, divided by SHARE processes, and keeps nothing until there is one. Without files nothing limits it.
+``python -m slacktide.deploy.cli.demo.keeper WANTED_MIB SHARE [LIMIT_FILE …]``: the limit is the smallest in these
+files, divided by SHARE processes; until there is one it holds nothing. Without files it is unlimited.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from pathlib import Path
 
 MIB = 1 << 20
 OWN_MIB = 12
-"""What such a process needs beside what it keeps."""
+"""Memory of the process itself."""
 TURN_S = 0.2
 GROWS_MIB = 16
-"""In a turn."""
+"""Per step."""
 OOM_SCORE_ADJ = "1000"
-"""As the kubelet sets it for best-effort pods: if memory runs out, these go first."""
+"""As the kubelet sets it for best-effort pods: the OOM killer picks these first."""
 UNLIMITED_BYTES = 1 << 62
-"""cgroup v1 writes a figure above this where there is no limit."""
+"""cgroup v1 has a number above this for no limit."""
 
 
 def least(limits: Iterable[str]) -> int | None:
-    """The smallest limit in bytes of some files' texts; None: there is none."""
+    """The smallest limit in bytes in these texts; None: there is none."""
     found = [int(limit) for limit in limits if limit.strip().isdigit()]
     return min((limit for limit in found if limit < UNLIMITED_BYTES), default=None)
 
 
 def room_mib(limits: Iterable[str], share: int) -> int:
-    """What one of ``share`` processes can keep under these limits; 0 without one."""
+    """What one of ``share`` processes can hold under these limits; 0 without one."""
     return max(0, (least(limits) or 0) // share // MIB - OWN_MIB)
 
 
 def main(wanted_mib: int, share: int, files: list[Path]) -> None:
-    """Work without end."""
+    """Loop forever."""
     Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
     kept: list[bytearray] = []
     while True:

@@ -1,4 +1,4 @@
-"""What was measured of each condition, and the figures that follow. Pure: takes instants, gives figures."""
+"""Measurements of each condition, and figures from them. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Window:
     condition: Condition
     start_s: float
     end_s: float
-    """Planned; where the demo stopped within, that instant."""
+    """Planned; the actual time if the demo was stopped."""
     used: Used | None = None
-    """In the window; None: it has not ended."""
+    """During the window; None: it has not ended."""
     latencies_ms: list[float] = field(default_factory=list)
     _p99: tuple[int, float | None] = (0, None)
 
     @property
     def p99_ms(self) -> float | None:
-        """Of the requests that arrived in it; kept until more have come."""
+        """Of its requests; cached until more arrive."""
         if self._p99[0] != len(self.latencies_ms):
             self._p99 = len(self.latencies_ms), percentile(self.latencies_ms, 99)
         return self._p99[1]
@@ -39,7 +39,7 @@ class Ledger:
     """The windows of one run."""
 
     def __init__(self, wall_offset_ms: float) -> None:
-        """Start empty; the offset leads from the monotonic clock's milliseconds to the epoch's."""
+        """Create it empty; the offset converts monotonic milliseconds to the epoch's."""
         self.windows: list[Window] = []
         self._steps: list[Step] = []
         self._wall_offset_ms = wall_offset_ms
@@ -49,18 +49,18 @@ class Ledger:
         return round(mono_s * 1000 + self._wall_offset_ms)
 
     def begin(self, condition: Condition, start_s: float) -> Window:
-        """A measured time begins."""
+        """Begin a measurement."""
         window = Window(condition=condition, start_s=start_s, end_s=start_s + condition.measured_s)
         self.windows.append(window)
         return window
 
     def expect(self, node: str, steps_s: Sequence[float], until_s: float) -> None:
-        """The load steps up on a node at these instants; each can be answered until the next one."""
+        """Add load steps of a node; each can be answered until the next one."""
         for step_s, next_s in pairwise([*steps_s, until_s]):
             self._steps.append(Step(node=node, at_ms=self.wall_ms(step_s), until_ms=self.wall_ms(next_s)))
 
     def receive(self, served: Iterable[Served]) -> None:
-        """Requests belong to the window in which they were due, however late they were served."""
+        """Add requests to the window of their scheduled arrival."""
         for request in served:
             for window in reversed(self.windows):
                 if window.start_s <= request.arrival_s < window.end_s:
@@ -72,13 +72,13 @@ class Ledger:
         return {name: round(median(p99s_ms), 3) for name, p99s_ms in self._p99s_ms().items()}
 
     def slowdowns(self) -> Mapping[Name, float]:
-        """By condition, against the service alone."""
+        """By condition, relative to the service alone."""
         p99s_ms = self._p99s_ms()
         found = {name: slowdown(each_ms, p99s_ms.get("alone", [])) for name, each_ms in p99s_ms.items()}
         return {name: round(value, 3) for name, value in found.items() if value is not None}
 
     def reaction(self, cuts: Sequence[Cut], now_s: float) -> Reaction:
-        """Of the steps whose time to be answered has passed."""
+        """Reaction to steps whose time is over."""
         due = [step for step in self._steps if step.until_ms <= self.wall_ms(now_s)]
         answered = reactions_ms(due, cuts)
         p50, p99 = percentile(answered, 50), percentile(answered, 99)
@@ -90,7 +90,7 @@ class Ledger:
         )
 
     def decided(self, story: Story, now_s: float) -> Decided:
-        """Who decided in controlled time."""
+        """Who decided during controlled time."""
         counts = {"stream": 0, "guard": 0}
         for window in self._of("controlled"):
             span = self.wall_ms(window.start_s), self.wall_ms(min(now_s, window.end_s))
@@ -99,7 +99,7 @@ class Ledger:
         return Decided(stream=counts["stream"], guard=counts["guard"])
 
     def report(self, world: World, story: Story, now_s: float) -> Report:
-        """All figures of what was measured so far."""
+        """All figures so far."""
         slowdowns = self.slowdowns()
         controlled = self._ended("controlled")
         cpus = world.machine.capacity_milli / 1000 * len(world.nodes)
@@ -128,7 +128,7 @@ class Ledger:
         )
 
     def _p99s_ms(self) -> dict[Name, list[float]]:
-        """By condition: of each window that has ended."""
+        """By condition: of each completed window."""
         by_name: dict[Name, list[float]] = {}
         for window in self.windows:
             if window.used is not None and window.p99_ms is not None:
@@ -136,7 +136,7 @@ class Ledger:
         return by_name
 
     def _share(self, name: Name, cpus: float) -> Share | None:
-        """What the pods used in a condition, on nodes that have so many CPUs together; None: none has ended."""
+        """Use of the pods in a condition, on nodes with this many CPUs in total; None: no window is complete."""
         ended = self._ended(name)
         span_s = sum(span_s for span_s, _ in ended)
         if not span_s:
@@ -159,5 +159,5 @@ class Ledger:
         return [window for window in self.windows if window.condition.name == name]
 
     def _ended(self, name: Name) -> list[tuple[float, Used]]:
-        """Spans in seconds, and what was used in them."""
+        """Durations in seconds, with the use in them."""
         return [(window.end_s - window.start_s, window.used) for window in self._of(name) if window.used is not None]

@@ -1,4 +1,4 @@
-"""What the latency-sensitive service is asked to do: little, with spikes at random moments. Pure."""
+"""The load of the latency-sensitive service: low, with spikes at random moments. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from itertools import accumulate
 from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS
 
 LOW_PART, HIGH_PART = 0.15, 0.45
-"""Parts of the machine that the service uses between and in spikes."""
+"""Parts of the machine used between and during spikes."""
 FIRST_STEP_S = (0.2, 0.8)
 STEP_EVERY_S = (2.0, 2.7)
 SPIKE_S = (0.5, 0.7)
 ROOM_S = 1.5
-"""No step begins later than this before the end: each has the time to be answered."""
+"""No step begins later than this before the end, so that each can be answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Phases of one stretch of time, and where they step up."""
+    """Phases of a time span, and where they step up."""
 
     phases: list[tuple[float, float]]
     """Pairs of seconds and part of the machine."""
@@ -27,12 +27,12 @@ class Load:
     """Offsets at which a spike begins."""
 
     def part_at(self, offset_s: float) -> float:
-        """The part of the machine asked for at an offset; the last phase goes on."""
+        """The part of the machine at an offset; the last phase continues."""
         ends = accumulate(seconds for seconds, _ in self.phases)
         return next((part for end, (_, part) in zip(ends, self.phases, strict=True) if offset_s < end), LOW_PART)
 
     def rates(self, capacity_milli: int, workers: int) -> list[tuple[float, float]]:
-        """The phases as (seconds, requests a second) for each of so many workers."""
+        """The phases as (seconds, requests per second) for each worker."""
         full_per_s = capacity_milli / REQUEST_CPU_MS / workers
         return [(seconds, part * full_per_s) for seconds, part in self.phases]
 
@@ -40,14 +40,13 @@ class Load:
 def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10.0) -> Load:
     """A low base with a spike of 0.5-0.7 s every 2.0-2.7 s, at random phase.
 
-    The spikes are shorter than a sample's interval on purpose: that is what a service does to a
-    controller that looks once a second.
+    Spikes are shorter than the sample interval on purpose, as those of real services.
 
     Args:
         seed: equal seed, equal load.
-        seconds: how long spikes come.
-        quiet_s: base load before that, for what was before to settle.
-        tail_s: base load after that, until the next stretch begins.
+        seconds: duration of the spikes.
+        quiet_s: base load before, for settling.
+        tail_s: base load afterwards.
 
     """
     dice = random.Random(seed)  # noqa: S311 a load, not a secret
@@ -64,5 +63,5 @@ def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10
 
 
 def steady(seconds: float) -> Load:
-    """The low base alone."""
+    """Only the low base."""
     return Load(phases=[(seconds, LOW_PART)], steps_s=[])

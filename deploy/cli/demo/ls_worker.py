@@ -1,8 +1,7 @@
-"""One worker of the latency-sensitive service: an open loop of requests of about 5 ms of CPU each.
+"""A worker of the latency-sensitive service: an open loop of requests of about 5 ms of CPU each.
 
-Arrival times are drawn ahead from a seed, and latency counts from the scheduled arrival, so that a
-request which had to wait counts as late, whoever made it wait. It imports almost nothing: it lives
-in the pod whose CPU is measured. Latencies leave as lines of JSON on stdout.
+Arrivals are computed from a seed, and latency counts from the scheduled arrival, so that waiting is included. It
+imports almost nothing, since its CPU use is measured. It prints latencies as JSON lines.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 REQUEST_CPU_MS = 5.0
 REPORT_EVERY_S = 0.25
 RECORDS, RECORD_BYTES = 32, 128 << 10
-"""That a request reads of the service's data, where it has some."""
+"""Data read per request, if the service has data."""
 MIB = 1 << 20
 
 
@@ -26,8 +25,8 @@ def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[flo
     """Offsets in seconds of a Poisson process whose rate changes by phase.
 
     Args:
-        seed: equal seed, equal arrivals.
-        phases: pairs of (seconds, requests a second).
+        seed: equal seeds give equal arrivals.
+        phases: pairs of (seconds, requests per second).
 
     """
     dice = random.Random(seed)  # noqa: S311 a load, not a secret
@@ -53,7 +52,7 @@ def work(units: int) -> int:
 def calibrate(tries: int = 40) -> int:
     """Units that take 5 ms of CPU on an idle machine: the median of several tries.
 
-    Thread CPU time, so that waiting for a CPU does not count.
+    It uses thread CPU time, which excludes waiting for a CPU.
     """
     units = 20_000
     usual_ns = sorted(_timed_ns(units) for _ in range(tries))[tries // 2]
@@ -67,7 +66,7 @@ def _timed_ns(units: int) -> int:
 
 
 def fill(path: str, size: int) -> None:
-    """Write a file of so many bytes; its pages belong to the memory group of who writes it."""
+    """Write a file of this size; its pages are charged to the writer's cgroup."""
     with open(path, "wb") as file:  # noqa: PTH123 lean
         file.writelines(b"x" * MIB for _ in range(size // MIB))
         file.flush()
@@ -75,24 +74,24 @@ def fill(path: str, size: int) -> None:
 
 
 class Data:
-    """The service's data, a file: what the kernel does not keep of it in memory, it reads from disk."""
+    """The service's data in a file: pages outside of the page cache are read from disk."""
 
     def __init__(self, path: str, seed: int) -> None:
         self._file = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead, however much the disk is set to
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead, whatever the disk's setting
         self._records = os.fstat(self._file).st_size // RECORD_BYTES
         self._dice = random.Random(seed)  # noqa: S311 records, no secret
 
     def read(self) -> None:
-        """What one request reads."""
+        """Read the data of one request."""
         for _ in range(RECORDS):
             os.pread(self._file, RECORD_BYTES, self._dice.randrange(self._records) * RECORD_BYTES)
 
 
 class Worker:
-    """Serves what is due, in order of arrival; a new play takes the place of what had not arrived yet.
+    """Serves requests in order of arrival; a new play replaces future arrivals.
 
-    A play is a JSON file that is replaced whole: ``start_s`` (monotonic), ``seed``, ``phases``.
+    A play is a JSON file that is replaced atomically: ``start_s`` (monotonic), ``seed``, ``phases``.
     """
 
     def __init__(self, units: int, play: str, number: int, data: str | None = None) -> None:
@@ -109,7 +108,7 @@ class Worker:
         self._reported_s = 0.0
 
     def run(self) -> None:
-        """Serve for ever."""
+        """Serve until killed."""
         while True:
             now_s = time.monotonic()
             if now_s - self._reported_s >= REPORT_EVERY_S:
@@ -134,7 +133,7 @@ class Worker:
         self._next_s = None if offset_s is None else self._start_s + offset_s
 
     def _report(self, now_s: float) -> None:
-        """Report what was served, and look for a new play."""
+        """Print served requests, and check for a new play."""
         if self._done:
             os.write(1, json.dumps(self._done).encode() + b"\n")
             self._done.clear()

@@ -1,6 +1,6 @@
-"""The memory scenario: this machine with a service whose data batch work could push out of memory.
+"""The memory scenario: this machine, and a service whose data batch work could evict from the page cache.
 
-The demo's groups have a memory limit of their own, so that they stand in for a small machine.
+The demo's cgroups have a memory limit, so that they represent a small machine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from slacktide.deploy.cli.demo.world import DemoError, Used
 
 MIB = keeper.MIB
 DATA_MIB = 128
-"""The service's data, in its part of the page cache."""
+"""Size of the service's data in the page cache."""
 BATCH_MIB = 48
-"""Memory that a process of a batch pod requests."""
+"""Memory request of a batch pod's process."""
 LEFT_MIB = DATA_MIB // 4
-"""What batch work without a limit leaves of the machine, beside what each process needs."""
+"""Memory that unlimited batch work leaves, beside the processes' own."""
 THERE_PART = 0.95
-"""Of the data, or of what batch work wants: then it is in memory."""
+"""Of the data, or of what batch work wants: then it counts as loaded."""
 TIER = f"{KUBEPODS}/besteffort"
 DISK = Path("/var/tmp")  # noqa: S108 - the file has no name there; in a tmpfs, as /tmp may be, it would be no page cache
 
@@ -37,10 +37,10 @@ class MemoryWorld(RealWorld):
     scenario: Scenario = "memory"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
-        """Take opened groups, and limit their memory.
+        """Take open cgroups, and limit their memory.
 
         Raises:
-            NoGroupsError: it cannot be limited here.
+            NoGroupsError: memory cannot be limited.
 
         """
         super().__init__(groups, folder)
@@ -54,17 +54,17 @@ class MemoryWorld(RealWorld):
         self._open_files = [self._file.fileno()]
 
     async def enter(self, form: Form) -> None:
-        """Plain batch pods weigh as much as the machine until they hold their memory: other work would starve them."""
+        """Plain batch pods get a high weight until they hold their memory, lest other work starves them."""
         await super().enter(form)
         if form == "plain":
             self._groups.weigh(TIER, shares_of(self.machine.capacity_milli))
 
     def used(self) -> Used:
-        """With the service's memory."""
+        """Includes the service's memory."""
         return replace(super().used(), service_mem_bytes=self._groups.memory_bytes(self._service.group.path))
 
     def unsettled(self) -> str:
-        """Plain batch pods take the memory; under all other conditions the service has its data."""
+        """Plain batch pods fill the memory; in other conditions the service has its data."""
         if self._form == "plain":
             held_mib = sum(self._groups.memory_bytes(pod.group.path) for pod in self._batch) // MIB
             wanted_mib = THERE_PART * self._wanted_mib * BATCH_PODS * self._processes
@@ -78,7 +78,7 @@ class MemoryWorld(RealWorld):
         return f"a service that has {held_mib} MiB in memory yet" if held_mib < THERE_PART * DATA_MIB else ""
 
     async def close(self) -> None:
-        """The data goes with its last open file."""
+        """The data is deleted with its last open file."""
         await super().close()
         self._file.close()
 
@@ -94,7 +94,7 @@ class MemoryWorld(RealWorld):
         return [replace(pod, mem_mib=BATCH_MIB * self._processes) for pod in super()._batch_pods(form)]
 
     def _limit_files(self, pod: DemoPod) -> list[Path]:
-        """Where the kernel has the limits of a pod; none of one that requests nothing."""
+        """The kernel's files with the pod's limits; none without requests."""
         return self._groups.limit_files(pod.group) if pod.cpu_milli else []
 
     def _work(self, pod: DemoPod) -> list[str]:

@@ -1,4 +1,4 @@
-"""The demo's pods, as Kubernetes would print them, and the policy that holds between them. Pure."""
+"""The demo's pods as Kubernetes manifests, and its policy. Pure."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from slacktide.deploy.cli.demo.groups import CONTAINER, PodGroup
 BATCH_PODS = 2
 REQUEST_MIB = 256
 WINDOW_S = 10
-"""Short, so that what is reclaimable follows within the demo."""
+"""Short, so that reclaimable CPU follows quickly."""
 CEILING_PCT = 95
-"""With `cpu.idle` on best-effort pods, as the shipped policies have it."""
+"""With `cpu.idle` on best-effort pods, as in the shipped policies."""
 Form = Literal["none", "burstable", "besteffort", "plain"]
-"""No pods; with native requests; with batch resources; best-effort pods that request nothing."""
+"""No pods; native requests; batch resources; best-effort pods without requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPod:
-    """One pod: the service, or a part of the batch work in one of its two forms."""
+    """A pod of the service or the batch work."""
 
     node: str
     name: str
     kind: Literal["service", "burstable", "besteffort"]
     cpu_milli: int
-    """What it requests: CPU, or batch CPU for best-effort; such a pod with 0 requests nothing at all."""
+    """Its request: CPU, or batch CPU for best-effort; 0: no requests at all."""
     limit_milli: int | None = None
-    """The most that it may use of the same; None: whatever is idle is its."""
+    """Its limit; None: none."""
     mem_mib: int = REQUEST_MIB
-    """What it requests; the limit of a pod with batch resources."""
+    """Its memory request; for pods with batch resources also the limit."""
 
     @property
     def uid(self) -> str:
-        """Equal in each run."""
+        """The same in each run."""
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"slacktide-demo/{self.node}/{self.name}"))
 
     @property
@@ -53,18 +53,18 @@ class DemoPod:
 
     @property
     def group(self) -> PodGroup:
-        """Its control group."""
+        """Its cgroup."""
         tier: Literal["burstable", "besteffort"] = "besteffort" if self.kind == "besteffort" else "burstable"
         return PodGroup(uid=self.uid, tier=tier, request_milli=self.request_milli)
 
 
 def service_pod(node: str, capacity_milli: int) -> DemoPod:
-    """The latency-sensitive service: requests half of the machine."""
+    """The latency-sensitive service, which requests half of the machine."""
     return DemoPod(node=node, name="service", kind="service", cpu_milli=capacity_milli // 2)
 
 
 def batch_pods(form: Form, node: str, capacity_milli: int) -> list[DemoPod]:
-    """The batch work: two pods that together request the other half, as native CPU or as batch CPU."""
+    """Two batch pods that request the other half, as native or batch CPU."""
     if form == "none":
         return []
     each_milli = capacity_milli // 2 // BATCH_PODS
@@ -81,7 +81,7 @@ def batch_uids(nodes: Iterable[str], capacity_milli: int) -> set[str]:
 
 
 def inventory_yaml(nodes: Iterable[str], capacity_milli: int, mem_bytes: int, pods: Iterable[DemoPod]) -> str:
-    """What ``kubectl get node,pods -o yaml`` would print of nodes that are all alike."""
+    """``kubectl get node,pods -o yaml`` of identical nodes."""
     capacity = {"cpu": _cpu(capacity_milli), "memory": f"{mem_bytes // 1024}Ki", "pods": "110"}
     items: list[dict[str, Any]] = [
         {
@@ -128,7 +128,7 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
 
 
 def policy_yaml(*, suppress: bool) -> str:
-    """The demo's ``slo-controller-config``; ``suppress``: what the shipped policies do about CPU."""
+    """The demo's ``slo-controller-config``; ``suppress``: as in the shipped policies."""
     threshold = {"enable": suppress, "cpuSuppressThresholdPercent": CEILING_PCT, "cpuSuppressPolicy": "cfsQuota"}
     colocation = {"enable": True, "metricAggregateDurationSeconds": WINDOW_S}
     data = {

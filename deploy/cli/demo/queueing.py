@@ -1,9 +1,8 @@
-"""The latency of a virtual service: a small queue beside a batch that gets in its way. Pure, seeded.
+"""The latency of a virtual service: a queue with interference by batch work. Pure, seeded.
 
-As many servers as the machine has CPUs, first come, first served. A request's 5 ms take longer the
-more batch work runs: caches and memory are shared (for all of it); where its CPU is taken, the request
-waits for the batch to be moved away, and then shares the CPU by weight. The constants were chosen so that the
-figures are of the order of those of a real machine; they prove nothing about one.
+It has as many servers as CPUs, first come, first served. Batch work slows requests, since caches and memory are shared.
+On a CPU in use by batch work, a request waits until that is moved away, then shares the CPU by weight. The constants
+give figures in the range of real machines; they are no evidence about one.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Iterable
 from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS
 
 SHARED_CACHE_COST = 0.35
-"""How much longer a request takes with batch work on all CPUs."""
+"""Slowdown of a request with batch work on all CPUs."""
 SLICE_MS = 2.0
-"""How long a CPU stays with an equal that it was given to, on average."""
+"""Mean time slice of a CPU for an equal process."""
 
 
 class Queue:
@@ -31,9 +30,9 @@ class Queue:
         """Serve requests in order of arrival.
 
         Args:
-            arrivals_s: when they arrive, ascending over all calls.
-            batch_part: part of the machine that batch work uses now, 0 to 1.
-            batch_share: part of a CPU that the batch keeps where both want it, by weight, 0 to 1.
+            arrivals_s: arrival times, ascending over all calls.
+            batch_part: the part of the machine used by batch work, 0 to 1.
+            batch_share: the part of a contended CPU that batch work keeps by weight, 0 to 1.
 
         Returns:
             Pairs of arrival in seconds and latency in milliseconds.

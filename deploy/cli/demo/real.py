@@ -1,4 +1,4 @@
-"""The real machine: real processes in real control groups."""
+"""The real machine: processes in cgroups."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PIPE_BYTES = 1 << 20
 
 
 def groups_here(mount: Path = MOUNT) -> Groups:
-    """The machine's control groups, tried out.
+    """The machine's cgroups, verified to be writable.
 
     Raises:
-        NoGroupsError: they are not available here; the text has the reason.
+        NoGroupsError: they are not available; the text has the reason.
 
     """
     if os.geteuid() != 0:
@@ -53,7 +53,7 @@ class RealWorld:
     scenario: Scenario = "cpu"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
-        """Take opened groups, and a folder for what the workers read."""
+        """Take open cgroups, and a folder for the workers' input."""
         self.machine = this_machine()
         self.nodes: Sequence[str] = ("demo",)
         self.why = f"root, cgroup v{groups.version} at {groups.mount}: real processes under {OWN}"
@@ -68,12 +68,12 @@ class RealWorld:
         self._crunchers: list[subprocess.Popen[bytes]] = []
         self._unread: dict[int, bytes] = {}
         self._processes = -(-self._cpus // BATCH_PODS)
-        """Of a batch pod."""
+        """Per batch pod."""
         self._open_files: Sequence[int] = ()
-        """That the service's workers inherit."""
+        """Inherited by the service's workers."""
 
     async def open(self) -> None:
-        """Make the service's pod and start its workers.
+        """Create the service's pod and start its workers.
 
         Raises:
             DemoError: they did not start.
@@ -91,7 +91,7 @@ class RealWorld:
             self._workers.append(worker)
 
     def planned(self) -> list[agents.PlannedNode]:
-        """This machine, with the demo's own groups."""
+        """This machine, with the demo's cgroups."""
         return [
             agents.PlannedNode(
                 name=self.nodes[0],
@@ -103,7 +103,7 @@ class RealWorld:
         ]
 
     def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """One agent, on the demo's own groups."""
+        """One agent, for the demo's cgroups."""
         (node,) = self.planned()
         return [[
             main.__name__, "agent", "--bootstrap", str(bootstrap), "--inventory", str(inventory),
@@ -113,7 +113,7 @@ class RealWorld:
         ]]  # fmt: skip
 
     async def enter(self, form: Form) -> None:
-        """End the batch work and start it anew in the other form's pods."""
+        """Stop the batch work, and start it in pods of the other form."""
         if form == self._form:
             return
         await self._end(self._crunchers)
@@ -129,7 +129,7 @@ class RealWorld:
         return [self._service, *self._batch]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Pass it to the workers; they look a few times a second."""
+        """Pass it to the workers, which poll a few times a second."""
         load = loads[self.nodes[0]]
         rates = load.rates(self.machine.capacity_milli, self._cpus)
         new = self._play.with_suffix(".new")
@@ -141,18 +141,18 @@ class RealWorld:
         return [Served(*request) for worker in self._workers for line in self._lines(worker) for request in line]
 
     def used(self) -> Used:
-        """From the pods' own groups."""
+        """From the pods' cgroups."""
         return Used(
             service_s=self._groups.cpu_s(self._service.group.path),
             batch_s=sum(self._groups.cpu_s(pod.group.path) for pod in self._batch),
         )
 
     def unsettled(self) -> str:
-        """Batch work takes CPU at once."""
+        """Nothing: batch work uses CPU immediately."""
         return ""
 
     def trouble(self) -> str:
-        """A worker or cruncher that ended."""
+        """A worker or batch process that ended."""
         for what, processes in (("a worker of the service", self._workers), ("a batch process", self._crunchers)):
             ended = next((process for process in processes if process.poll() is not None), None)
             if ended is not None:
@@ -160,25 +160,25 @@ class RealWorld:
         return ""
 
     async def close(self) -> None:
-        """End the processes, remove the groups."""
+        """Stop the processes, remove the cgroups."""
         await self._end(self._crunchers)
         await self._end(self._workers)
         self._groups.close()
 
     async def _data(self) -> list[str]:
-        """Arguments of the service's workers about data that they need."""
+        """Arguments about data for the service's workers."""
         return []
 
     def _batch_pods(self, form: Form) -> list[DemoPod]:
         return batch_pods(form, self.nodes[0], self.machine.capacity_milli)
 
     def _work(self, pod: DemoPod) -> list[str]:
-        """The module that a process of a batch pod runs, and its arguments."""
+        """The module and arguments of a batch pod's process."""
         del pod
         return [busy.__name__]
 
     async def _calibrate(self) -> int:
-        """How much work makes a request of 5 ms."""
+        """The amount of work in a request of 5 ms."""
         arguments = [sys.executable, "-m", ls_worker.__name__, "calibrate"]
         process = tied.popen(arguments, stdout=subprocess.PIPE)
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""What the demo measured, as JSON for machines and as a table for people. Pure."""
+"""The demo's results, as JSON and as a table. Pure."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from slacktide.deploy.cli.demo.conditions import MEANINGS, NAMES, Name, Scenario
 LIMITED: tuple[Name, ...] = ("uncontrolled", "weights", "controlled")
 BATCH_CPU_S_MIN = 0.01
 AS_GOOD = 1.05
-"""Slowdowns that differ by less are alike."""
+"""Slowdowns that differ by less count as equal."""
 NEXT = (
     ("slacktide up --sample", "run it on this machine, until you stop it"),
     ("slacktide topics tail outcome --follow", "beside it: read what the agent did"),
     ("slacktide assess --prometheus URL", "report what your cluster could sell"),
 )
-"""What to do after the demo."""
+"""Next steps for the user."""
 OTHERS_PART_MAX = 0.35
-"""Above this the machine is too busy with something else for the figures to mean much."""
+"""Above this the machine is too busy with other work for meaningful figures."""
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Load steps up -> first lower limit in the kernel, milliseconds."""
+    """From load steps to the first lower limit in the kernel, milliseconds."""
 
     p50: int | None
     p99: int | None
     n: int
-    """Steps that were answered."""
+    """Answered steps."""
     steps: int
-    """Steps in all."""
+    """All steps."""
 
 
 class Utilization(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pods used, as a part of the machine."""
+    """Use of the pods, as a part of the machine."""
 
     ls_alone: float | None
     colocated: float | None
     others: float | None
-    """What no pod accounts for, in controlled time: the loop, the view, and whatever else runs."""
+    """Use outside of pods, during controlled time: the loop, the view and other processes."""
 
 
 class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
-    """The service's p99 latency over that when alone: ratio of the medians over the blocks."""
+    """The service's p99 latency relative to running alone: ratio of medians over the blocks."""
 
     uncontrolled: float | None
     weights: float | None
@@ -51,25 +51,25 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pods used in one condition."""
+    """Use of the pods in one condition."""
 
     utilization: float
     """As a part of the machine."""
     batch_cpus: float
-    """CPU seconds of batch work a second: the work that was done."""
+    """CPU seconds of batch work per second."""
     service_mem_bytes: int | None = None
-    """Memory that the service held at the end of a measured time; null: not measured."""
+    """Memory of the service at the end of a measurement; null: not measured."""
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """Who made the decisions that were applied, or found in force, in controlled time."""
+    """Who made the decisions that were applied or already in force, during controlled time."""
 
     stream: int
     guard: int
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one run; null: not measured."""
+    """The results of one run; null: not measured."""
 
     mode: str
     scenario: Scenario = "cpu"
@@ -84,7 +84,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     applied: int
     """Decisions that changed a limit in a kernel, in the whole run."""
     controlled_seconds: float
-    """Controlled time that was measured."""
+    """Measured controlled time."""
 
 
 def as_json(report: Report) -> bytes:
@@ -93,7 +93,7 @@ def as_json(report: Report) -> bytes:
 
 
 def not_closed(report: Report) -> str:
-    """Why the loop did not close, in one sentence; "" when it did."""
+    """Why the loop did not close, in one sentence; "": it did."""
     if not report.controlled_seconds:
         return "The loop did not close: the demo ended before any controlled time was measured."
     if not report.ls_requests:
@@ -109,7 +109,7 @@ def not_closed(report: Report) -> str:
 
 
 def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
-    """The comparison: condition, what it is, p99 latency, slowdown, utilization, batch work done."""
+    """The comparison: condition, description, p99 latency, slowdown, utilization, batch work."""
     slowdowns = _slowdowns(report)
     found: list[tuple[str, str, str, str, str, str]] = []
     for name in NAMES[report.scenario]:
@@ -121,7 +121,7 @@ def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
 
 
 def verdict(report: Report) -> str:
-    """What the comparison comes to, in a sentence or two, also where weights alone do as well; "": too little ran."""
+    """The conclusion in a sentence or two, even if weights alone do as well; "": too little ran."""
     slow, shares = report.ls_slowdown, report.shares
     if not all(_slowdowns(report)[name] and name in shares for name in NAMES[report.scenario]):
         return ""
@@ -160,7 +160,7 @@ def _slowdowns(report: Report) -> dict[str, float | None]:
 
 
 def sentences(report: Report) -> list[tuple[str, str]]:
-    """The other figures, each with what it is."""
+    """The other figures with descriptions."""
     use, reaction, decided = report.utilization, report.reaction_ms, report.decided_by
     reacted = f"p50 {_ms(reaction.p50)}, p99 {_ms(reaction.p99)}; {reaction.n} of {reaction.steps} steps"
     held = {name: share.service_mem_bytes for name, share in report.shares.items() if share.service_mem_bytes}

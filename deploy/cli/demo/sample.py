@@ -1,4 +1,4 @@
-"""A node with a service and batch work for ``slacktide up --sample``: the demo's, without its conditions."""
+"""A node with a service and batch work for ``slacktide up --sample``: the demo's, without conditions."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from slacktide.deploy.cli.demo.world import DemoError, World
 log = logging.getLogger(__name__)
 
 LOAD_S = 600.0
-"""After so long the service's load begins anew."""
+"""Period of the service's load."""
 POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What runs, and where an agent finds it."""
+    """The running workload, and how an agent finds it."""
 
     world: World
     node: PlannedNode
     inventory: Path
 
     async def keep(self) -> None:
-        """Let the service spike, and start batch work again that was evicted; for ever.
+        """Let the service spike, and restart evicted batch work, until cancelled.
 
         Raises:
-            DemoError: something ended that cannot be started again.
+            DemoError: a process ended that cannot be restarted.
 
         """
         clock = SystemClock()
@@ -47,7 +47,7 @@ class Sample:
             if now_s >= ends_s:
                 seed, ends_s = seed + 1, now_s + LOAD_S
                 self.world.play({self.node.name: spiky(seed, LOAD_S)}, seed, now_s)
-            self.world.served()  # who does not read what the service writes holds it up
+            self.world.served()  # drain the service's output, lest it blocks
             if trouble := self.world.trouble():
                 await self._again(trouble)
             await asyncio.sleep(POLL_S)
@@ -61,7 +61,7 @@ class Sample:
 
 
 def _described(world: World, folder: Path) -> Path:
-    """The node and its pods as kubectl prints them."""
+    """The node and its pods as from kubectl."""
     size = world.machine
     file = folder / "inventory.yaml"
     file.write_text(inventory_yaml(world.nodes, size.capacity_milli, size.mem_bytes, world.pods()))
@@ -70,7 +70,7 @@ def _described(world: World, folder: Path) -> Path:
 
 @asynccontextmanager
 async def sample() -> AsyncIterator[Sample]:
-    """Start it: in this machine's groups where they can be had, else on a virtual node. It leaves nothing behind.
+    """Start it in this machine's cgroups if possible, else on a virtual node. It cleans up at exit.
 
     Raises:
         DemoError: the service does not start.

@@ -1,4 +1,4 @@
-"""Where the demo shows itself: the live view on a terminal, or a line a second; then the summary."""
+"""The demo's output: the live view, or one line per second; then the summary."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from slacktide.deploy.cli.demo.world import World
 
 
 class Screen(Protocol):
-    """A context: open while the demo runs."""
+    """A context manager that is open while the demo runs."""
 
     every_s: float
-    """How often it wants a frame."""
+    """Interval of frames."""
 
     def __enter__(self) -> Self: ...
 
@@ -33,14 +33,14 @@ class Screen(Protocol):
         """Show a frame."""
 
     def note(self, text: str) -> None:
-        """After the end: one line."""
+        """Print one line at the end."""
 
     def summary(self, report: Report, world: World) -> None:
-        """After the end: the figures, to be quoted."""
+        """Print the figures at the end."""
 
 
 def screen_of(*, plain: bool) -> Screen:
-    """The one that the user wants."""
+    """The screen for the user's option."""
     return PlainScreen() if plain else LiveScreen()
 
 
@@ -62,7 +62,7 @@ class PlainScreen:
         pass
 
     def show(self, frame: Frame) -> None:
-        """One line; before the first, a line about the whole, and once the console's address."""
+        """Print one line; first a header, and once the console's address."""
         if not self._begun:
             click.echo(f"slacktide demo: {frame.mode}: {frame.why}; takes about {frame.takes_s:.0f} s")
             self._begun = True
@@ -72,11 +72,11 @@ class PlainScreen:
         click.echo(plain_line(frame))
 
     def note(self, text: str) -> None:
-        """As it is."""
+        """Print it unchanged."""
         click.echo(f"slacktide demo: {text}")
 
     def summary(self, report: Report, world: World) -> None:
-        """The table without colours or lines."""
+        """Print the table without colours and borders."""
         click.echo(f"slacktide demo: {report.mode}: {world.why}")
         for name, meaning, p99, slowdown, used, batch in rows(report):
             service = f"service p99 {p99:>8}  slowdown {slowdown:>8}"
@@ -89,7 +89,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """The whole terminal, given back at the end."""
+    """Uses the whole terminal, and restores it at the end."""
 
     every_s = 0.5
 
@@ -107,15 +107,15 @@ class LiveScreen:
         self._live.stop()
 
     def show(self, frame: Frame) -> None:
-        """Draw it."""
+        """Draw the frame."""
         self._live.update(View(frame), refresh=True)
 
     def note(self, text: str) -> None:
-        """Quietly."""
+        """Print it dimmed."""
         self._console.print(f"  [dim]{text}[/]", highlight=False)
 
     def summary(self, report: Report, world: World) -> None:
-        """A table, and the other figures below it."""
+        """Print a table, with the other figures below."""
         table = Table(box=box.SIMPLE_HEAD, title=f"slacktide demo, {report.mode}", title_justify="left")
         table.add_column("condition", style="bold")
         table.add_column("what it is")

@@ -1,4 +1,4 @@
-"""One run of the demo: put together, led, shown, reported, taken apart."""
+"""One run of the demo: setup, conditions, output, report, cleanup."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from slacktide.schemas.errors import SlacktideError
 
 FOLDER = "slacktide-demo-"
 NODES_USUAL = 2
-"""Virtual nodes where none are asked for."""
+"""Default number of virtual nodes."""
 OVERHEAD_S = 2.0
-"""What a condition takes beside its settling and measured time, about."""
+"""Approximate overhead per condition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the user asked for."""
+    """The user's options."""
 
     seconds: float
     virtual_nodes: int | None
-    """None: real if it can be had."""
+    """None: real if possible."""
     plain: bool
     report: Path | None
     console: bool = False
-    """Show the same in a browser."""
+    """Serve the console, too."""
     scenario: Scenario = "cpu"
 
 
@@ -58,19 +58,19 @@ class Session:
     """One run."""
 
     def __init__(self, options: DemoOptions, plan: Sequence[Condition] | None = None) -> None:
-        """Do as wished; ``plan``: other conditions than the usual ones."""
+        """Create it; ``plan``: other conditions than the default."""
         self._options = options
         self._clock = SystemClock()
         self._plan = conditions(options.seconds, scenario=options.scenario) if plan is None else plan
 
     def run(self) -> str:
-        """Run to the end, or to Ctrl-C; returns in one sentence why the loop did not close, or ""."""
+        """Run to the end or Ctrl-C; returns why the loop did not close, or ""."""
         sweep(Path(tempfile.gettempdir()))
         with (
             tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            # Not to the terminal: it shows something else.
+            # not to the terminal, which shows the view
             logging.basicConfig(filename=Path(folder) / "demo.log", level="INFO", force=True)
             return runner.run(self._run(Path(folder)))
 
@@ -108,7 +108,7 @@ class Session:
         return failure or not_closed(report)
 
     async def _lead(self, world: World, stack: Stack, story: Story, conductor: Conductor) -> None:
-        """Start everything, then go through the conditions."""
+        """Start everything, then run the conditions."""
         conductor.stage = "starting the service"
         await world.open()
         conductor.stage = "starting broker, stream worker and agent"
@@ -150,11 +150,11 @@ class Session:
         )
 
     def _spans_s(self) -> list[float]:
-        """What each condition takes, about."""
+        """Approximate duration of each condition."""
         return [condition.settle_s + condition.measured_s + OVERHEAD_S for condition in self._plan]
 
     def _done_part(self, conductor: Conductor) -> float:
-        """How far the whole run is, 0 to 1."""
+        """Progress of the run, 0 to 1."""
         spans_s = self._spans_s()
         windows = conductor.ledger.windows
         done_s = sum(spans_s[: len(windows)]) - conductor.left_s()
@@ -162,7 +162,7 @@ class Session:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what demos that were killed left there: the process id in the name shows whose it was."""
+    """Remove leftovers of killed demos: the folder name has the process id."""
     for left in folder.glob(f"{FOLDER}*-*"):
         pid = left.name.removeprefix(FOLDER).partition("-")[0]
         if not pid.isdigit():
@@ -171,7 +171,7 @@ def sweep(folder: Path) -> None:
             os.kill(int(pid), 0)
         except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)
-        except PermissionError:  # it lives, and is another user's
+        except PermissionError:  # it runs as another user
             continue
 
 
@@ -181,7 +181,7 @@ def _stop_by(stop: asyncio.Future[signal.Signals], name: signal.Signals) -> None
 
 
 async def first(*tasks: asyncio.Future[Any]) -> None:
-    """Wait for the first to end and cancel the others; what any of them raised is raised here."""
+    """Wait for the first task to end and cancel the others; re-raise their errors."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -194,10 +194,10 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
 
 
 def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, scenario: Scenario = "cpu") -> World:
-    """The real machine where it can be had and nothing else is asked for; else so many virtual nodes as usual.
+    """The real machine if possible and not overridden, else virtual nodes.
 
     Raises:
-        NoGroupsError: the memory scenario runs on real control groups only.
+        NoGroupsError: the memory scenario needs real cgroups.
 
     """
     if scenario == "memory":

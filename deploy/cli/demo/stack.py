@@ -1,4 +1,4 @@
-"""The parts of Slacktide under the demo: broker, topics, publisher, stream worker, agents."""
+"""Slacktide's processes in the demo: broker, topics, publisher, stream worker, agents."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ LAST_WORDS_BYTES = 4_000
 
 
 class Part:
-    """One process of the stack, its output in a log file."""
+    """One process with a log file."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
-        """Start the module that is the first of the arguments with the rest of them."""
+        """Start the module in ``arguments[0]`` with the other arguments."""
         self.name = name
         self._log = folder / f"{name.replace(' ', '-')}.log"
         self._file: IO[bytes] = self._log.open("wb")
         command = [sys.executable, "-P", "-m", *arguments]
-        # What it lays aside goes with the demo's own folder, also where it is killed.
+        # Its files are deleted with the demo's folder, even if it is killed.
         self._process: subprocess.Popen[bytes] = tied.popen(
             command, stdout=self._file, stderr=subprocess.STDOUT, env=os.environ | {"TMPDIR": str(folder)}
         )
 
     def trouble(self) -> str:
-        """How it ended, with its last words; "" while it runs."""
+        """How it ended, with its last output; "": it runs."""
         code = self._process.poll()
         return "" if code is None else f"the {self.name} ended ({how(code)}); its last output: {self._last_words()}"
 
     async def stop(self) -> None:
-        """End it in order."""
+        """Stop it gracefully."""
         await tied.end(self._process, STOP_S)
         self._file.close()
 
@@ -59,7 +59,7 @@ class Part:
 
 
 class Stack:
-    """All parts, started in order, stopped in the reverse one. Worker, agents and console are processes."""
+    """All processes, started in order and stopped in reverse."""
 
     def __init__(self, folder: Path, clock: Clock, *, console: bool = False) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ class Stack:
         self._with_console = console
         self._console: Part | None = None
         self.console = ""
-        """A line with its address, or why there is none."""
+        """The console's address, or why there is none."""
         self._broker = EmbeddedBroker()
         self._parts: list[Part] = []
         self._publisher: Publisher | None = None
@@ -78,14 +78,14 @@ class Stack:
 
     @property
     def bootstrap(self) -> Cluster:
-        """Where the broker listens."""
+        """The broker's address."""
         return self._broker.bootstrap
 
     async def start(self, world: World) -> None:
-        """Start broker, topics, publisher, worker and the world's agents.
+        """Start broker, topics, publisher, worker and agents.
 
         Raises:
-            SlacktideError: a part did not start.
+            SlacktideError: a process did not start.
 
         """
         await self._broker.start()
@@ -115,7 +115,7 @@ class Stack:
             self.console = beside.LACKING
 
     def publish(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
-        """Publish policy and inventory: in the operator's files, and at once in Kafka."""
+        """Publish policy and inventory: to the operator's files, and directly to Kafka."""
         assert self._publisher is not None
         assert self._machine is not None
         policy = policy_yaml(suppress=suppress)
@@ -128,7 +128,7 @@ class Stack:
             self._publisher.inventory(described(document, self._inventory.name, node).facts)
 
     def trouble(self) -> str:
-        """The first part that ended, in words; "" where all run."""
+        """The first process that ended; "": all run."""
         if self._parts and not self._broker.running:
             return "the broker ended"
         if self._publishing is not None and self._publishing.done():
@@ -149,7 +149,7 @@ class Stack:
 
 
 def _replace(file: Path, text: str) -> None:
-    """At once, so that no watcher reads half a file."""
+    """Atomically, so that no watcher reads a partial file."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)

@@ -1,4 +1,4 @@
-"""The topics' records so far, kept for the view and the figures. Pure: fed records, asked questions."""
+"""The records so far, for the view and the figures. Pure."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SECONDS_MAX = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One sample as the chart shows it, in millicores."""
+    """One sample of the chart, in millicores."""
 
     at_ms: int
     ls_milli: int
     be_milli: int
-    """The batch work, whatever it runs as."""
+    """The batch work in any form."""
     system_milli: int
-    """What the node used and no pod accounts for."""
+    """Use outside of pods."""
     allowance_milli: int | None
     """The best-effort limit in force; None: unlimited."""
     reclaimable_milli: int | None
-    """Batch CPU that the stream publishes; None: none yet."""
+    """Batch CPU published by the stream; None: none yet."""
     condition: Name | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
-    """How long the stages of one decision took, milliseconds."""
+    """Durations of one decision's stages, milliseconds."""
 
     sample_to_command: int | None
     """None: the guard decided, or the command was not read yet."""
@@ -49,7 +49,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One change of the limit, in words."""
+    """A change of the limit in words."""
 
     at_ms: int
     node: str
@@ -60,7 +60,7 @@ class Line:
 
 @dataclass(slots=True)
 class NodeStory:
-    """One node's part of it."""
+    """One node's records."""
 
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
     newest: NodeSample | None = None
@@ -69,13 +69,13 @@ class NodeStory:
     decided_ms: dict[int, int] = field(default_factory=dict)
     """By seq: when the stream decided."""
     moved_milli: dict[int, int] = field(default_factory=dict)
-    """By seq: how far the service's use moved."""
+    """By seq: the change of the service's use."""
     last: NodeOutcome | None = None
-    """The newest decision that was applied, or found in force."""
+    """The newest decision that was applied or already in force."""
 
     @property
     def in_charge(self) -> str:
-        """Who decided last; "" before the first decision."""
+        """Who decided last; "": nobody yet."""
         return self.last.origin if self.last else ""
 
     @property
@@ -84,7 +84,7 @@ class NodeStory:
         return self.ages_of(self.last) if self.last else None
 
     def ages_of(self, outcome: NodeOutcome) -> Ages:
-        """Asked late, for an outcome may be read before the command that it came of."""
+        """Computed on access, since an outcome may be read before its command."""
         decided_ms = self.decided_ms.get(outcome.seq) if outcome.origin == "stream" else None
         return Ages(
             sample_to_command=None if decided_ms is None else max(0, decided_ms - outcome.observed_ms),
@@ -101,7 +101,7 @@ class Story:
         self._changes: deque[NodeOutcome] = deque(maxlen=LINES_MAX)
         self.cuts: list[Cut] = []
         self.condition: Name | None = None
-        """The condition now running."""
+        """The current condition."""
         self._batch_uids = frozenset(batch_uids)
         self._decided: list[tuple[int, str, str]] = []
         self._others_milli: list[tuple[int, int]] = []
@@ -109,14 +109,14 @@ class Story:
         self._p99_ms: dict[int, float | None] = {}
 
     def sample(self, sample: NodeSample) -> None:
-        """A node was sampled."""
+        """Add a sample."""
         story = self.nodes.setdefault(sample.node, NodeStory())
         before = story.points[-1] if story.points else None
         batch = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid in self._batch_uids)
         service = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid not in self._batch_uids)
         others = max(0, (sample.use.cpu_milli or 0) - service - batch)
         if before is not None and _pods_changed(story.newest, sample):
-            # A pod that has just come or gone has no rate yet, or no more. Here that is the batch work's.
+            # A new or ended pod has no rate; here it is batch work.
             usual = min(others, before.system_milli)
             batch, others = batch + others - usual, usual
         story.newest = sample
@@ -136,13 +136,13 @@ class Story:
             _remember(story.moved_milli, sample.seq, service - before.ls_milli)
 
     def command(self, command: NodeCommand) -> None:
-        """The stream answered a sample."""
+        """Add a command."""
         story = self.nodes.setdefault(command.node, NodeStory())
         story.answered_seq = max(story.answered_seq, command.seq)
         _remember(story.decided_ms, command.seq, command.decided_ms)
 
     def outcome(self, outcome: NodeOutcome) -> None:
-        """The agent acted on the limit, found nothing to do, or refused; evictions and knobs are not its subject."""
+        """Add an outcome of the limit; others are ignored."""
         if not outcome.about_limit or outcome.result not in {"applied", "unchanged"} or outcome.origin == "agent":
             return
         self.nodes.setdefault(outcome.node, NodeStory()).last = outcome
@@ -154,16 +154,16 @@ class Story:
                 self.cuts.append(cut)
 
     def lines(self, count: int) -> list[Line]:
-        """The last changes of a limit in words, newest first."""
+        """The last changes of limits, newest first."""
         newest = list(self._changes)[: -count - 1 : -1]
         return [self._line(outcome, self.nodes[outcome.node]) for outcome in newest]
 
     def allocatable(self, allocatable: NodeAllocatable) -> None:
-        """Batch resources were published."""
+        """Add an allocatable record."""
         self.nodes.setdefault(allocatable.node, NodeStory()).reclaimable_milli = allocatable.batch_cpu_milli
 
     def latencies(self, served: Iterable[tuple[int, float]]) -> None:
-        """Requests were served: (scheduled arrival in epoch milliseconds, latency in milliseconds)."""
+        """Add served requests: (scheduled arrival in epoch milliseconds, latency in milliseconds)."""
         for arrival_ms, latency_ms in served:
             second = arrival_ms // 1000
             self._latencies.setdefault(second, []).append(latency_ms)
@@ -174,18 +174,18 @@ class Story:
             self._p99_ms.pop(oldest, None)
 
     def p99_ms(self, at_ms: int) -> float | None:
-        """The service's p99 latency in the second that holds an instant; None: no request served yet."""
+        """The service's p99 latency in a second; None: no request served."""
         second = at_ms // 1000
         if second not in self._p99_ms:
             self._p99_ms[second] = percentile(self._latencies.get(second, ()), 99)
         return self._p99_ms[second]
 
     def decided(self, since_ms: int, until_ms: int) -> Counter[tuple[str, str]]:
-        """Decisions of a span, counted by (origin, result)."""
+        """Decisions in a span, counted by (origin, result)."""
         return Counter((who, what) for at_ms, who, what in self._decided if since_ms <= at_ms < until_ms)
 
     def others_milli(self, since_ms: int, until_ms: int) -> list[int]:
-        """What nodes used and no pod accounts for, by the samples of a span."""
+        """Use outside of pods in a span, per sample."""
         return [milli for at_ms, milli in self._others_milli if since_ms <= at_ms < until_ms]
 
     def applied(self) -> int:
@@ -193,7 +193,7 @@ class Story:
         return sum(what == "applied" for _, _, what in self._decided)
 
     def lag(self) -> int:
-        """Samples that the demo saw and that have no answer yet, over all nodes."""
+        """Samples without an answer so far, over all nodes."""
         return sum(
             max(0, story.newest.seq - story.answered_seq) for story in self.nodes.values() if story.newest is not None
         )
@@ -210,7 +210,7 @@ class Story:
 
 
 def _pods_changed(before: NodeSample | None, now: NodeSample) -> bool:
-    """Whether a pod came or went between two samples."""
+    """Whether pods started or ended between two samples."""
     gone = before is not None and {use.uid for use in before.pod_use} - {use.uid for use in now.pod_use}
     return bool(gone) or any(use.cpu_milli is None for use in now.pod_use)
 

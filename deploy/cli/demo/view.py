@@ -1,7 +1,7 @@
-"""The live terminal view: one frame as something that rich can print. It fits whatever size the terminal has.
+"""The live terminal view of a frame, for rich, in any size.
 
-Lines are made of ready segments with kept styles, not of rich's texts and tables: that is ten times
-cheaper, and what the view burns is missing from the machine that it shows.
+Lines are built from segments with cached styles, which is ten times cheaper than rich's texts and tables: the view runs
+on the measured machine.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from slacktide.deploy.cli.demo.frame import Frame
 from slacktide.deploy.cli.demo.story import Line
 
 MARGIN, PANEL = 6, 34
-"""Cells left of the chart and right of it."""
+"""Cells to the left and right of the chart."""
 PANEL_FROM = 96
-"""Narrower terminals show no figures beside the chart."""
+"""Narrower terminals hide the figures beside the chart."""
 LATENCY_ROWS = 3
 PANEL_ROWS = 16
 LATENCY_MS = (5.0, 1_000.0)
@@ -36,7 +36,7 @@ Runs = Sequence[Run]
 
 
 class View:
-    """A frame laid out for the console it is printed on."""
+    """A frame as a rich renderable."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -56,11 +56,11 @@ def _style(definition: str) -> Style:
 
 
 def layout(frame: Frame, width: int, height: int) -> list[Runs]:
-    """The whole screen, at most ``height`` lines of exactly ``width`` cells."""
+    """All lines, at most ``height``, each with exactly ``width`` cells."""
     panel = PANEL if width >= PANEL_FROM else 0
     chart_width = max(10, width - MARGIN - panel - (2 if panel else 0))
     fixed = 3 + 1 + LATENCY_ROWS + 2 + 1
-    # The figures beside the chart need so many rows of it.
+    # Rows that the figures beside the chart need.
     decisions = min(DECISIONS, max(3, height - fixed - (PANEL_ROWS if panel else 8)))
     rows = max(4, height - fixed - decisions)
     middle = _chart(frame, chart_width, rows)
@@ -84,7 +84,7 @@ def layout(frame: Frame, width: int, height: int) -> list[Runs]:
 
 
 def fit(runs: Iterable[Run], width: int) -> list[Run]:
-    """Cut or filled up to a width; a cut line ends in an ellipsis. Every character is one cell wide."""
+    """Cut or pad to a width; a cut line ends in an ellipsis. Every character is one cell wide."""
     kept: list[Run] = []
     left = width
     for text, style in runs:
@@ -110,7 +110,7 @@ def _title(frame: Frame) -> Runs:
 
 
 def _state(frame: Frame, width: int) -> Runs:
-    """The condition now running, time left, how far the whole is, who decides."""
+    """Current condition, time left, progress, and who decides."""
     condition, by = frame.condition, frame.node_story.in_charge
     state: list[Run] = [(f" {frame.stage or 'starting'}", STRONG)]
     if condition is not None:
@@ -146,7 +146,7 @@ def _row(left: Run, runs: Runs) -> Runs:
 
 
 def _scaled(p99_ms: float | None) -> float | None:
-    """5 ms to 1 s on a log scale, as 0 to 1; something is always seen of it."""
+    """5 ms to 1 s on a log scale as 0 to 1, with a visible minimum."""
     if p99_ms is None:
         return None
     low_ms, high_ms = LATENCY_MS

@@ -1,4 +1,4 @@
-"""Virtual nodes: a model of a kernel for each, driven in real time, its cgroup files in a folder."""
+"""Virtual nodes: a kernel model each, in real time, with cgroup files in a folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WITHOUT_END_S = 1e9
 
 
 class VirtualNode:
-    """One node: its machine, its service's queue, its batch work."""
+    """One node: kernel model, service queue and batch work."""
 
     def __init__(self, name: str, number: int, size: Machine, folder: Path) -> None:
         self.name = name
@@ -51,13 +51,13 @@ class VirtualNode:
         self._batch_ns = 0
 
     def play(self, load: Load, seed: int, start_s: float) -> None:
-        """Another load from an instant on."""
+        """Change the load from an instant on."""
         rates = load.rates(self._size.capacity_milli, 1)
         self._coming = (start_s + offset_s for offset_s in arrivals(f"{seed}/{self._number}", rates))
         self._next_s = next(self._coming, None)
 
     def enter(self, form: Form) -> None:
-        """Other batch pods."""
+        """Change the batch pods."""
         for pod in self.batch:
             self.machine.remove_pod(pod.uid)
         self.form, self.batch, self._batch_ns = form, batch_pods(form, self.name, self._size.capacity_milli), 0
@@ -66,7 +66,7 @@ class VirtualNode:
             self.machine.pods[pod.uid].demand_milli = self._size.capacity_milli
 
     def step(self, now_s: float, dt_ms: int) -> list[Served]:
-        """Let time pass until now: the agent's writes hold, requests are served, the files show it."""
+        """Advance to now: apply the agent's writes, serve requests, write files."""
         due = list(self._due(now_s))
         self.machine.pods[self._service.uid].demand_milli = round(len(due) * REQUEST_CPU_MS * 1000 / dt_ms)
         self.files.read_back()
@@ -100,7 +100,7 @@ class VirtualNode:
             self._next_s = next(self._coming, None)
 
     def _batch_share(self) -> float:
-        """By the weights that the kubelet gives: of the pods in one tier, else of the tiers."""
+        """By the kubelet's weights: of the pods in one tier, else of the tiers."""
         if self.form == "none":
             return 0.0
         if self.form == "besteffort":
@@ -112,7 +112,7 @@ class VirtualNode:
 
 
 class VirtualWorld:
-    """Some virtual nodes, all alike."""
+    """Several identical virtual nodes."""
 
     mode: Literal["real", "virtual"] = "virtual"
     scenario: Scenario = "cpu"
@@ -127,7 +127,7 @@ class VirtualWorld:
         self._driver: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Make the nodes and let their time pass."""
+        """Create the nodes and start their clock."""
         for number, name in enumerate(self.nodes):
             self._running.append(VirtualNode(name, number, self.machine, self._folder / name))
         self.play({name: steady(WITHOUT_END_S) for name in self.nodes}, 0, time.monotonic())
@@ -147,7 +147,7 @@ class VirtualWorld:
         ]
 
     def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """One process for the agents of all nodes."""
+        """One process for all agents."""
         plan = agents.Plan(
             bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=self.planned()
         )
@@ -156,22 +156,22 @@ class VirtualWorld:
         return [[agents.__name__, str(file)]]
 
     async def enter(self, form: Form) -> None:
-        """Other batch pods on each node."""
+        """Change the batch pods on each node."""
         for node in self._running:
             if node.form != form:
                 node.enter(form)
 
     def pods(self) -> list[DemoPod]:
-        """On all nodes."""
+        """Of all nodes."""
         return [pod for node in self._running for pod in node.pods()]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Another load on each node."""
+        """Change the load on each node."""
         for node in self._running:
             node.play(loads[node.name], seed, start_s)
 
     def served(self) -> list[Served]:
-        """Requests that came since the last call."""
+        """Requests served since the last call."""
         served, self._served = self._served, []
         return served
 
@@ -181,17 +181,17 @@ class VirtualWorld:
         return Used(service_s=sum(used.service_s for used in each), batch_s=sum(used.batch_s for used in each))
 
     def unsettled(self) -> str:
-        """Nothing takes time here."""
+        """Nothing: virtual pods settle immediately."""
         return ""
 
     def trouble(self) -> str:
-        """Whether the model still runs."""
+        """Whether the model has stopped."""
         if self._driver is None or not self._driver.done():
             return ""
         return f"the kernel model stopped: {self._driver.exception()!r}"
 
     async def close(self) -> None:
-        """Stop time."""
+        """Stop the clock."""
         if self._driver is not None:
             self._driver.cancel()
             await asyncio.gather(self._driver, return_exceptions=True)

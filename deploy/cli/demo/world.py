@@ -1,4 +1,4 @@
-"""What the demo's conditions happen to: a real machine or virtual ones, behind one face."""
+"""The interface of the demo's nodes, real or virtual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slacktide.schemas.errors import SlacktideError
 
 
 class DemoError(SlacktideError):
-    """The demo cannot go on; the text is one clear sentence."""
+    """The demo cannot continue; the text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,61 +34,61 @@ class Used:
     service_s: float
     batch_s: float
     service_mem_bytes: int | None = None
-    """Memory that the service's group holds now, its part of the page cache included; None: not of interest."""
+    """Memory of the service's cgroup with its page cache; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request: its scheduled arrival on the monotonic clock, and how long it took from then on."""
+    """One request: its scheduled arrival on the monotonic clock, and its latency."""
 
     arrival_s: float
     latency_ms: float
 
 
 class World(Protocol):
-    """The nodes with their pods. All nodes are alike."""
+    """Identical nodes with their pods."""
 
     mode: Literal["real", "virtual"]
     scenario: Scenario
     why: str
-    """Why it is this one of the two, and where to find it."""
+    """Why they are real or virtual, and where they are."""
     nodes: Sequence[str]
     machine: Machine
 
     async def open(self) -> None:
-        """Make the nodes; the service starts and is idle.
+        """Create the nodes; the service starts idle.
 
         Raises:
-            DemoError: they cannot be had.
+            DemoError: they are not available.
 
         """
 
     def planned(self) -> list[PlannedNode]:
-        """Each node with its folders, once they are open."""
+        """Each node with its folders, after ``open``."""
 
     def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """For each process of agents: the module to run, and its arguments."""
+        """For each process of agents: module and arguments."""
 
     async def enter(self, form: Form) -> None:
-        """Let the batch work run as this; nothing happens where it does already."""
+        """Run the batch work in this form; no change if it does already."""
 
     def pods(self) -> list[DemoPod]:
-        """The pods that now run, on all nodes."""
+        """The running pods of all nodes."""
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Ask each node's service for a load from an instant of the monotonic clock on."""
+        """Give each node's service a load, from an instant of the monotonic clock on."""
 
     def served(self) -> list[Served]:
-        """Requests that were finished since the last call."""
+        """Requests finished since the last call."""
 
     def used(self) -> Used:
         """CPU seconds of the pods so far."""
 
     def unsettled(self) -> str:
-        """What the batch work or its limits have not come to yet, in words; "": nothing."""
+        """What the batch work or its limits still lack; "": nothing."""
 
     def trouble(self) -> str:
-        """What ended that should run, in one sentence; "" where all is well."""
+        """Which process ended, in one sentence; "": none."""
 
     async def close(self) -> None:
-        """Leave nothing behind. Also after an ``open`` that failed."""
+        """Clean up, even after a failed ``open``."""

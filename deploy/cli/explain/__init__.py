@@ -1,1 +1,1 @@
-"""``slacktide explain``: why a node or a pod is as it is, from Kafka's records."""
+"""``slacktide explain``: explains a node, pod or Job from Kafka's records."""

@@ -1,4 +1,4 @@
-"""``slacktide explain``: why a node or a pod is as it is."""
+"""``slacktide explain``: explains a node, pod or Job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster
 
-if TYPE_CHECKING:  # they are not for --help
+if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.explain.job import JobExplanation
     from slacktide.streams.explain.manifest import Manifest
     from slacktide.streams.explain.node import NodeExplanation
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.queued import QueuePlace
 
 EVICTED_MS = 60_000
-"""Clocks of brokers and of the queue's decider differ by less."""
+"""Tolerated difference between the clocks of brokers and the queue's decider."""
 STANDARD_INPUT = Path("/dev/stdin")
 
 bootstrap_option = settings.option(
@@ -162,7 +162,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
 
 
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
-    """The Job; where no status of it is known, its place in the queue alone."""
+    """The Job, or only its place in the queue if it has no status."""
     from slacktide.deploy.cli.explain.reading import all_job_statuses, job_statuses  # noqa: PLC0415
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
@@ -210,5 +210,5 @@ def _manifest(file: Path, namespace: str, name: str) -> Manifest:
 
 
 def as_json(explanation: object) -> str:
-    """One object."""
+    """The explanation as one JSON object."""
     return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode()

@@ -1,4 +1,4 @@
-"""Findings of an explanation for a terminal, and how long ago something was."""
+"""Formats findings and ages for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH = 110
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """What is wrong first, each with what to do."""
+    """Problems first, each with advice."""
     if not findings:
         return "nothing stands out"
     return "\n".join(line for one in findings for line in _finding(one))

@@ -1,4 +1,4 @@
-"""A Job's explanation for a terminal."""
+"""Formats a Job's explanation for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POINTS = 8
 
 
 def job_text(job: JobExplanation) -> str:
-    """All of it."""
+    """The complete text."""
     status = job.status
     parts = ["\n".join(_head(job)), findings_text(job.findings)]
     if job.queue is not None:

@@ -1,4 +1,4 @@
-"""Which records belong to a node, to all nodes, to evictions: read within seconds, and changing nothing."""
+"""Reads the records that an explanation needs, within seconds."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ NODE_TOPICS = (*SAMPLES, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE
 TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD, REFUSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
-"""Samples come each second, figures at least each 30 s."""
+"""Samples arrive each second, figures at least every 30 s."""
 LATELY_MS = 5_000
-"""An agent reports what came of each sample."""
+"""An agent reports an outcome for each sample."""
 MISSED_MS = 7 * 24 * 3_600_000
-"""A pod that was missed stays as it is for as long as it runs: all that the topic keeps."""
+"""A missed pod stays unchanged while it runs: the retention of the topic."""
 _POD, _PODS = b'"pod":{', b'"pods":['
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A connection, and how many partitions each topic has."""
+    """A connection, and the partition counts of topics."""
 
     bootstrap: Cluster
     tail: Tail
@@ -63,12 +63,12 @@ class Log:
     now_ms: int
 
     async def node(self, name: str, since_ms: int) -> Read:
-        """One node's records: its newest, where there are none further back, and its outcomes since that time."""
+        """One node's newest records, and its outcomes since that time."""
         mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in NODE_TOPICS}
         mine[POLICY.name] = 0
         at = {topic: (topic.name, mine[topic.name]) for topic in NODE_TOPICS}
         latest_ms = self.now_ms - NEWEST_MS
-        listed_ms = self.now_ms - LISTED_MS  # however short the span: keyframes lie apart
+        listed_ms = self.now_ms - LISTED_MS  # keyframes are further apart than a short span
         key = name.encode()
 
         def wanted(record: Record) -> bool:
@@ -94,7 +94,7 @@ class Log:
         return Read(records=[*kept, *more.records], short=[*read.short, *more.short])
 
     async def figures(self) -> list[Record]:
-        """What is latest of all nodes; figures further back where a node that there is has none lately."""
+        """The latest figures of all nodes; further back for known nodes without recent ones."""
         whole = await self.tail.read(self._all((INVENTORY, POLICY), WHOLE))
         lately = await self.tail.read(self._all(FIGURES, self.now_ms - NEWEST_MS))
         if by_key(lately.records, ALLOCATABLE).keys() >= by_key(whole.records, INVENTORY).keys() != set():
@@ -103,7 +103,7 @@ class Log:
         return [*whole.records, *older.records]
 
     async def keyframes(self, nodes: Collection[str]) -> list[Record]:
-        """Of these nodes, samples of the last while that carry their pods, and forecasts."""
+        """Recent samples of these nodes with their pods, and forecasts."""
         keys = {name.encode() for name in nodes}
         listed_ms, forecast_ms = self.now_ms - LISTED_MS, self.now_ms - FORECAST_STALE_MS
         since_ms = dict.fromkeys(SAMPLES, listed_ms) | {FORECAST: forecast_ms}
@@ -119,7 +119,7 @@ class Log:
         return (await self.tail.read(dict(sorted(places.items())), wanted)).records
 
     async def listing(self, name: str) -> set[str]:
-        """Nodes whose keyframes of the last while carry a pod of this name."""
+        """Nodes whose recent keyframes have a pod of this name."""
         named = f'"name":"{name}"'.encode()
 
         def wanted(record: Record) -> bool:
@@ -130,11 +130,11 @@ class Log:
         return {node for topic in SAMPLES for node in by_key(read.records, topic)}
 
     async def pod_outcomes(self, since_ms: int) -> Read:
-        """All outcomes of acts on pods, of all nodes, since that time."""
+        """All outcomes about pods, of all nodes, since that time."""
         return await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD in (record.value or b""))
 
     async def limit_outcomes(self, since_ms: int) -> list[Record]:
-        """All outcomes of acts on limits, of all nodes, since that time."""
+        """All outcomes about limits, of all nodes, since that time."""
         read = await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD not in (record.value or b""))
         return read.records
 
@@ -144,7 +144,7 @@ class Log:
         return await self.tail.read(self._all((PLACEMENT,), since_ms), lambda record: named in (record.value or b""))
 
     async def missed(self, name: str, since_ms: int) -> Read:
-        """Pods of this name that were created while the webhook was away, since that time."""
+        """Pods of this name that were created without the webhook, since that time."""
         named = f'"name":"{name}"'.encode()
         return await self.tail.read(self._all((MISSED_POD,), since_ms), lambda record: named in (record.value or b""))
 
@@ -154,11 +154,11 @@ class Log:
         return await self.tail.read(self._all((REFUSED_POD,), since_ms), lambda record: record.key == key)
 
     async def passes(self, since_ms: int) -> Read:
-        """The passes of descheduling since that time."""
+        """Descheduling passes since that time."""
         return await self.tail.read(self._all((DESCHEDULING,), since_ms))
 
     async def node_names(self) -> set[str]:
-        """Whoever has an inventory or figures."""
+        """Nodes with an inventory or figures."""
         records = await self.figures()
         return _names(records)
 
@@ -167,10 +167,10 @@ class Log:
 
 
 async def node_logs(log: Log) -> list[NodeLog]:
-    """Records of each node now: latest figures and limits, without samples.
+    """Latest figures and limits of each node, without samples.
 
     Raises:
-        LogError: it cannot be read.
+        LogError: Kafka cannot be read.
 
     """
     records = [*await log.figures(), *await log.limit_outcomes(log.now_ms - LATELY_MS)]
@@ -184,10 +184,10 @@ async def node_logs(log: Log) -> list[NodeLog]:
 
 
 async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[PodLog, list[Place]]:
-    """Records of a pod: all nodes' figures, its node's newest samples, how it was placed, what was done to pods.
+    """A pod's records: all nodes' figures, its node's newest samples, placements, and outcomes about pods.
 
     Raises:
-        LogError: it cannot be read.
+        LogError: Kafka cannot be read.
 
     """
     records = await log.figures()
@@ -225,7 +225,7 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
 
 
 def _names(records: Sequence[Record]) -> set[str]:
-    """Whoever has an inventory or figures."""
+    """Nodes with an inventory or figures."""
     found = {name for topic in (INVENTORY, *FIGURES) for name in by_key(records, topic)}
     return {name for name in found if not name.startswith(RESERVED)}
 
@@ -236,7 +236,7 @@ def _missed(found: Iterable[Logged[MissedPod]], namespace: str, name: str) -> Mi
 
 
 async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
-    """The node whose newest pod list has the pod although no figures have it: it starts soon."""
+    """The node whose newest pod list has the pod before its figures do."""
     for node in sorted(await log.listing(name)):
         found = node_log(node, await log.keyframes([node]))
         if any((pod.namespace, pod.name) == (namespace, name) for pod in found.pods):
@@ -245,7 +245,7 @@ async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
 
 
 async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
-    """With what runs there, where no score has how much of a node is asked for."""
+    """Add pods of nodes whose score lacks requests."""
     without_score = [one.node for one in nodes if one.score is None]
     if not without_score:
         return list(nodes)
@@ -254,7 +254,7 @@ async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
 
 
 def shortened(places: Iterable[Place]) -> list[Finding]:
-    """What was too much to be read."""
+    """Findings about topics that were too long to read."""
     return [
         Finding(
             name="log.short",
@@ -271,7 +271,7 @@ async def opened(bootstrap: Cluster, now_ms: int) -> AsyncIterator[Log]:
     """Connect.
 
     Raises:
-        LogError: nobody answers, or a topic is not there.
+        LogError: Kafka is unavailable, or a topic is missing.
 
     """
     async with reading(bootstrap, TOPICS) as (tail, partitions):

@@ -1,4 +1,4 @@
-"""A node's explanation for a terminal: what it comes to, the chain, the arithmetic as a waterfall."""
+"""Formats a node's explanation for a terminal: findings, chain, and the arithmetic as a waterfall."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TITLES = {"set": "last set"}
 
 
 def node_text(explanation: NodeExplanation) -> str:
-    """All of it."""
+    """The complete text."""
     policy = (
         f"policy {explanation.policy_version} ({explanation.policy_place})"
         if explanation.policy_version
@@ -58,7 +58,7 @@ def _step(step: Step) -> Iterator[str]:
 
 
 def _short(step: Step) -> Iterator[str]:
-    """An earlier outcome, without its arithmetic."""
+    """An earlier outcome, without arithmetic."""
     head, *change = list(_outcome(step.record))
     moved = step.record.knob is not None or step.record.before is not None
     more = f"; {change[0]}" if moved and change else ""
@@ -155,7 +155,7 @@ _LINES: dict[type, Callable[[Any], Iterator[str]]] = {
 
 
 def limits_text(limits: Limits | None) -> str:
-    """A limit in millicores, or its CPUs where it is by these."""
+    """A limit in millicores, or as CPUs of a CPU set."""
     limits = measured(limits)
     if limits is None:
         return "not known"

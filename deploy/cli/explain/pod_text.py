@@ -1,4 +1,4 @@
-"""A pod's explanation for a terminal."""
+"""Formats a pod's explanation for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVICTIONS_SHOWN = 20
 
 
 def pod_text(explanation: PodExplanation) -> str:
-    """All of it."""
+    """The complete text."""
     parts = ["\n".join(_head(explanation)), findings_text(explanation.findings)]
     if explanation.rooms:
         parts.append(_rooms(explanation.rooms))
@@ -51,7 +51,7 @@ def _resources(amounts: Resources) -> str:
 
 
 def _rooms(rooms: Sequence[NodeRoom]) -> str:
-    """Nearest first: those that it fits on, then those that its selector picks."""
+    """Best first: nodes where it fits, then those that match its selector."""
     ranked = sorted(rooms, key=lambda one: (not one.fits, not one.selected, one.node))
     head = ["NODE", *(f"{resource_name(room.of).upper()} LEFT/SOLD" for room in rooms[0].rooms), "FITS", "WHY NOT"]
     rows = [

@@ -1,4 +1,4 @@
-"""A Job's place in its queue for a terminal."""
+"""Formats a Job's place in its queue for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.streams.explain.queued import Lacks, QueuePlace, remedy
 
 
 def queue_text(one: QueuePlace, now_ms: int) -> str:
-    """All of it."""
+    """The complete text."""
     return "\n".join(_lines(one, now_ms))
 
 

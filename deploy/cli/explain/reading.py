@@ -1,4 +1,4 @@
-"""A connection for a look at topics: it changes nothing."""
+"""Short-lived, read-only access to topics."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from slacktide.streams.records import Record
 
 FETCH_WAIT_MS = 5
 LATELY_MS = 60_000
-"""The status of a Job that runs was published again within this, mostly."""
+"""The status of an active Job is usually republished within this time."""
 
 
 @asynccontextmanager
 async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[tuple[Tail, Mapping[str, int]]]:
-    """Connect; and how many partitions each topic has.
+    """Connect, and return the partition counts of the topics.
 
     Raises:
-        LogError: nobody answers, or a topic is not there.
+        LogError: Kafka is unavailable, or a topic is missing.
 
     """
     partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
@@ -33,10 +33,10 @@ async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[
 
 
 async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: int) -> list[Record]:
-    """Statuses of a Job by its name, the gone included: the latest, without a look further back where it runs.
+    """Statuses of a Job by name, including deleted ones; recent records suffice for an active Job.
 
     Raises:
-        LogError: they cannot be read.
+        LogError: Kafka cannot be read.
 
     """
     named = f'"namespace":"{namespace}","name":"{name}",'.encode()
@@ -52,10 +52,10 @@ async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: in
 
 
 async def queue_of(bootstrap: Cluster) -> list[Record]:
-    """All that the queue has of specs, workloads and states; nothing where it has no topics.
+    """All specs, workloads and states of the queue; empty without its topics.
 
     Raises:
-        LogError: they cannot be read.
+        LogError: Kafka cannot be read.
 
     """
     topics = (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE)
@@ -67,10 +67,10 @@ async def queue_of(bootstrap: Cluster) -> list[Record]:
 
 
 async def queue_decisions(bootstrap: Cluster, since_ms: int) -> list[Record]:
-    """Decisions of the queue from a time on.
+    """Decisions of the queue since a time.
 
     Raises:
-        LogError: they cannot be read.
+        LogError: Kafka cannot be read.
 
     """
     async with reading(bootstrap, (QUEUE_DECISION,)) as (tail, partitions):
@@ -81,7 +81,7 @@ async def all_job_statuses(bootstrap: Cluster) -> list[Record]:
     """Statuses of all Jobs.
 
     Raises:
-        LogError: they cannot be read.
+        LogError: Kafka cannot be read.
 
     """
     async with reading(bootstrap, (JOB_STATUS,)) as (tail, partitions):

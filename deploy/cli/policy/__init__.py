@@ -1,1 +1,1 @@
-"""``slacktide policy``: what a policy sets, checked before anything acts by it."""
+"""``slacktide policy``: checks and explains a policy."""

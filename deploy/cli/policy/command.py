@@ -1,4 +1,4 @@
-"""``slacktide policy``: is the policy's file good, and what holds on a node?"""
+"""``slacktide policy``: checks a policy file, and shows what applies to a node."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def lint(policy: Path, name: str, *, lenient: bool) -> None:
 
 
 def _misnamed(document: object, wanted: str) -> list[str]:
-    """Why no bridge finds this ConfigMap; empty where it does."""
+    """Why the bridge ignores this ConfigMap; empty: it does not."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if name == wanted:

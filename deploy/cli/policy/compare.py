@@ -1,4 +1,4 @@
-"""``slacktide policy compare``: what a shadow's policy would do otherwise, seen live or looked up."""
+"""``slacktide policy compare``: compares a shadow policy with the one in force, live or for the past."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slacktide.deploy.cli.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 
-if TYPE_CHECKING:  # not for --help
+if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.comparison import Comparison
     from slacktide.streams.kafka import Tail
     from slacktide.streams.records import Record
@@ -28,7 +28,7 @@ FOLLOWED_MS = 30_000
 
 
 class NoShadowError(LogError):
-    """Nobody decides beside the real policy."""
+    """There is no shadow policy."""
 
 
 @click.command(epilog="Example: slacktide policy compare --bootstrap kafka-1:9092 --for 5m")
@@ -90,7 +90,7 @@ def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: 
 
 
 class _Reading:
-    """Fills a comparison from the log."""
+    """Reads Kafka into a comparison."""
 
     def __init__(self, bootstrap: Cluster, node: str | None, compared: Comparison) -> None:
         self._bootstrap = bootstrap
@@ -98,15 +98,15 @@ class _Reading:
         self._compared = compared
         self._from_ms = 0
         self.covered_s = 0.0
-        """How much it has read back and followed."""
+        """Time that was read back and followed."""
         self.shadowed: set[str] = set()
-        """Nodes for which a shadow has answered, also those that were not asked for."""
+        """Nodes with decisions of a shadow, including unselected ones."""
 
     async def run(self, since_ms: int, follow_ms: int, draw: _Draw) -> None:
         """Read back, then follow.
 
         Raises:
-            LogError: it cannot be read.
+            LogError: Kafka cannot be read.
 
         """
         from slacktide.schemas.topics import (  # noqa: PLC0415

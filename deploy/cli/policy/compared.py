@@ -1,4 +1,4 @@
-"""What a comparison found, for people and as JSON."""
+"""The result of a comparison, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Found:
     evicts_only_shadow: dict[str, int]
     settings: dict[str, int]
     batch_cpu_milli: tuple[int, int]
-    """Sold by the real policy, and by the shadow's."""
+    """By the policy in force, and by the shadow."""
     batch_mem_bytes: tuple[int, int]
 
 
 def found_of(node: str, tally: Tally, sold: list[Sold]) -> Found:
-    """The figures of one node, or of several."""
+    """The figures of one or several nodes."""
     both = [one for one in sold if one.real is not None and one.shadow is not None]
     return Found(
         node=node,
@@ -61,7 +61,7 @@ def found_of(node: str, tally: Tally, sold: list[Sold]) -> Found:
 
 
 def all_found(compared: Comparison) -> tuple[Found, list[Found]]:
-    """All nodes together, and each, the worst first."""
+    """The total, and each node, worst first."""
     each = [found_of(node, tally, [compared.sold.get(node, Sold())]) for node, tally in compared.worst_first()]
     return found_of("", compared.all(), [compared.sold.get(node, Sold()) for node in compared.nodes]), each
 
@@ -82,7 +82,7 @@ def as_json(compared: Comparison) -> str:
 
 
 def shown(compared: Comparison, waited_s: float) -> str:
-    """For people."""
+    """The text for a terminal."""
     whole, each = all_found(compared)
     return "\n\n".join(part for part in ["\n".join(_head(compared, whole, waited_s)), *_parts(whole, each)] if part)
 
@@ -153,7 +153,7 @@ def _cut(text: str, more: int, noun: str) -> str:
 
 
 def _percent(part: float | None) -> str:
-    """Never 100% where one differs."""
+    """Never 100% if one differs."""
     if part is None:
         return "-"
     return "100%" if part == 1 else f"{min(part * 100, 99.9):.1f}%"

@@ -1,4 +1,4 @@
-"""What holds on one node, for people and as JSON."""
+"""The policy of one node, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STANDARD_INPUT = Path("/dev/stdin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One field, or a part whose fields all have their defaults."""
+    """One field, or a section with only default values."""
 
     field: str
     value: object
@@ -39,13 +39,13 @@ class FeatureRow:
 
     feature: str
     state: str
-    """``acts``, ``not built yet`` (configured, and nothing is done by it) or ``off``."""
+    """``acts``, ``not built yet`` (configured without effect) or ``off``."""
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InVain:
-    """A field that changes nothing."""
+    """A field without effect."""
 
     field: str
     value: object
@@ -55,7 +55,7 @@ class InVain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that is shown of a node."""
+    """The complete report of a node."""
 
     node: str
     version: str
@@ -63,9 +63,9 @@ class Report:
     features: list[FeatureRow]
     without_effect: list[InVain]
     shadowed: list[str]
-    """Node strategies that match, too, but come after the one that holds."""
+    """Node strategies that also match, after the first match."""
     not_taken: list[str]
-    """Of the node's own annotations and labels."""
+    """Ignored annotations and labels of the node."""
 
     def json(self) -> str:
         """As one JSON object."""
@@ -76,7 +76,7 @@ def described_node(path: Path, name: str | None) -> Described:
     """The node in a file, alone or in a List.
 
     Raises:
-        ConfigError: it is not there, or not as it should be.
+        ConfigError: it is missing or invalid.
 
     """
     given = STANDARD_INPUT if str(path) == "-" else path
@@ -84,7 +84,7 @@ def described_node(path: Path, name: str | None) -> Described:
 
 
 def report(parsed: Parsed, node: Described) -> Report:
-    """What holds on the node, and what of it acts."""
+    """The policy of the node, and which features act."""
     found = effective(parsed.policy, node.facts)
     return Report(
         node=node.facts.name,
@@ -124,7 +124,7 @@ def _features(found: Effective) -> Iterator[FeatureRow]:
 
 
 def shown(found: Report, *, changed: bool = False) -> str:
-    """For people: a table of fields (``changed``: those that a layer sets), one of features, what is in vain."""
+    """The text: a table of fields (``changed``: only those set by a layer), features, and fields without effect."""
     rows = [row for row in _collapsed(found.fields) if not changed or row.source != str(DEFAULT_SOURCE)]
     fields = [(row.field, value_text(row.value), row.source) for row in rows]
     features = [(row.feature, row.state, row.why) for row in found.features if not _quiet(row)]
@@ -144,12 +144,12 @@ def _listed(title: str, lines: list[str]) -> list[str]:
 
 
 def _quiet(row: FeatureRow) -> bool:
-    """A part of a QoS class that nobody enabled: there are many."""
+    """Whether it is a section of a disabled QoS class: there are many."""
     return row.state == OFF and row.why.endswith(".enable is false")
 
 
 def _collapsed(rows: list[Row]) -> Iterator[Row]:
-    """One row for a part of which every field has its default, such as all that a QoS class may have."""
+    """One row for a section with only default values, such as a QoS class."""
     seen: set[str] = set()
     default = str(DEFAULT_SOURCE)
     for row in rows:

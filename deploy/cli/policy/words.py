@@ -1,4 +1,4 @@
-"""How a strategy's value reads in front of an operator."""
+"""Formats values of strategies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 def value_text(value: object) -> str:
-    """As JSON writes it, without needless quotes; an unset one is a dash."""
+    """As JSON, without needless quotes; unset: a dash."""
     if value is None:
         return "-"
     return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()

@@ -1,1 +1,1 @@
-"""``slacktide queue``: the job queue by hand."""
+"""``slacktide queue``: the job queue."""

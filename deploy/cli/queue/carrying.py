@@ -1,4 +1,4 @@
-"""Whether the queue's decisions are carried out on a cluster, by what it has."""
+"""Whether the bridge carries out the queue's decisions on a cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def carrying(kubeconfig: Path) -> str:
     """One line: that Jobs are started and stopped, or why not.
 
     Raises:
-        ApiError: the API server cannot be asked.
-        ConfigError: the kubeconfig cannot be used.
+        ApiError: the API server is unavailable.
+        ConfigError: the kubeconfig is invalid.
 
     """
     return asyncio.run(_carrying(kubeconfig))

@@ -1,4 +1,4 @@
-"""``slacktide queue``: what a queue of jobs would do."""
+"""``slacktide queue``: run or simulate a job queue."""
 
 from __future__ import annotations
 

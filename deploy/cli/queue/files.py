@@ -1,4 +1,4 @@
-"""Files of Kubernetes objects, as ``kubectl get -o yaml`` prints them."""
+"""Reads files of Kubernetes objects, as from ``kubectl get -o yaml``."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queu
 
 
 def cluster_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> QueueCluster:
-    """Objects of files as the rules take them; those given come before.
+    """The objects of files for the rules, after the given ones.
 
     Raises:
         ConfigError: as ``objects_of``.
-        CaseError: what the objects name cannot be used.
+        CaseError: an object refers to something invalid.
 
     """
     return queue_cluster(objects_of(files, given))
 
 
 def objects_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list[QueueObject]:
-    """Read files; an object of a later one takes the place of the same object of an earlier one.
+    """Read files; a later object replaces an earlier one of the same name.
 
     Raises:
-        ConfigError: a file cannot be read, or an object is not as its kind demands.
+        ConfigError: a file is unreadable, or an object invalid.
 
     """
     found = {(type(one).__name__, one.metadata.namespace, one.metadata.name): one for one in given}
@@ -42,7 +42,7 @@ def objects_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list
 
 
 def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Of a List, or the one object of the file; each with its path."""
+    """The items of a List, or the file's one object, each with its path."""
     if not isinstance(document, dict):
         raise CaseError("content", "a Kubernetes object, or a List of them")
     if not str(document.get("kind", "")).endswith("List"):

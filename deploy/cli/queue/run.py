@@ -24,7 +24,7 @@ METRICS_PORT = 9470
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRunSettings(process.ProcessSettings):
-    """How one candidate runs."""
+    """Settings of one candidate."""
 
     bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     process_name: str = setting(
@@ -60,10 +60,10 @@ class QueueRunSettings(process.ProcessSettings):
 @click.command("run", epilog="Example: slacktide queue run --bootstrap kafka-1:9092,kafka-2:9092")
 @configured(QueueRunSettings)
 def command(settings: QueueRunSettings) -> None:
-    """Decide which workloads are admitted: by the specs, workloads and outcomes in the log.
+    """Decide which workloads are admitted, by the specs, workloads and outcomes in Kafka.
 
-    Run two: one decides, the other waits. It writes decisions and states to the log, and nothing to a cluster.
-    SIGTERM: finishes its turn, leaves the group.
+    Run two: one decides, the other stands by. It writes decisions and states to Kafka, and nothing to a cluster. On
+    SIGTERM it finishes its turn and leaves the group.
     """
     from slacktide.agents.queue_credit import QueueCredit  # noqa: PLC0415 - as below
     from slacktide.streams.engine import queueing  # noqa: PLC0415 - loads Kafka: not for --help

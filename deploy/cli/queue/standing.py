@@ -1,4 +1,4 @@
-"""How ClusterQueues stand, as plain data and as rows."""
+"""Usage of ClusterQueues, as plain data and as rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QuotaRow(msgspec.Struct, frozen=True):
     nominal: int
     used: int
     borrowed: int
-    """Of what is used, as much as is above the nominal quota."""
+    """Use above the nominal quota."""
 
 
 class QueueRow(msgspec.Struct, frozen=True):
@@ -34,23 +34,23 @@ class QueueRow(msgspec.Struct, frozen=True):
     cohort: str
     pending_count: int
     admitted_count: int
-    """They hold quota; those that are to stop count in."""
+    """Workloads with quota, including those that are stopping."""
     evicting_count: int
     quotas: list[QuotaRow]
 
 
 class ExceedsRow(msgspec.Struct, frozen=True):
-    """A ClusterQueue that uses more than there is, after quotas shrank."""
+    """A ClusterQueue that exceeds its quotas after they shrank."""
 
     cluster_queue: str
     amounts: dict[str, int]
     """By FLAVOR/RESOURCE; CPU in millicores, memory in bytes, others in whole units."""
     workloads: list[str]
-    """NAMESPACE/NAME of those that would have to stop, the first one first."""
+    """NAMESPACE/NAME of workloads that must stop, in order."""
 
 
 class Standing(NamedTuple):
-    """All of them, by name, and what could not be counted."""
+    """All ClusterQueues by name, and what could not be counted."""
 
     queues: list[QueueRow]
     notes: list[str]
@@ -58,10 +58,10 @@ class Standing(NamedTuple):
 
 
 def standing(objects: Sequence[QueueObject]) -> Standing:
-    """How ClusterQueues stand.
+    """Compute the usage of ClusterQueues.
 
     Raises:
-        CaseError: an object cannot be used.
+        CaseError: an object is invalid.
 
     """
     given = queue_cluster(objects)
@@ -93,7 +93,7 @@ def standing(objects: Sequence[QueueObject]) -> Standing:
 
 
 def exceeds_text(one: ExceedsRow) -> str:
-    """A line of a report."""
+    """A line of the report."""
     amounts = ", ".join(
         f"{amount_text(key.partition('/')[2], amount)} {key.partition('/')[2]} of {key.partition('/')[0]}"
         for key, amount in one.amounts.items()
@@ -103,7 +103,7 @@ def exceeds_text(one: ExceedsRow) -> str:
 
 
 def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:
-    """A table's head and rows."""
+    """The table's header and rows."""
     counts = ["PENDING", "ADMITTED", "EVICTING"]
     if not wide:
         return ["CLUSTERQUEUE", "COHORT", "NOMINAL", "USED", "BORROWED", *counts], [
@@ -130,7 +130,7 @@ def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tup
 
 
 def _sum(one: QueueRow, field: str) -> str:
-    """Of each resource, over its flavors."""
+    """Per resource, summed over flavors."""
     total: dict[str, int] = {}
     for each in one.quotas:
         total[each.resource] = total.get(each.resource, 0) + getattr(each, field)

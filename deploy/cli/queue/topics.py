@@ -1,4 +1,4 @@
-"""The queue's topics by hand: objects into them, what stands in them, and an outcome where no part writes it."""
+"""The queue's topics: publish objects, show usage, report outcomes."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ bootstrap_option = option("--bootstrap", type=Kafka(), default=LOOPBACK_BROKER, 
 @click.option("--delete", is_flag=True, help="Delete what the files name. A Workload gives its quota back.")
 @bootstrap_option
 def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> None:
-    """Write queues, flavors, Workloads and Jobs of files to the log, where `slacktide queue run` reads them.
+    """Publish queues, flavors, Workloads and Jobs of files to Kafka, where `slacktide queue run` reads them.
 
-    One without a creation time gets that of now. A Workload with the condition Finished is done. A Job becomes its
-    Workload; its priority class is to be in the files.
+    An object without a creation time gets the current time. A Workload with the condition Finished is done. A Job
+    becomes its Workload; the files must contain its priority class.
     """
     objects = objects_of_files(files)
     given = QueueObjects(objects)
@@ -66,13 +66,13 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
 @click.option("--kubeconfig", type=file(), metavar="FILE", help="Show also whether this cluster's Jobs are started.")
 @bootstrap_option
 def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
-    """Show each ClusterQueue: its quota, what is used and borrowed, and how many workloads wait and hold quota.
+    """Show each ClusterQueue: quota, use, borrowed quota, and the numbers of pending and admitted workloads.
 
-    After quotas shrank it lists what exceeds them, and which workloads would have to stop.
+    After quotas shrank, it lists what exceeds them, and which workloads must stop.
 
-    wide: a row for each flavor and resource. json: a list of {"cluster_queue", "cohort", "pending_count",
-    "admitted_count", "evicting_count", "quotas": [{"flavor", "resource", "nominal", "used", "borrowed"}]}. CPU is in
-    millicores, memory in bytes.
+    With -o wide: a row for each flavor and resource. With -o json: a list of {"cluster_queue", "cohort",
+    "pending_count", "admitted_count", "evicting_count", "quotas": [{"flavor", "resource", "nominal", "used",
+    "borrowed"}]}. CPU is in millicores, memory in bytes.
     """
     found = standing(live_objects(bootstrap))
     if output == "json":
@@ -92,7 +92,7 @@ def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
 @click.argument("result", type=click.Choice(get_args(Result)))
 @bootstrap_option
 def outcome(name: str, result: Result, bootstrap: Cluster) -> None:
-    """Report what came of a Workload's admission, for whoever starts and stops it without Kubernetes.
+    """Report the outcome of a Workload's admission, if it is started and stopped without Kubernetes.
 
     started; stopped: none of its pods runs; finished; conflict or refused: it was not started.
     """
@@ -112,7 +112,7 @@ def outcome(name: str, result: Result, bootstrap: Cluster) -> None:
 
 
 def live_objects(bootstrap: Cluster) -> list[QueueObject]:
-    """All that the queue goes by, as it stands in the log."""
+    """All current queue objects in Kafka."""
     return objects_of(asyncio.run(_read(bootstrap, (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))))
 
 

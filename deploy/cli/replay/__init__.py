@@ -1,1 +1,1 @@
-"""``slacktide replay``: what was recorded decided again, compared, or decided by another policy."""
+"""``slacktide replay``: decides a trace again, by the recorded or another policy."""

@@ -1,4 +1,4 @@
-"""``slacktide replay``: a trace decided again."""
+"""``slacktide replay``: decides a trace again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long trace shared out by partition among processes: the result of one partition depends on no other."""
+"""Distributes a long trace over processes by partition: partitions are independent."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from slacktide.streams.replay.replay import Replay, Result
 from slacktide.streams.replay.whatif import Change, WhatIf
 
 FEW = 10_000
-"""Records: a trace of no more is done before other processes have begun."""
+"""A shorter trace is done before other processes have started."""
 PARCEL = 256
-"""Records that go to a process together."""
+"""Records per message to a process."""
 _packed = msgspec.msgpack.Encoder().encode
 _unpacked = msgspec.msgpack.Decoder(list[Record]).decode
 
 
 class ReplayError(SlacktideError):
-    """A process of the replay is gone."""
+    """A process of the replay ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is done with a trace, by each process with its part of it."""
+    """The work of each process."""
 
     policies: Sequence[Record]
     since_ms: int
     nodes: tuple[str, ...] = ()
     kept: int = 10
-    """Differences that are kept whole."""
+    """Limit for listed differences."""
     other: Policy | None = None
-    """What if: decide by this one, too."""
+    """What-if: decide by this policy, too."""
     grid: tuple[Policy, ...] = ()
     """Advise: decide by each of these."""
     line_pct: float = 100.0
-    """Of ``grid``: use of a node above which latency-sensitive pods are at risk."""
+    """For ``grid``: node use above which latency-sensitive pods are at risk."""
 
     def begin(self) -> _Run:
-        """Nothing is read yet."""
+        """Create a run."""
         policies = Policies(self.policies)
         if self.grid:
             trials = Trials(policies, self.grid, line_pct=self.line_pct, since_ms=self.since_ms, nodes=self.nodes)
@@ -60,7 +60,7 @@ class Plan:
 
 
 class _Run:
-    """Takes a trace, and hands on what nodes have proven to be theirs."""
+    """Runs a trace without samples that failed the node proof."""
 
     def __init__(self, policies: Sequence[Record], run: Replay | WhatIf | Trials) -> None:
         self._run = run
@@ -68,21 +68,21 @@ class _Run:
         self.take = self._proven.take
 
     def finish(self) -> Result | Change | Tried:
-        """What came of it."""
+        """End the run."""
         self._proven.finish()
         return msgspec.structs.replace(self._run.finish(), unproven=self._proven.dropped)
 
 
 class Jobs:
-    """Takes a trace record by record; processes begin once it turns out to be long."""
+    """Takes a trace; starts processes if it is long."""
 
     def __init__(self, plan: Plan, count: int, few: int = FEW) -> None:
-        """Begin.
+        """Create it.
 
         Args:
-            plan: what is done.
-            count: processes at most.
-            few: records of a trace that is not shared out.
+            plan: the work.
+            count: maximum number of processes.
+            few: a trace up to this size is not distributed.
 
         """
         self._plan = plan
@@ -93,10 +93,10 @@ class Jobs:
         self._alone = plan.begin() if count == 1 else None
 
     def take(self, record: Record) -> None:
-        """The next record of the trace.
+        """Add the next record.
 
         Raises:
-            ReplayError: a process is gone.
+            ReplayError: a process ended.
 
         """
         if self._alone is not None:
@@ -112,10 +112,10 @@ class Jobs:
                     self.take(one)
 
     def finish(self) -> Result | Change | Tried:
-        """What came of it.
+        """End the run.
 
         Raises:
-            ReplayError: a process is gone.
+            ReplayError: a process ended.
 
         """
         if not self._jobs:
@@ -136,10 +136,10 @@ class Jobs:
 
 
 class _Job:
-    """One process, as its maker sees it."""
+    """One process, from the parent's side."""
 
     def __init__(self, plan: Plan) -> None:
-        # A new interpreter: what a forked one would inherit of a connection to the log is not its own.
+        # A new interpreter, since a fork would share the connection to Kafka.
         spawning = multiprocessing.get_context("spawn")
         self._end, its_end = spawning.Pipe()
         self._process = spawning.Process(target=_work, args=(plan, its_end), daemon=True)
@@ -153,7 +153,7 @@ class _Job:
             self._send()
 
     def end(self) -> None:
-        """No more comes."""
+        """End of input."""
         self._send()
         self._send()
 
@@ -181,8 +181,8 @@ class _Job:
 
 
 def _work(plan: Plan, its_end: Connection) -> None:
-    """Decide one part of the trace, an empty parcel being its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever began this ends it
+    """Run one part of the trace; an empty message ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the parent handles it
     garbage.seldom()
     run = plan.begin()
     try:
@@ -191,4 +191,4 @@ def _work(plan: Plan, its_end: Connection) -> None:
                 run.take(record)
         its_end.send(run.finish())
     except (EOFError, BrokenPipeError):
-        return  # nobody waits for it any more
+        return  # the parent ended

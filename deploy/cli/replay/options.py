@@ -1,4 +1,4 @@
-"""Options of the commands that decide a recorded trace again: which records, and in how many processes."""
+"""Common options for commands on a trace: records and number of processes."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _TRACE: tuple[Callable[[Any], Any], ...] = (
 
 
 def one_source(file: Path | None, bootstrap: Cluster | None) -> Cluster | None:
-    """The Kafka cluster to read; None: the file. From the environment it names the cluster, not that it is meant.
+    """The Kafka cluster to read; None: the file. An address from the environment does not override FILE.
 
     Raises:
-        click.UsageError: both are named, or none.
+        click.UsageError: both or none are given.
 
     """
     context = click.get_current_context()

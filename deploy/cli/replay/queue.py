@@ -1,4 +1,4 @@
-"""``slacktide replay --queue``: the queue's turns decided again."""
+"""``slacktide replay --queue``: decides the queue's turns again."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ TOPICS = tuple(one.name for one in (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, Q
 
 
 class QueueResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result."""
 
     turns: int
-    """Decisions that were made again; the beginnings of terms count in."""
+    """Decisions made again, including the starts of terms."""
     equal: int
     different: list[str]
-    """EPOCH/TURN of the first ones that are not equal, byte for byte."""
+    """EPOCH/TURN of the first decisions that differ."""
 
     @property
     def fine(self) -> bool:
-        """Some were made again, and all are equal."""
+        """Whether some were made again, and all are equal."""
         return 0 < self.turns == self.equal
 
 
 def decided(where: source.Where, shown: int) -> QueueResult:
-    """Decide again what the log has of the queue.
+    """Decide the queue's records again.
 
     Args:
-        where: the records; all from their beginning.
-        shown: so many differences are named.
+        where: the records, from their start.
+        shown: limit for listed differences.
 
     """
     records: list[Record] = []

@@ -1,4 +1,4 @@
-"""What came of a replay, in words."""
+"""Formats the result of a replay."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from slacktide.streams.replay.replay import Result
 from slacktide.streams.replay.whatif import Change, NodeChange
 
 FIELDS_MAX = 12
-"""Of one difference."""
+"""Per difference."""
 
 
 def text_of(result: Result | Change) -> str:
-    """What a replay came to."""
+    """The complete text."""
     return _compared(result) if isinstance(result, Result) else _changed(result)
 
 
 def fine(result: Result | Change) -> bool:
-    """Whether nothing differs from what was recorded, where that was the question, and something was decided."""
+    """Whether something was decided, and for a comparison nothing differs."""
     return result.samples > 0 if isinstance(result, Change) else result.equal
 
 
 def _compared(result: Result) -> str:
-    """The differences first."""
+    """Differences first."""
     lines = [line for found in result.differences for line in _difference(found)]
     if result.different > len(result.differences):
         lines.append(f"... and {count(result.different - len(result.differences), 'difference')} more")
@@ -90,7 +90,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _changed(change: Change) -> str:
-    """What another policy would have changed, a row a node, then all."""
+    """Changes by another policy, one row per node, then the total."""
     if not change.samples:
         return "no samples in the span: nothing to decide"
     head = ["NODE", "HOURS", "ALLOWED", "IF", "USED", "IF", "SOLD", "IF", "OVER LINE", "IF", "EVICTED", "MORE", "FEWER"]

@@ -1,4 +1,4 @@
-"""One run over a trace, from its source to what came of it."""
+"""One run over a trace."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 def decided(
     where: source.Where, plan: Callable[[source.Opened], Plan], nodes: tuple[str, ...], jobs: int
 ) -> Result | Change | Tried:
-    """Do with a trace what is planned once its policies are known.
+    """Run a plan on a trace.
 
     Args:
         where: the trace.
-        plan: from what is known before the first record.
-        nodes: only these; none: all.
-        jobs: processes at most.
+        plan: made from what is known before the first record.
+        nodes: only these; empty: all.
+        jobs: maximum number of processes.
 
     Raises:
-        click.UsageError: the span ends before it begins.
-        NotFoundError: a node has no sample in it.
+        click.UsageError: the span's end precedes its start.
+        NotFoundError: a node has no samples in it.
 
     """
     made: list[Jobs] = []

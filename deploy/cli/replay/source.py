@@ -1,4 +1,4 @@
-"""Where a replay's records come from: an exported file, or a live log. Both are given out record by record."""
+"""Reads the records of a replay from an export file or from Kafka, one by one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from slacktide.streams.rows import SAMPLE_NAMES
 
 FETCH_WAIT_MS = 100
 EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
-"""What is given out from before the span, too: the answers show which of the samples prove their node."""
+"""Topics also read before the span: answers show which samples have a valid node proof."""
 BEFORE = STATE | SOONER_MS.keys()
-"""What shows nothing of how far into the span it is read."""
+"""Topics that do not count for the progress."""
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Record], None]
 
@@ -43,7 +43,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A file or a live log, and which span of it."""
+    """A file or a Kafka cluster, and the span."""
 
     file: Path | None
     bootstrap: Cluster | None
@@ -59,21 +59,21 @@ class ExportFileError(SlacktideError):
 
 
 def _opened(path: Path, mode: str) -> BinaryIO:
-    """The file, packed by its name."""
+    """The file, compressed by its name."""
     if path.suffix == ".gz":
         return cast("BinaryIO", gzip.open(path, mode))
     return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
 
 
 def reading(path: Path) -> BinaryIO:
-    """A file to read.
+    """Open a file for reading.
 
     Raises:
-        ExportFileError: it cannot be opened.
+        ExportFileError: the file cannot be opened.
 
     """
     try:
-        # Line by line, Python's own reader of packed files costs as much as unpacking them.
+        # Python's line reader of compressed files is as slow as the decompression.
         return BufferedReader(cast("RawIOBase", _opened(path, "rb")), BUFFER_BYTES)
     except OSError as exc:
         raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
@@ -81,14 +81,14 @@ def reading(path: Path) -> BinaryIO:
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, packed by its name; it takes its place once it is whole, and until then what was there stays.
+    """Open a file for writing, compressed by its name; it replaces an existing file only when complete.
 
     Raises:
-        ExportFileError: it cannot be written.
+        ExportFileError: the file cannot be written.
 
     """
     whole = path.resolve()
-    # What is no file, for example a pipe, is written as it comes: nothing in it could be kept.
+    # A pipe is written directly: there is nothing to preserve.
     is_stream = path.exists() and not path.is_file()
     part = path if is_stream else whole.with_name(f"{whole.stem}.part{whole.suffix}")
     try:
@@ -104,11 +104,11 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Callable[[Opened], Sink]) -> None:
-    """Give out a file's records, policies first, all others before ``until``.
+    """Pass on a file's records, policies first, all others before ``until``.
 
     Raises:
-        ExportFileError: it cannot be read.
-        TraceError: a line is not what its place asks for.
+        ExportFileError: the file cannot be read.
+        TraceError: a line is invalid or misplaced.
 
     """
     with reading(path) as lines:
@@ -129,7 +129,7 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             for record in chain(first, rest):
                 if record.timestamp_ms < until_ms:
                     sink(record)
-                if record.topic not in BEFORE:  # which may be of long before the span
+                if record.topic not in BEFORE:  # which may precede the span
                     progress.read(record.timestamp_ms)
             progress.done()
         except (OSError, EOFError, zlib.error) as exc:
@@ -139,10 +139,10 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
 async def from_log(
     bootstrap: Cluster, topics: Sequence[str], since_ms: int, until_ms: int, begin: Callable[[Opened], Sink]
 ) -> None:
-    """Give out a live log's records: of ``topics``, by time; samples and answers of a moment before ``since_ms``, too.
+    """Pass on records from Kafka by time: of ``topics``; samples and answers also from shortly before ``since_ms``.
 
     Raises:
-        LogError: it cannot be read, or there is no such topic.
+        LogError: Kafka cannot be read, or a topic is missing.
 
     """
     counts = await partition_counts(bootstrap, topics)

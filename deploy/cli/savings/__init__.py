@@ -1,1 +1,1 @@
-"""``slacktide savings``: best-effort use beyond native requests, from a log or export files."""
+"""``slacktide savings``: best-effort use beyond native requests, from Kafka or export files."""

@@ -1,4 +1,4 @@
-"""``slacktide savings``: best-effort use beyond native requests, what was lost, and what others suffered."""
+"""``slacktide savings``: best-effort use beyond native requests, lost work, and the effect on others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slacktide.streams.savings.report import Report
 
 OWN = {"--since": "since", "--until": "until", "--node": "nodes"}
-"""Options that an earlier answer brings along, with their arguments' names."""
+"""Options that an earlier result fixes, with their argument names."""
 
 
 @click.command(epilog="Example: slacktide savings --since 1d --bootstrap kafka-1:9092")
@@ -100,7 +100,7 @@ def _made(
 
 
 def _again(files: tuple[Path, ...], bootstrap: Cluster, answer: Path) -> Report:
-    """An earlier answer, from its own records."""
+    """An earlier result, from the same records."""
     from slacktide.deploy.cli.savings import source  # noqa: PLC0415
 
     given = click.get_current_context().get_parameter_source

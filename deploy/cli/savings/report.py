@@ -1,4 +1,4 @@
-"""An account for readers and for spreadsheets."""
+"""Formats an account as text and CSV."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from slacktide.streams.savings.report import Ages, NodeReport, Report, Saved, Su
 
 NODES_MAX = 20
 LATE_MS = 60_000
-"""A topic that begins so much after the span does not reach back to its beginning."""
+"""A topic that begins this long after the span's start does not cover it."""
 RESOURCES = (("cpu", "core-hours"), ("mem", "GiB-hours"))
 
 
 def text(made: Report) -> str:
-    """The account in words and tables."""
+    """The account in text and tables."""
     return "\n".join(_lines(made))
 
 
@@ -127,7 +127,7 @@ def _left_out(made: Report) -> Iterator[str]:
 
 
 def csv_text(made: Report) -> str:
-    """A row for each node, then one for all; the columns are the paths of the fields in JSON."""
+    """A row for each node, then the total; columns are the JSON field paths."""
     rows = [dict(_flat(msgspec.to_builtins(node))) for node in [*made.nodes, made.all]]
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")

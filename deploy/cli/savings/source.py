@@ -1,4 +1,4 @@
-"""Where an account's records come from: a live log, or export files one after the other."""
+"""Reads an account's records from Kafka, or from export files in sequence."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from slacktide.streams.savings.offsets import Range, Within, difference
 from slacktide.streams.savings.report import VERSION, Report, Span
 
 Files = Sequence[tuple[Header, Path]]
-"""Export files with their first lines, the earliest first."""
+"""Export files with their headers, earliest first."""
 TOPICS = tuple(topic.name for topic in (POLICY, SAMPLE, SAMPLE_COLUMNS, COMMAND, OUTCOME))
-"""Policy and commands report which samples proved their node."""
+"""Policy and commands show which samples have a valid node proof."""
 
 
 class OffsetsError(SlacktideError):
-    """The records of an earlier answer cannot be read again."""
+    """The records of an earlier result are gone."""
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
-    """What an earlier JSON answer fixes."""
+    """The parts of an earlier JSON result that select its records."""
 
     version: int
     since_ms: int
@@ -42,10 +42,10 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def headers(files: Iterable[Path]) -> Files:
-    """The first line of each export file, the earliest file first.
+    """Headers of export files, the earliest first.
 
     Raises:
-        ExportFileError, TraceError: one cannot be read, or is none.
+        ExportFileError, TraceError: a file is unreadable, or is not an export.
 
     """
     found = []
@@ -59,7 +59,7 @@ def headers(files: Iterable[Path]) -> Files:
 
 
 def ends_of(found: Files, since: Moment, until: Moment | None) -> tuple[int, int]:
-    """The span that is asked of files: times before the end are before that of the last file."""
+    """The requested span; relative times refer to the end of the last file."""
     end_ms = max(header.until_ms for header, _ in found)
     begin_ms = min(header.since_ms for header, _ in found)
     until_ms = end_ms if until is None else until.at(end_ms)
@@ -67,11 +67,11 @@ def ends_of(found: Files, since: Moment, until: Moment | None) -> tuple[int, int
 
 
 def made(files: Files, bootstrap: Cluster, span: Span, within: Within | None = None) -> Report:
-    """Make an account: of the files, or of the live log where there are none.
+    """Account the files, or Kafka if there are none.
 
     Raises:
-        ExportFileError, TraceError: a file cannot be read, or a line is not what its place asks for.
-        LogError: the log cannot be read.
+        ExportFileError, TraceError: a file is unreadable or invalid.
+        LogError: Kafka cannot be read.
 
     """
     account, dropped = Account(span, within), 0
@@ -87,10 +87,10 @@ def made(files: Files, bootstrap: Cluster, span: Span, within: Within | None = N
 
 
 def again(files: Files, bootstrap: Cluster, answer: Path) -> Report:
-    """Make an earlier account from the same records.
+    """Repeat an earlier account with the same records.
 
     Raises:
-        OffsetsError: some of them are gone, or the file is no answer.
+        OffsetsError: some records are gone, or the file is not a result.
 
     """
     known = _earlier(answer)
@@ -103,10 +103,10 @@ def again(files: Files, bootstrap: Cluster, answer: Path) -> Report:
 
 
 def _earlier(path: Path) -> Earlier:
-    """Read an answer of ``slacktide savings --output json``.
+    """Read a result of ``slacktide savings --output json``.
 
     Raises:
-        OffsetsError: it is none.
+        OffsetsError: it is not one.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""An account as metrics, in a file for node_exporter's textfile collector."""
+"""An account as metrics for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RESTARTS = _gauge("restarts", "Best-effort containers restarted in the span.", "
 
 
 def write(made: Report, file: Path) -> None:
-    """Write all nodes' figures; the file takes its place once it is whole.
+    """Write all nodes' figures atomically.
 
     Raises:
-        ExportFileError: it cannot be written.
+        ExportFileError: the file cannot be written.
 
     """
     UNTIL.set(made.until_ms / 1_000)

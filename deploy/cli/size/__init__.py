@@ -1,1 +1,1 @@
-"""``slacktide size``: what a cluster of a size needs, from measured bytes and benchmarks."""
+"""``slacktide size``: computes the resources for a cluster size, from measurements."""

@@ -1,6 +1,6 @@
-"""The sum: records, disks, partitions, workers and memory for a number of nodes. Pure but for one data file.
+"""Computes records, disks, partitions, workers and memory for a number of nodes. Pure except for a data file.
 
-``measured.json`` holds what was measured and from where; ``tests/bench/record_sizes.py`` writes it.
+``measured.json`` has the measurements and their source; ``tests/bench/record_sizes.py`` writes it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from slacktide.schemas.topics import BY_NAME, NODE_PARTITIONS, Topic
 DAY_S = 86_400
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NODES_PER_PARTITION_MAX = 100
-"""An agent reads the answers of all nodes of its partition."""
+"""An agent reads the answers of all nodes in its partition."""
 COMPACTED_DAYS = 7
-"""A segment is closed after a week, Kafka's default, and compacted only then."""
+"""A segment is closed after a week, Kafka's default, and only then compacted."""
 SEGMENT_BYTES = 1 << 30
-"""Or when it is so large, also Kafka's default; one is written and one waits to be compacted."""
+"""Or at this size, also Kafka's default; one is active and one waits for compaction."""
 BROKERS = 3
 PODS_MEASURED = 30
-"""Of each node, in the benchmarks of workers."""
+"""Per node, in the worker benchmarks."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What the data file holds."""
+    """The data file."""
 
     source: str
     nodes_per_worker: int
@@ -38,7 +38,7 @@ class Measured(msgspec.Struct, frozen=True):
     worker_node_bytes: int
     worker_bytes_from: str
     records_by_pods: dict[int, dict[str, dict[str, float]]]
-    """By pods of a node and topic: bytes of a record by codec, its part of the batch included, and records_per_s."""
+    """By pods per node and topic: bytes of a record in its batch by codec, and records_per_s."""
 
 
 class TopicSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +46,16 @@ class TopicSize(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     codec: str
-    """By which brokers store it, as ``slacktide topics apply`` creates it."""
+    """The codec on brokers, as ``slacktide topics apply`` sets it."""
     records_per_s: float
     bytes_per_day: dict[str, int]
     """By codec, one replica."""
     disk_bytes: dict[str, int]
-    """By codec, on all brokers: retention and replicas counted."""
+    """By codec, on all brokers, with retention and replicas."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cluster needs."""
+    """The required resources."""
 
     nodes: int
     pods: int
@@ -68,13 +68,13 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     created_disk_bytes: int
     created_disk_bytes_per_broker: int
     partitions: int
-    """So that no partition has more nodes than an agent should read answers of."""
+    """Partitions, so that none has more nodes than an agent should read."""
     partitions_created: int
     """By ``slacktide topics apply``."""
     workers: int
-    """One of them may fail."""
+    """Including one spare."""
     worker_mem_bytes: int
-    """Of each, while one has failed."""
+    """Per worker, while one has failed."""
 
 
 @cache
@@ -84,12 +84,12 @@ def measured() -> Measured:
 
 
 def sized(nodes: int, pods: int, by: Measured) -> Size:
-    """Do the sum.
+    """Compute the resources.
 
     Args:
         nodes: of the cluster, each sampled once per second.
-        pods: of each node, on average.
-        by: what was measured.
+        pods: per node, on average.
+        by: the measurements.
 
     """
     topics = [
@@ -138,7 +138,7 @@ def _kept_bytes(topic: Topic, bytes_per_day: int) -> int:
 
 
 def interpolated(points: Mapping[int, float], at: float) -> float:
-    """Between the two nearest points, and beyond the outer ones on the line through the two next to them."""
+    """Linear interpolation between the nearest points, and extrapolation beyond the outer ones."""
     pairs = list(pairwise(sorted(points.items())))
     (low, at_low), (high, at_high) = next((pair for pair in pairs if at <= pair[1][0]), pairs[-1])
     return max(0.0, at_low + (at_high - at_low) * (at - low) / (high - low))

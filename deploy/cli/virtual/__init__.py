@@ -1,1 +1,1 @@
-"""Nodes without a kernel of their own: a small model of one, in memory or as cgroup files in a folder."""
+"""Virtual nodes: a small kernel model, in memory or as cgroup files in a folder."""

@@ -1,4 +1,4 @@
-"""Best-effort pods of a virtual machine, in memory: ``BestEffortPods`` of ``slacktide.agents.node.evict``. Pure."""
+"""Best-effort pods of a virtual machine: ``BestEffortPods`` of ``slacktide.agents.node.evict``. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from slacktide.schemas.errors import CgroupError
 
 
 class VirtualBestEffort:
-    """A pod is one process, which ends some time after it was asked, or never before it is killed."""
+    """A pod is one process, which ends some time after SIGTERM, or only when killed."""
 
     freeze_trouble = ""
 
@@ -15,19 +15,19 @@ class VirtualBestEffort:
         self._machine = machine
 
     def processes(self, uid: str) -> int:
-        """How many processes run in a pod; 0: the pod is gone.
+        """The number of processes in a pod; 0: it is gone.
 
         Raises:
-            CgroupError: it is not a best-effort pod.
+            CgroupError: not a best-effort pod.
 
         """
         return 0 if self._pod(uid) is None else 1
 
     def terminate(self, uid: str) -> None:
-        """Ask a pod to end; if it is frozen, it goes on to do so.
+        """Terminate a pod; a frozen pod is thawed.
 
         Raises:
-            CgroupError: it is not a best-effort pod.
+            CgroupError: not a best-effort pod.
 
         """
         pod = self._pod(uid)
@@ -36,20 +36,20 @@ class VirtualBestEffort:
             self._machine.terminate_pod(uid)
 
     def kill(self, uid: str) -> None:
-        """End a pod now.
+        """Kill a pod.
 
         Raises:
-            CgroupError: it is not a best-effort pod.
+            CgroupError: not a best-effort pod.
 
         """
         if self._pod(uid) is not None:
             self._machine.remove_pod(uid)
 
     def freeze(self, uid: str) -> bool:
-        """Stop a pod.
+        """Freeze a pod.
 
         Raises:
-            CgroupError: it is not a best-effort pod, or gone.
+            CgroupError: not a best-effort pod, or gone.
 
         """
         pod = self._pod(uid)
@@ -59,10 +59,10 @@ class VirtualBestEffort:
         return True
 
     def thaw(self, uid: str) -> None:
-        """Let a pod go on.
+        """Thaw a pod.
 
         Raises:
-            CgroupError: it is not a best-effort pod.
+            CgroupError: not a best-effort pod.
 
         """
         pod = self._pod(uid)
@@ -70,7 +70,7 @@ class VirtualBestEffort:
             pod.frozen = False
 
     def frozen(self) -> frozenset[str]:
-        """Uids of the pods that are frozen."""
+        """Uids of frozen pods."""
         return frozenset(pod.uid for pod in self._machine.best_effort.children if pod.frozen)
 
     def _pod(self, uid: str) -> Group | None:

@@ -1,4 +1,4 @@
-"""Containers of a virtual machine: a pod with one container is that container, both are one group. Pure."""
+"""Containers of a virtual machine: a single container shares its pod's cgroup. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from slacktide.schemas.inventory import Container, Pod
 
 
 def only_container(pod: Pod) -> Container | None:
-    """The one that the pod's group stands for; None: it has several, or none is known."""
+    """The container that shares the pod's cgroup; None: there are several, or none is known."""
     return pod.containers[0] if len(pod.containers) == 1 else None
 
 
 class VirtualContainers:
-    """Looks at containers, and remembers the look before."""
+    """Measures containers between two calls."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._before: Counters | None = None
 
     def look(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
-        """Those of these pods that have a limit."""
+        """Figures of those pods' containers that have a limit."""
         found = {pod.uid: container for pod in pods if (container := only_container(pod)) is not None}
         groups = {
             uid: group

@@ -1,13 +1,12 @@
-"""A virtual machine as files: cgroup mount and /proc in a folder, so that the very same agent reads and writes them.
+"""A virtual machine as files: cgroup mount and /proc in a folder, for an unmodified agent.
 
-No reader ever sees half a file:
+Readers never see a partial file:
 
-- A text is written elsewhere and renamed into place: who opens the file reads the old text or the new one, whole. So a
-  reader opens anew each time, as the agent does with plain files. (A write in place would keep descriptors good, but
-  Linux lets a reader on another CPU catch both texts: measured, with both spinning, 2 in 100 reads on ext4.)
-- A group's folder is made elsewhere and renamed into place, and renamed away before it is taken apart.
-- Control files (quota, period, weight) are written once, when the group appears, and again only to undo a write
-  that the kernel would have refused. Between, they belong to whoever manages the node.
+- A file is written elsewhere and renamed into place, so readers must reopen it each time, as the agent does. (A write
+in place would keep descriptors valid, but readers on another CPU can see a mix: 2 in 100 reads on ext4, measured.)
+- A cgroup's folder is created elsewhere and renamed into place, and renamed away before it is deleted.
+- Control files (quota, period, weight) are written once, when the cgroup appears, and again only to undo an invalid
+write. Otherwise they belong to the agent.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class Projection:
     """One machine's files. Call ``read_back``, then ``machine.step``, then ``write_files``."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
-        """Lay the files out below an empty folder, best one in memory: ext4 writes what is replaced to disk at once.
+        """Create the files in an empty folder, best on tmpfs: ext4 flushes replaced files immediately.
 
         Raises:
-            FileExistsError: the folder already holds a machine.
+            FileExistsError: the folder already has a machine.
 
         """
         self.machine = machine
@@ -47,7 +46,7 @@ class Projection:
         self.write_files()
 
     def write_files(self) -> None:
-        """Show the machine as it is now: figures of all groups, new pods, no vanished ones."""
+        """Write the current figures of all cgroups; add new pods and remove others."""
         for path in [path for path, group in self._groups.items() if self.machine.groups.get(path) is not group]:
             self._remove(path)
         for path, group in self.machine.groups.items():
@@ -59,18 +58,18 @@ class Projection:
             self._write(self.proc_mount / name, text)
 
     def read_back(self) -> list[CgroupError]:
-        """Take over what was written into control files since the last time.
+        """Apply writes to control files since the last call.
 
         Returns:
-            Writes that the kernel would have refused. They are undone in the files.
+            Writes that the kernel would reject. They are undone in the files.
 
         """
         there = [group for path, group in self._groups.items() if path and self.machine.groups.get(path) is group]
         asked = [group for group in there if self._asks(group)]
         errors: dict[str, CgroupError] = {}
-        with suppress(CgroupError):  # together, for on v1 neither may come first where all move to other CPUs
+        with suppress(CgroupError):  # together: on v1 the order matters if all move to other CPUs
             self.machine.set_cpusets(self._cpusets_asked(asked))
-        # A file system has no order of writes to go by: what only a parent's or child's change allows is tried again.
+        # Files have no order of writes, so writes that depend on a parent's or child's are retried.
         for _ in range(len(asked)):
             errors = {group.path: error for group in asked if (error := self._take_over(group)) is not None}
             asked = [group for group in asked if group.path in errors]
@@ -85,7 +84,7 @@ class Projection:
         return texts.CONTROL[self.machine.version]
 
     def _texts(self, group: Group) -> dict[str, dict[str, str]]:
-        """Hierarchy ("" on v2) to file name to text."""
+        """By hierarchy ("" on v2) and file name, the text."""
         cpus = self.machine.effective_cpus(group.path)
         return texts.v1(group, cpus) if self.machine.version == 1 else {"": texts.v2(group, cpus)}
 
@@ -94,7 +93,7 @@ class Projection:
         return self.cgroup_mount / hierarchy / group.path / name
 
     def _asks(self, group: Group) -> bool:
-        """Whether a control file holds something new. An emptied one is about to be filled."""
+        """Whether a control file changed. An empty file is about to be written."""
         differ = False
         for name in self._control:
             text = _read(self._file(group, name))
@@ -104,7 +103,7 @@ class Projection:
         return differ
 
     def _cpusets_asked(self, asked: Sequence[Group]) -> dict[str, frozenset[int]]:
-        """With groups that are not shown yet: had the parent's file been the kernel's, they had copied its CPUs."""
+        """Including new cgroups, which in a kernel would have inherited the parent's CPUs."""
         cpusets = {group.path: cpus for group in asked if (cpus := self._cpuset_asked(group))}
         if self.machine.version == 1:
             for path in self.machine.groups.keys() - self._groups.keys():
@@ -178,5 +177,5 @@ class Projection:
 
 
 def _read(file: Path) -> str:
-    """What was written last: a writer that shortens a file may not have cut the old tail off yet."""
+    """The last write: a writer that shortens a file may not have truncated it yet."""
     return file.read_text().partition("\n")[0].strip()

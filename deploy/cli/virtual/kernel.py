@@ -1,4 +1,4 @@
-"""A virtual machine's kernel as the agent sees it, in memory: no files, so that a simulation runs fast. Pure."""
+"""A virtual machine's kernel for the agent, in memory, for fast simulations. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slacktide.streams.decisions.cpu_list import cpu_list
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """A pod's counters at one reading; a pod under the same uid, but started anew, is another group."""
+    """A pod's counters at one reading; a restarted pod has another cgroup."""
 
     group: Group
     usage_ns: int
@@ -34,7 +34,7 @@ class _Counters:
 
 
 class VirtualKernel:
-    """Implements ``slacktide.agents.node.kernel.Kernel`` on a machine whose time the caller moves."""
+    """Implements ``slacktide.agents.node.kernel.Kernel`` on a machine whose clock the caller advances."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -47,7 +47,7 @@ class VirtualKernel:
         self._clipped: Mapping[PurePosixPath, Clipped] = {}
 
     def read(self, mono_ns: int) -> Reading:
-        """Read every figure once; rates since the previous reading."""
+        """Read all figures; rates since the previous reading."""
         machine = self.machine
         interval_ns = 0 if self._read_ns is None else mono_ns - self._read_ns
         pods = {uid: _counters(machine.pods[uid]) for uid in sorted(machine.pods)}
@@ -66,11 +66,11 @@ class VirtualKernel:
         return reading
 
     def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:  # noqa: ARG002 - it costs nothing here
-        """Look at the CPU of these pods' containers that have a limit."""
+        """Read the CPU figures of those pods' containers that have a limit."""
         return self._containers.look(pods, mono_ns)
 
     def limits(self) -> Limits:
-        """What the best-effort group holds now."""
+        """The limits of the best-effort cgroup."""
         group = self.machine.best_effort
         cpus = group.cpuset or self.machine.effective_cpus(BEST_EFFORT)
         return Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us, be_cpuset=sorted(cpus))
@@ -80,12 +80,12 @@ class VirtualKernel:
         return self.machine.processors
 
     def hold(self, limits: Limits) -> None:
-        """Make the best-effort group hold these limits.
+        """Set the limits of the best-effort cgroup.
 
-        On cgroup v1 pods below it that hold more are cut first, and get it back with a raise.
+        On cgroup v1, child pods with higher limits are lowered first, and restored with a raise.
 
         Raises:
-            CgroupError: the model refuses it as the kernel would.
+            CgroupError: the kernel would reject it.
 
         """
         wanted = Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us)
@@ -97,11 +97,11 @@ class VirtualKernel:
             self._bind(frozenset(limits.be_cpuset))
 
     def know(self, pods: Sequence[Pod]) -> None:
-        """These pods are on the node; of no others is any knob read or set."""
+        """Set the pods of the node; knobs of others are neither read nor set."""
         self._known = {pod.uid: pod for pod in pods}
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
-        """What knobs of groups hold now; a pod is one group here, its containers are none."""
+        """Current values of knobs; a pod is one cgroup here, without containers."""
         values: dict[KnobKey, int | None] = {}
         lacking: dict[KnobKey, str] = {}
         for key in keys:
@@ -117,16 +117,16 @@ class VirtualKernel:
         return Held(values=values, lacking=lacking)
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Make one knob hold this; None: unlimited.
+        """Set a knob; None: unlimited.
 
         Raises:
-            CgroupError: its group is not there, the kernel would refuse it, or it must not be set to this.
+            CgroupError: the cgroup is missing, the kernel would reject the value, or it must not be set.
 
         """
         place = knobs.checked(self.machine, self._known, key, value)
         if key.knob != "cfs_quota_us":
             knobs.write(self.machine, str(place.path), key.knob, value)
-            if key.knob == "cpu_idle" and not value:  # as a real node's agent: the kubelet's weight comes back with it
+            if key.knob == "cpu_idle" and not value:  # as on a real node: the kubelet's weight is restored
                 knobs.write(self.machine, str(place.path), "cpu_shares", SHARES_MIN)
         elif self.machine.version == 1 and place.base.is_relative_to(BEST_EFFORT):
             group = place.path.relative_to(BEST_EFFORT)
@@ -135,11 +135,11 @@ class VirtualKernel:
             self.machine.set_quota(str(place.path), value)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` gives for a knob once this was put."""
+        """The value that ``held`` returns after this was set."""
         return as_reads_back(knob, value, self.machine.version)
 
     def _own(self, path: PurePosixPath) -> Bandwidth:
-        """What a group holds, or held before it was cut to fit."""
+        """A cgroup's value, or its value before it was lowered to fit."""
         group = self.machine.groups[str(path)]
         now = Bandwidth(group.quota_us, group.period_us)
         known = self._clipped.get(path.relative_to(BEST_EFFORT)) if path.is_relative_to(BEST_EFFORT) else None

@@ -1,4 +1,4 @@
-"""Knobs of a virtual machine's groups: where they are, what they hold, and who may set them. Pure."""
+"""Knobs of a virtual machine's cgroups: location, value, and permission. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QOS_OF = {name: kube_qos for kube_qos, name in TIERS.items()}
 
 
 def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | None:
-    """Where a group is; None: it is not there. A pod's only container is the pod's group, others have none here."""
+    """A cgroup's location; None: missing. A pod's only container shares its cgroup; others have none."""
     if group in _QOS_OF:
         base, pod = PurePosixPath(PARENT_OF_QOS[_QOS_OF[group]]), None
         return Place(tier=_TIER_OF[_QOS_OF[group]], base=base, inside=PurePosixPath())
@@ -38,10 +38,10 @@ def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | Non
 
 
 def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int | None) -> Place:
-    """Where a knob is that may be set to this.
+    """The location of a knob that may be set to this value.
 
     Raises:
-        CgroupError: it is not there, or must not be.
+        CgroupError: it is missing, or must not be set.
 
     """
     found = place(machine, known, key.group)
@@ -54,17 +54,17 @@ def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int
 
 
 def lacks(machine: Machine, knob: Knob) -> bool:
-    """Whether the kernel has no such knob."""
+    """Whether the kernel lacks the knob."""
     return knob != "cfs_quota_us" and knob not in FILES[machine.version]
 
 
 def plain(version: int) -> Mapping[Knob, KnobFile]:
-    """The knobs that are held in one file each and that nothing is made of, by a version of cgroups."""
+    """Knobs with a file each that the model ignores, by cgroup version."""
     return {knob: file for knob, file in FILES[version].items() if knob != "cpu_shares"}
 
 
 def read(machine: Machine, path: str, knob: Knob) -> int | None:
-    """What a group's knob holds, but for its quota."""
+    """The value of a cgroup's knob, except for its quota."""
     group = machine.groups[path]
     if knob == "cpu_shares":
         return group.weight if machine.version == 1 else shares_of(group.weight)
@@ -72,10 +72,10 @@ def read(machine: Machine, path: str, knob: Knob) -> int | None:
 
 
 def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
-    """Make a group's knob hold this, but for its quota.
+    """Set a cgroup's knob, except for its quota.
 
     Raises:
-        CgroupError: the kernel would refuse it.
+        CgroupError: the kernel would reject it.
 
     """
     if knob == "cpu_shares":

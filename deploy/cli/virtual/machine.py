@@ -1,9 +1,8 @@
-"""A small model of a machine's kernel: CPU shared by weight, quota and CPU set, memory, pressure. Pure.
+"""A small kernel model: CPU by weight, quota and CPU set, memory, pressure. Pure.
 
-The tree is the kubelet's: root > {system, kubepods}, kubepods > {guaranteed pods, burstable,
-besteffort} > pods. Pods are leaves and want CPU; every group may hold a quota. Time is fluid: within a step
-each group gets its water-filled share at once, so a quota throttles evenly instead of at the end of each period.
-Not modelled: swap, OOM kills, single threads (a pod can use every CPU), IO.
+The tree is the kubelet's: root > {system, kubepods}, kubepods > {guaranteed pods, burstable, besteffort} > pods. Pods
+are leaves and demand CPU; every cgroup may have a quota. Time is fluid: within a step each cgroup gets its water-filled
+share, so a quota throttles evenly. Not modelled: swap, OOM kills, threads (a pod can use every CPU), IO.
 """
 
 from __future__ import annotations
@@ -24,38 +23,38 @@ BEST_EFFORT = PARENT_OF_QOS["BestEffort"]
 MODELLED: frozenset[Knob] = frozenset({"cfs_quota_us", "cpu_shares", "cfs_burst_us"})
 HELD = tuple(knob for knob in KNOBS if knob not in MODELLED)
 _PERIOD_US_MAX = 1_000_000
-"""The kernel takes periods from 1 ms to 1 s."""
+"""The kernel accepts periods from 1 ms to 1 s."""
 
 
 @dataclass(slots=True)
 class Group:
-    """One cgroup. Counters only grow."""
+    """One cgroup. Counters only increase."""
 
     path: str
     weight: int
     """cpu.shares on v1, cpu.weight on v2."""
     uid: str = ""
-    """The pod's, where the group is a pod's."""
+    """The pod's, for a pod's cgroup."""
     request_milli: int = 0
     quota_us: int | None = None
     period_us: int = 100_000
     cpuset: frozenset[int] | None = None
-    """None: what the group above has. Which CPU is busy is not modelled, only how many a group may use."""
+    """None: inherited. Only the number of usable CPUs is modelled."""
     burst_us: int = 0
     knobs: dict[Knob, int | None] = field(default_factory=lambda: {knob: KNOBS[knob].default for knob in HELD})
-    """Held, and nothing is made of it."""
+    """Stored without effect."""
     demand_milli: int = 0
-    """What a leaf would use if it were alone."""
+    """A leaf's use if it were alone."""
     mem_bytes: int = 0
     """Working set of a leaf."""
     cache_bytes: int = 0
-    """Page cache of a leaf that can be dropped at once."""
+    """Page cache of a leaf that can be dropped."""
     frozen: bool = False
-    """A leaf that is stopped uses no CPU, and keeps its memory."""
+    """A frozen leaf uses no CPU, and keeps its memory."""
     linger_ms: int | None = 0
-    """How long a pod goes on after it was asked to end; None: until it is killed."""
+    """How long a pod runs after SIGTERM; None: until it is killed."""
     ends_ns: int | None = None
-    """When it will have ended, in the machine's time; None: nobody asked."""
+    """When it will have ended, in machine time; None: not terminated."""
     children: list[Group] = field(default_factory=list)
     usage_ns: int = 0
     periods: int = 0
@@ -67,13 +66,13 @@ class Group:
     _able_ns: int = 0
 
     def walk(self) -> Iterator[Group]:
-        """The group and everything below it, parents first."""
+        """The cgroup and its descendants, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def sums(self) -> tuple[int, int]:
-        """Working set and droppable cache of the whole subtree, bytes."""
+        """Working set and page cache of the subtree, bytes."""
         mem_bytes, cache_bytes = self.mem_bytes, self.cache_bytes
         for child in self.children:
             below = child.sums()
@@ -82,7 +81,7 @@ class Group:
         return mem_bytes, cache_bytes
 
     def ask(self, dt_ns: int) -> int:
-        """What the subtree would use of this step under its CPU sets and quotas, CPU nanoseconds."""
+        """The subtree's demand in this step under CPU sets and quotas, CPU nanoseconds."""
         asked_ns = 0 if self.frozen else self.demand_milli * dt_ns // 1000
         for child in self.children:
             asked_ns += child.ask(dt_ns)
@@ -94,7 +93,7 @@ class Group:
         return self._want_ns
 
     def give(self, supply_ns: int, dt_ns: int) -> int:
-        """Use what is given and pass it on. Returns what the leaves went without, CPU nanoseconds."""
+        """Distribute CPU to the subtree. Returns the unmet demand, CPU nanoseconds."""
         self.usage_ns += supply_ns
         if self.quota_us is not None and self._asked_ns:
             self._count_periods(dt_ns, held_back_ns=self._able_ns - supply_ns if supply_ns == self._want_ns else 0)
@@ -117,15 +116,15 @@ class Group:
 
 
 class Machine:
-    """One virtual machine. The caller sets what pods want, then lets time pass."""
+    """A virtual machine. The caller sets demands, then advances the clock."""
 
     def __init__(self, *, cpus: int, mem_bytes: int, version: int = 2) -> None:
-        """Make an idle machine with the kubelet's groups and no pods.
+        """Create an idle machine with the kubelet's cgroups and no pods.
 
         Args:
             cpus: how many.
-            mem_bytes: all memory.
-            version: 1 or 2, of the cgroup hierarchy: weights and quota rules differ.
+            mem_bytes: total memory.
+            version: of cgroups, 1 or 2: weights and quota rules differ.
 
         """
         self.cpus = cpus
@@ -143,37 +142,37 @@ class Machine:
 
     @property
     def system(self) -> Group:
-        """Everything that is not a pod: a leaf."""
+        """Everything outside of pods: a leaf."""
         return self.groups[SYSTEM]
 
     @property
     def best_effort(self) -> Group:
-        """The group that holds all best-effort pods."""
+        """The cgroup of all best-effort pods."""
         return self.groups[BEST_EFFORT]
 
     @property
     def processors(self) -> list[Processor]:
-        """Cores of two CPUs side by side; from eight CPUs on, two sockets."""
+        """Cores with two CPUs each; from eight CPUs on, two sockets."""
         half = self.cpus if self.cpus < 8 else (self.cpus + 3) // 4 * 2
         return [
             Processor(cpu=cpu, core=cpu // 2 * 2, socket=cpu // half, numa_node=cpu // half) for cpu in range(self.cpus)
         ]
 
     def effective_cpus(self, path: str) -> frozenset[int]:
-        """CPUs that a group may run on: of its own, those that the groups above have, too."""
+        """The CPUs of a cgroup, intersected with those of its ancestors."""
         if not path:
             return self.root.cpuset or frozenset()
         above = self.effective_cpus(path.rpartition("/")[0])
-        group = self.groups.get(path)  # one that is gone has no CPUs of its own
+        group = self.groups.get(path)  # a removed cgroup has no CPUs
         return above if group is None or group.cpuset is None else group.cpuset & above or above
 
     def weight_of(self, request_milli: int) -> int:
-        """The kubelet's weight for a CPU request, in the unit of the hierarchy's version."""
+        """The kubelet's weight for a CPU request, in the unit of the cgroup version."""
         shares = max(SHARES_MIN, request_milli * 1024 // 1000)
         return shares if self.version == 1 else 1 + (shares - SHARES_MIN) * 9_999 // 262_142
 
     def add_pod(self, uid: str, kube_qos: str, *, request_milli: int = 0, limit_milli: int | None = None) -> Group:
-        """Start a pod that wants nothing yet; its demand and memory are the caller's to set."""
+        """Start an idle pod; the caller sets its demand and memory."""
         path = f"{PARENT_OF_QOS[kube_qos]}/pod{uid}"
         pod = self._add(PARENT_OF_QOS[kube_qos], path, self.weight_of(request_milli))
         pod.uid, pod.request_milli = uid, request_milli
@@ -183,24 +182,24 @@ class Machine:
         return pod
 
     def remove_pod(self, uid: str) -> None:
-        """Stop a pod; the groups above keep what it used."""
+        """Remove a pod; its ancestors keep its use."""
         pod = self.pods.pop(uid)
         del self.groups[pod.path]
         self.groups[pod.path.rpartition("/")[0]].children.remove(pod)
         self._weigh_burstable()
 
     def terminate_pod(self, uid: str) -> None:
-        """Ask a pod to end, as SIGTERM does; time has to pass."""
+        """Send a pod SIGTERM; it ends as the clock advances."""
         pod = self.pods[uid]
         if pod.ends_ns is None and pod.linger_ms is not None:
             pod.ends_ns = self.elapsed_ns + pod.linger_ms * 1_000_000
 
     def set_quota(self, path: str, quota_us: int | None, period_us: int = 100_000) -> None:
-        """Limit a group's CPU time, as a write to its control file does.
+        """Limit a cgroup's CPU time, like a write to its control file.
 
         Raises:
-            CgroupError: no such group, or the kernel would answer EINVAL: out of range, or on v1 a child would
-                hold more than its parent.
+            CgroupError: the cgroup is missing, or the kernel would return EINVAL: out of range, or on v1 a child would
+                exceed its parent.
 
         """
         group = self.groups.get(path)
@@ -216,10 +215,10 @@ class Machine:
             raise CgroupError(path, f"invalid argument: quota {quota_us} us: a child would hold more than its parent")
 
     def set_cpusets(self, cpusets: Mapping[str, frozenset[int]]) -> None:
-        """Bind groups to CPUs, as writes to their control files do one after another.
+        """Bind cgroups to CPUs, like writes to their control files one after another.
 
         Raises:
-            CgroupError: the kernel would refuse one: no CPU, no such CPU, or on v1 one that the group above lacks.
+            CgroupError: the kernel would reject one: empty, an unknown CPU, or on v1 one that the parent lacks.
 
         """
         for path in cpusets.keys() - self.groups.keys():
@@ -236,7 +235,7 @@ class Machine:
             raise CgroupError(wrong[0], "invalid argument: CPUs that the group cannot have")
 
     def set_weight(self, path: str, weight: int) -> None:
-        """Weigh a group against its siblings, as a write to its control file does.
+        """Set a cgroup's weight, like a write to its control file.
 
         Raises:
             CgroupError: out of the kernel's range.
@@ -248,10 +247,10 @@ class Machine:
         self.groups[path].weight = weight
 
     def set_burst(self, path: str, burst_us: int) -> None:
-        """Let a group save CPU time up, as a write to its control file does.
+        """Set a cgroup's CPU burst, like a write to its control file.
 
         Raises:
-            CgroupError: it is more than the group's quota.
+            CgroupError: it exceeds the cgroup's quota.
 
         """
         quota_us = self.groups[path].quota_us
@@ -260,7 +259,7 @@ class Machine:
         self.groups[path].burst_us = burst_us
 
     def step(self, dt_ms: int) -> None:
-        """Let time pass under the present demands and quotas."""
+        """Advance the clock under the current demands and quotas."""
         dt_ns = dt_ms * 1_000_000
         supply_ns = min(self.root.ask(dt_ns), self.cpus * dt_ns)
         missed_ns = self.root.give(supply_ns, dt_ns)
@@ -272,7 +271,7 @@ class Machine:
                 self.remove_pod(pod.uid)
 
     def _reclaim(self) -> float:
-        """Drop cache that no longer fits. Returns the part of the working sets that has no room."""
+        """Drop page cache that does not fit. Returns the part of the working sets that does not fit."""
         mem_bytes, cache_bytes = self.root.sums()
         room_bytes = max(0, self.mem_bytes - mem_bytes)
         if cache_bytes > room_bytes:
@@ -281,7 +280,7 @@ class Machine:
         return max(0, mem_bytes - self.mem_bytes) / mem_bytes if mem_bytes else 0.0
 
     def _weigh_burstable(self) -> None:
-        """The kubelet gives burstable pods together the weight of what they request."""
+        """The kubelet gives burstable pods the weight of their total request."""
         burstable = self.groups[PARENT_OF_QOS["Burstable"]]
         burstable.weight = self.weight_of(sum(pod.request_milli for pod in burstable.children))
 
@@ -289,19 +288,19 @@ class Machine:
         if path in self.groups:
             raise CgroupError(path, "exists")
         group = self.groups[path] = Group(path, weight)
-        if self.version == 1:  # there the kubelet and its runtime copy it from above
+        if self.version == 1:  # on v1 the kubelet and its runtime copy it from the parent
             group.cpuset = self.groups[parent].cpuset
         self.groups[parent].children.append(group)
         return group
 
 
 def _bound(child: Group, group: Group) -> bool:
-    """Whether the child has no CPU that its parent lacks: cgroup v1's rule."""
+    """Whether the child's CPUs are a subset of the parent's: cgroup v1's rule."""
     return child.cpuset is None or group.cpuset is None or child.cpuset <= group.cpuset
 
 
 def _nested(group: Group, above: Fraction | None) -> bool:
-    """Whether nobody below holds more than its parent: cgroup v1's rule. None: unlimited."""
+    """Whether no descendant exceeds its parent: cgroup v1's rule. None: unlimited."""
     rate = above
     if group.quota_us is not None:
         rate = Fraction(group.quota_us, group.period_us)

@@ -1,4 +1,4 @@
-"""Sharing CPU time between siblings by weight: the law that the virtual kernel is made of."""
+"""Shares CPU time among siblings by weight: the rule of the virtual kernel."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 
 def share(supply: int, wants: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """Share ``supply`` by weight; what one does not want goes to the others (water-filling).
+    """Share ``supply`` by weight; unused parts go to the others (water-filling).
 
-    Exact in whole units: nobody gets more than it wants, and all of ``min(supply, sum(wants))`` is given out.
+    Exact in whole units: nobody gets more than its demand, and ``min(supply, sum(wants))`` is distributed.
 
     Args:
-        supply: what there is, e.g. nanoseconds of CPU time.
-        wants: what each would take if it were alone, in the same unit.
-        weights: one positive weight each.
+        supply: the total, e.g. nanoseconds of CPU time.
+        wants: each one's demand, in the same unit.
+        weights: positive, one each.
 
     """
     if supply >= sum(wants):
         return list(wants)
     gives = [0] * len(wants)
-    # Those content with the least per weight first: what they leave raises the level for the rest.
+    # Lowest demand per weight first: the rest raises the level for the others.
     order = sorted(range(len(wants)), key=lambda place: (wants[place] / weights[place], place))
     left, weights_left = supply, sum(weights)
     for place in order:
@@ -27,7 +27,7 @@ def share(supply: int, wants: Sequence[int], weights: Sequence[int]) -> list[int
         gives[place] = give
         left -= give
         weights_left -= weights[place]
-    # Rounding down leaves a few units over.
+    # Distribute the remainder of rounding down.
     for place in order:
         extra = min(left, wants[place] - gives[place])
         gives[place] += extra

@@ -1,4 +1,4 @@
-"""Pressure stall information of one resource, as the kernel prints it."""
+"""Pressure stall information (PSI) of one resource, as the kernel prints it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _SPANS_S = (10, 60, 300)
 
 @dataclass(slots=True)
 class Stall:
-    """Running averages of the part of time stalled, and its total."""
+    """Running averages of the stalled part of time, and its total."""
 
     averages: list[float] = field(default_factory=lambda: [0.0] * len(_SPANS_S))
     """Over 10, 60 and 300 s, 0 to 1."""
     total_us: int = 0
 
     def step(self, dt_ms: int, part: float) -> None:
-        """Let time pass of which ``part`` (0 to 1) was spent waiting."""
+        """Advance the clock; ``part`` (0 to 1) of the time was stalled."""
         for place, span_s in enumerate(_SPANS_S):
             kept = exp(-dt_ms / 1000 / span_s)
             self.averages[place] = self.averages[place] * kept + part * (1 - kept)
@@ -25,7 +25,7 @@ class Stall:
 
     @property
     def avg10_pct(self) -> float:
-        """Percent over the last 10 s, to the kernel's two digits."""
+        """Percent over the last 10 s, with the kernel's two digits."""
         return round(self.averages[0] * 100, 2)
 
     def line(self, kind: str) -> str:

@@ -12,14 +12,14 @@ CONTROL = {
     version: tuple(file for row in CONTROLS if row.controller != "freezer" for file in row.files(version))
     for version in (1, 2)
 }
-"""The files that whoever manages the node writes; all others are the kernel's to write."""
+"""Files that the agent writes; the kernel writes all others."""
 HIERARCHIES_V1 = ("cpu", "cpuacct", "memory", "cpuset")
 _CONTROLLERS_V2 = "cpuset cpu memory"
 _JIFFY_NS = 10_000_000
 
 
 def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
-    """File name to text, of one group in the one hierarchy; ``effective``: the CPUs that it may run on."""
+    """Text by file name for one cgroup; ``effective``: the CPUs that it may use."""
     mem_bytes, cache_bytes = group.sums()
     usage_us = group.usage_ns // 1000
     stat = {"usage_usec": usage_us, "user_usec": usage_us, "system_usec": 0}
@@ -49,7 +49,7 @@ def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
 
 
 def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
-    """Hierarchy to file name to text, of one group; ``effective``: the CPUs that it may run on."""
+    """Text by hierarchy and file name for one cgroup; ``effective``: the CPUs that it may use."""
     mem_bytes, cache_bytes = group.sums()
     cpu_stat = {
         "nr_periods": group.periods,
@@ -83,7 +83,7 @@ def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
 
 
 def proc(machine: Machine) -> dict[str, str]:
-    """Path below /proc to text. Nothing waits for IO here, so its pressure is none."""
+    """Text by path below /proc. There is no IO, and so no IO pressure."""
     none = "avg10=0.00 avg60=0.00 avg300=0.00 total=0"
     return {
         "stat": _stat(machine),
@@ -95,7 +95,7 @@ def proc(machine: Machine) -> dict[str, str]:
 
 
 def sys_cpu(machine: Machine) -> dict[str, str]:
-    """Path below /sys/devices/system/cpu to text: where each CPU is."""
+    """Text by path below /sys/devices/system/cpu: the CPU topology."""
     found = {"online": cpu_ranges(range(machine.cpus))}
     for one in machine.processors:
         siblings = [other.cpu for other in machine.processors if other.core == one.core]
@@ -106,7 +106,7 @@ def sys_cpu(machine: Machine) -> dict[str, str]:
 
 
 def cpuset_of(text: str) -> frozenset[int] | None:
-    """CPUs of ``cpuset.cpus``; None: none were written.
+    """CPUs of ``cpuset.cpus``; None: empty.
 
     Raises:
         CgroupError: not a list of CPUs.
@@ -119,10 +119,10 @@ def cpuset_of(text: str) -> frozenset[int] | None:
 
 
 def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:
-    """Quota (None: unlimited) and period in microseconds, of the two files' texts.
+    """Quota (None: unlimited) and period in microseconds, from both files.
 
     Raises:
-        CgroupError: a text is no number.
+        CgroupError: a text is not a number.
 
     """
     quota_us = number(quota)
@@ -130,10 +130,10 @@ def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:
 
 
 def quota_of_v2(text: str, period_us: int) -> tuple[int | None, int]:
-    """Quota and period of ``cpu.max``; a missing second word leaves the period as it is.
+    """Quota and period of ``cpu.max``; without a second word the period stays.
 
     Raises:
-        CgroupError: not ``max`` or a number, and perhaps another.
+        CgroupError: the format is invalid.
 
     """
     words = text.split()
@@ -147,7 +147,7 @@ def number(text: str) -> int:
     """A control file's number.
 
     Raises:
-        CgroupError: it is none; the kernel would answer EINVAL.
+        CgroupError: not a number; the kernel would return EINVAL.
 
     """
     try:
@@ -157,7 +157,7 @@ def number(text: str) -> int:
 
 
 def _held(group: Group, version: int, *controllers: str) -> dict[str, str]:
-    """The files of knobs that nothing is made of; without ``controllers`` of all of them."""
+    """Files of stored knobs; default: of all controllers."""
     files = {knob: file for knob, file in FILES[version].items() if knob in group.knobs}
     return {
         file.name: file.text(group.knobs[knob])
@@ -171,7 +171,7 @@ def _pairs(figures: dict[str, int]) -> str:
 
 
 def _stat(machine: Machine) -> str:
-    """Jiffies: all use counts as user time, spread evenly over the CPUs."""
+    """In jiffies: all use counts as user time, spread evenly over the CPUs."""
     user = machine.root.usage_ns // _JIFFY_NS
     idle = machine.cpus * machine.elapsed_ns // _JIFFY_NS - user
     lines = [f"cpu  {user} 0 0 {idle} 0 0 0 0 0 0"]
