@@ -1,1 +1,1 @@
-"""``slacktide calc``: the decision functions by hand, one JSON case a line."""
+"""``slacktide calc``: applies decision rules to JSON cases, one per line."""

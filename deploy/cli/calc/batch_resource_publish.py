@@ -8,7 +8,7 @@ from slacktide.streams.decisions.batch_resource_publish import Allocation, batch
 
 
 class GivenAllocation(Given, frozen=True, kw_only=True):
-    """What another scheduler gave away."""
+    """Allocations by another scheduler."""
 
     name: str = ""
     priority_class: str = ""
@@ -24,7 +24,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What of the batch resources is written to the node."""
+    """The batch resources that are written to the node."""
     published = batch_resource_publish(
         given.calculated,
         given.cpu_normalization_ratio,

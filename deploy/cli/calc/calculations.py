@@ -1,4 +1,4 @@
-"""The calculations there are, and how one is called on one line of input."""
+"""The table of calculations, and how one is applied to a line of input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CALCULATIONS = {
     "job_status": "where a Job stands, from what its pods came to",
     "queue_block_admission": "whether a workload may be admitted while others wait for pods",
 }
-"""Name, which is also that of the module here, and what is figured."""
+"""Name, which is also the module's, and the description."""
 
 _encoder = msgspec.json.Encoder()
 _KEY_IN = "key` in `"
@@ -107,7 +107,7 @@ class Calculation:
         return cls(module.Input, module.calculate, explain=explain)
 
     def answer(self, line: str | bytes) -> Answered:
-        """Compute one line; whatever it holds, this raises nothing."""
+        """Compute one line. It never raises."""
         try:
             case = self._decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

@@ -1,4 +1,4 @@
-"""The pieces that cases are written with, and what a calculation gives back."""
+"""Types that cases share, and the result of a calculation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MAX)]
 Whole = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 """An integer that may be negative: a priority, a cost, a quota of -1."""
 Percent = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
-"""Rules decide what they make of a percent below 0 or above 100; here only the absurd is refused."""
+"""Rules handle percents below 0 or above 100; only absurd values are rejected."""
 Cores = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Seconds = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 

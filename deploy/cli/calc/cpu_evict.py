@@ -26,7 +26,7 @@ class BestEffort(Given, frozen=True, kw_only=True):
     real_limit_milli: Milli | None = None
 
     def be_cpu(self) -> BeCpu:
-        """As the core takes it; what was not measured is 0."""
+        """Convert to the rule's type; what was not measured is 0."""
         return BeCpu(
             usage_milli=self.usage_milli or 0,
             request_milli=self.request_milli or 0,
@@ -48,7 +48,7 @@ class Strategy(GivenEvictStrategy, frozen=True, kw_only=True):
     cpu_allocatable_evict_lower_percent: Percent | None = None
 
     def policy(self) -> ResourceThreshold:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         busy_pct = self.cpu_evict_be_usage_threshold_percent
         return ResourceThreshold(
             cpu_evict_be_satisfaction_lower_pct=self.cpu_evict_be_satisfaction_lower_percent,
@@ -78,7 +78,7 @@ class Input(GivenEvictNode, frozen=True, kw_only=True):
     strategy: Strategy | None = None
 
     def window(self) -> BeCpuWindow:
-        """As the core takes it; metrics are collected each second unless set otherwise."""
+        """Convert to the rule's type; metrics are collected each second unless set otherwise."""
         interval_s = self.metric_collect_interval_seconds
         return BeCpuWindow(
             average=(self.be_average or BestEffort()).be_cpu(),

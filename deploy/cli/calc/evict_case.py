@@ -26,7 +26,7 @@ class GivenEvictPod(GivenPod, frozen=True, kw_only=True, rename={"eviction_featu
         msgspec.structs.force_setattr(self, "eviction_priority", self.eviction_priority or 0)
 
     def evictable(self, *, used: int | None) -> EvictPod:
-        """As the core takes it, with its use of what the decision is about."""
+        """Convert to the rule's type, with its use of what the decision is about."""
         return EvictPod(pod=self, used=used, already_evicted=bool(self.already_evicted))
 
 

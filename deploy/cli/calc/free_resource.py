@@ -16,7 +16,7 @@ class Input(NodeCase, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What koord-free pods may ask for: only what is idle."""
+    """Free resources of a node: only what is idle."""
     colocation = given.colocation()
     reset = too_old(given, colocation, FIELDS)
     if reset is not None:

@@ -18,7 +18,7 @@ from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 
 
 class Event(Given, frozen=True, kw_only=True):
-    """Something that happened on the node."""
+    """An event on the node."""
 
     at_seconds: Seconds
     type: Literal["assign", "unassign", "pod_update", "node_metric", "delete_node_metric"]

@@ -41,7 +41,7 @@ class GivenUse(Given, frozen=True, kw_only=True):
 
     @property
     def amounts(self) -> Amounts:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Amounts(self.cpu_milli or 0, self.memory_bytes or 0)
 
 
@@ -56,7 +56,7 @@ class GivenFactors(Given, frozen=True, kw_only=True):
 
     @property
     def factors(self) -> Factors:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Factors(self.cpu, self.memory)
 
 
@@ -72,7 +72,7 @@ class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> LoadAwarePod:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return LoadAwarePod(
             pod=self,
             custom_factors=(self.custom_scaling_factors or GivenFactors()).factors,
@@ -114,7 +114,7 @@ class GivenReport(Given, frozen=True, kw_only=True):
 
     @property
     def report(self) -> NodeReport:
-        """As the core takes it. Of entries with the same key the last one stands; an empty usage is none."""
+        """Convert to the rule's type. Of entries with the same key the last one stands; an empty usage is none."""
         interval_s = self.report_interval_seconds
         return NodeReport(
             updated_s=self.update_time_seconds,
@@ -158,7 +158,7 @@ class GivenThresholds(Given, frozen=True, kw_only=True):
 
     @property
     def thresholds(self) -> Thresholds:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         aggregated = self.aggregated or GivenAggregated()
         return Thresholds(
             usage=_percents(self.usage_thresholds),
@@ -186,7 +186,7 @@ class GivenArgs(GivenThresholds, frozen=True, kw_only=True):
 
     @property
     def args(self) -> LoadAwareArgs:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         weights, aggregated = self.resource_weights, self.aggregated or GivenAggregated()
         given: dict[str, Any] = {
             "filter_expired": self.filter_expired_node_metrics,

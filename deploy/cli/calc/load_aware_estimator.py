@@ -17,7 +17,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What a pod is expected to use."""
+    """The estimated use of a pod."""
     args = GivenArgs(
         estimated_scaling_factors=given.estimated_scaling_factors,
         allow_customize_estimation=given.allow_customize_estimation,

@@ -19,7 +19,7 @@ class Strategy(GivenEvictStrategy, frozen=True, kw_only=True):
     memory_allocatable_evict_lower_percent: Percent | None = None
 
     def policy(self) -> ResourceThreshold:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return ResourceThreshold(
             mem_evict_threshold_pct=self.memory_evict_threshold_percent,
             mem_evict_lower_pct=self.memory_evict_lower_percent,

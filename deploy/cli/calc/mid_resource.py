@@ -16,7 +16,7 @@ class Input(NodeCase, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What mid pods may ask for on a node."""
+    """Mid resources of a node."""
     colocation = given.colocation()
     reset = too_old(given, colocation, FIELDS)
     if reset is not None:

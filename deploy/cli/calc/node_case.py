@@ -31,7 +31,7 @@ class GivenZone(Given, frozen=True, kw_only=True):
     allocatable: GivenResources | None = None
 
     def zone(self) -> Zone:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Zone(name=self.name, allocatable=self.allocatable or Resources())
 
 
@@ -47,7 +47,7 @@ class GivenNode(Given, frozen=True, kw_only=True):
     numa_zones: list[GivenZone] | None = None
 
     def facts(self) -> NodeFacts:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         reserved = self.reserved or GivenReserved()
         return NodeFacts(
             name=self.name,
@@ -65,7 +65,7 @@ class GivenUse(Given, frozen=True, kw_only=True):
     memory_bytes: Amount | None = None
 
     def use(self) -> Use:
-        """As the core takes it; what was not measured is 0."""
+        """Convert to the rule's type; what was not measured is 0."""
         return Use(cpu_milli=self.cpu_milli or 0, mem_bytes=self.memory_bytes or 0)
 
 
@@ -151,7 +151,7 @@ class NodeCase(Given, frozen=True, kw_only=True):
 
 
 def too_old(given: NodeCase, colocation: Colocation, fields: Sequence[str]) -> Calculated | None:
-    """The result where the node is degraded: none of these fields is published."""
+    """The result for a degraded node: none of these fields is published."""
     terms = degraded(
         now_s=given.now_seconds,
         updated_s=None if given.node_metric is None else given.node_metric.update_time_seconds,
@@ -166,7 +166,7 @@ def too_old(given: NodeCase, colocation: Colocation, fields: Sequence[str]) -> C
 
 
 def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
-    """The node as the core takes it; only host applications of these classes count."""
+    """Convert the node to the rule's type; only host applications of these classes count."""
     metric = given.node_metric or GivenMetric()
     return NodeLoad(
         facts=given.node.facts(),
@@ -185,5 +185,5 @@ def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
 
 
 def key(namespace: str, name: str) -> str:
-    """What a pod and its metric are joined by."""
+    """The key that joins a pod and its metric."""
     return f"{namespace}/{name}"

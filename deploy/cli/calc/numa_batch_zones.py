@@ -17,7 +17,7 @@ class GivenZone(Given, frozen=True, kw_only=True):
     available: GivenResources
 
     def zone(self) -> Zone:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Zone(id=self.id, allocatable=_resources(self.allocatable), available=_resources(self.available))
 
 

@@ -42,7 +42,7 @@ _HUGEPAGES = re.compile(r"hugepages_(\w+)_bytes")
 
 
 def amounts_of(given: GivenAmounts | None, field: str) -> dict[str, int]:
-    """As the core takes them."""
+    """Convert to the rule's type."""
     return {resource_of(key, field): amount for key, amount in (given or {}).items()}
 
 
@@ -81,7 +81,7 @@ class GivenContainer(Given, frozen=True, kw_only=True):
     restart_policy_always: bool = False
 
     def container(self, field: str) -> Container:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Container(
             name=self.name, requests=amounts_of(self.requests, f"{field}.requests"), sidecar=self.restart_policy_always
         )
@@ -97,7 +97,7 @@ class GivenPod(Given, frozen=True, kw_only=True):
     pod_level_requests: GivenAmounts | None = None
 
     def pod(self, field: str) -> Pod:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         inits = self.init_containers or ()
         level = self.pod_level_requests
         return Pod(
@@ -133,7 +133,7 @@ class GivenZone(Given, frozen=True, kw_only=True):
     costs: list[GivenCost] | None = None
 
     def zone(self, field: str) -> NamedZone:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return NamedZone(
             name=self.name,
             type=self.type,
@@ -174,7 +174,7 @@ class GivenKubelet(Given, frozen=True, kw_only=True):
     prefer_closest_numa_nodes: bool = False
 
     def kubelet(self) -> Kubelet:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Kubelet(
             policy=self.policy,
             scope=self.scope,

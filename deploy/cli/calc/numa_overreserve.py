@@ -27,7 +27,7 @@ class GivenSeenPod(GivenPod, frozen=True, kw_only=True):
     phase: str = ""
 
     def seen(self, field: str) -> SeenPod:
-        """As the core takes it; the uid is the name where there is none."""
+        """Convert to the rule's type; the uid is the name where there is none."""
         return SeenPod(
             namespace=self.namespace,
             name=self.name,
@@ -47,7 +47,7 @@ class GivenNodeTopology(GivenTopology, frozen=True, kw_only=True):
     uids: list[str] | None = None
 
     def object(self, field: str) -> Topology:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Topology(
             zones=self.named_zones(field),
             policies=self.topology_policies or (),

@@ -27,7 +27,7 @@ class GivenIdZone(Given, frozen=True, kw_only=True):
     distances: list[Amount] = []
 
     def zone(self, field: str) -> Zone:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Zone(
             id=self.id,
             available=amounts_of(self.available, f"{field}.available"),

@@ -15,7 +15,7 @@ class Input(NodeCase, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """How well the zones of a node suit a pod."""
+    """The score of a node's zones for a pod."""
     weights = given.resource_weights or {}
     zones = given.zones_for_sets() if given.strategy == "LeastNUMANodes" else given.zones()
     scored = numa_score(

@@ -39,7 +39,7 @@ class Checkpoint(Given, frozen=True, kw_only=True):
     bucket_weights: dict[int, BucketWeight]
 
     def kept(self) -> PeakCheckpoint:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return PeakCheckpoint(
             reference_ms=self.reference_seconds * 1000,
             total_weight=self.total_weight,
@@ -53,7 +53,7 @@ class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
     checkpoint: Checkpoint | None = None
 
     def kept(self) -> PeakCheckpoint | None:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return None if self.checkpoint is None else self.checkpoint.kept()
 
 

@@ -17,7 +17,7 @@ class GivenPeakUse(Given, frozen=True, kw_only=True):
     memory_bytes: Amount = 0
 
     def use(self) -> PeakUse:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return PeakUse(cpu_cores=self.cpu_cores, mem_bytes=self.memory_bytes)
 
 

@@ -18,7 +18,7 @@ class GivenContainer(Given, frozen=True, kw_only=True):
     restart_policy_always: bool | None = None
 
     def container(self) -> Container:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Container(requests=_amounts(self.requests), limits={}, sidecar=bool(self.restart_policy_always))
 
 
@@ -31,7 +31,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What a pod of several containers asks for."""
+    """The requests of a pod with several containers."""
     needs = Needs(
         containers=[one.container() for one in given.containers],
         inits=[one.container() for one in given.init_containers or ()],

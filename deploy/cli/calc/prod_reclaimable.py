@@ -22,7 +22,7 @@ class GivenPeaks(Given, frozen=True, kw_only=True):
     p98_memory_bytes: Amount
 
     def use(self) -> Use:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Use(cpu_milli=self.p95_cpu_milli, mem_bytes=self.p98_memory_bytes)
 
 
@@ -35,7 +35,7 @@ class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
     prediction: GivenPeaks | None = None
 
     def predicted(self) -> PredictedPod:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return PredictedPod.of(self, age_s=self.age_seconds, deleting=self.deleting, peak=_use(self.prediction))
 
 
@@ -51,7 +51,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What production pods are predicted to leave for mid pods."""
+    """Mid resources by the predicted use of production pods."""
     items = given.node_items or {}
     found = prod_reclaimable(
         [pod.predicted() for pod in given.pods or ()],

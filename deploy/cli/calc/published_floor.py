@@ -15,7 +15,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Published figures, never below what runs there asked for."""
+    """Published figures, at least the requests of running pods."""
     names = {field: field.replace("mem_bytes", "memory_bytes") for field in REQUEST_FIELDS}
     figures = {field: given.figures[name] for field, name in names.items() if name in given.figures}
     floored = published_floor(figures, given.pods or ())

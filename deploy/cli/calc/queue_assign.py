@@ -19,7 +19,7 @@ class Input(AssignWorld, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Which flavors a workload gets, and whom it would preempt."""
+    """The flavors of a workload, and the workloads that it would preempt."""
     tree, settings = given.tree(), given.settings()
     holders = given.holders(tree)
     node = known(tree.queues, given.workload.cluster_queue, "input.workload.cluster_queue")

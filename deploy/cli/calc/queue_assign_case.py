@@ -42,7 +42,7 @@ class GivenNodeFlavor(GivenFlavor, frozen=True, kw_only=True):
     node_taints: list[GivenTaint] | None = None
 
     def node_flavor(self) -> NodeFlavor:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         taints = tuple(Taint(one.key, one.value, one.effect) for one in self.node_taints or ())
         return NodeFlavor(self.node_labels or {}, taints, tolerations_of(self.tolerations))
 
@@ -67,7 +67,7 @@ class GivenPodSet(Given, frozen=True, kw_only=True):
     tolerations: list[GivenToleration] | None = None
 
     def pod_set(self, last_tried: dict[str, int], field: str) -> PodSet:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         affinity = tuple(
             tuple(Expression(one.key, one.operator, tuple(one.values or ())) for one in term)
             for term in self.node_affinity_terms or ()
@@ -89,7 +89,7 @@ class GivenPendingWorkload(GivenPreemptor, frozen=True, kw_only=True):
     last_tried: list[dict[str, Tried]] | None = None
 
     def sets(self, field: str) -> list[PodSet]:
-        """As the core takes them."""
+        """Convert to the rule's type."""
         tried = [*(self.last_tried or ()), *({} for _ in self.pod_sets)]
         return [one.pod_set(dict(tried[at]), f"{field}.pod_sets[{at}]") for at, one in enumerate(self.pod_sets)]
 
@@ -102,7 +102,7 @@ class GivenFungibility(Given, frozen=True, kw_only=True):
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
 
     def fungibility(self) -> Fungibility:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Fungibility(
             self.when_can_borrow == "TryNextFlavor",
             self.when_can_preempt == "TryNextFlavor",
@@ -117,7 +117,7 @@ class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
     fungibility: GivenFungibility | None = None
 
     def queue(self, tree: QuotaTree, field: str) -> ClusterQueue:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         groups = tuple(
             Group(
                 frozenset(resource_of(key, f"{at}.resources") for key in group.resources),
@@ -143,11 +143,11 @@ class AssignWorld(HeldWorld, frozen=True, kw_only=True):
     cluster_queues: list[GivenAssigningQueue]  # type: ignore[assignment]
 
     def settings(self) -> Settings:
-        """As the core takes them."""
+        """Convert to the rule's type."""
         unique((one.name for one in self.flavors or ()), "input.flavors")
         flavors = {one.name: one.node_flavor() for one in self.flavors or ()}
         return Settings(flavors, self.fair_sharing, self.preemption_strategies or STRATEGIES, corrected=self.corrected)
 
     def queues(self, tree: QuotaTree) -> list[ClusterQueue]:
-        """As the core takes them."""
+        """Convert to the rule's type."""
         return [one.queue(tree, f"input.cluster_queues[{at}]") for at, one in enumerate(self.cluster_queues)]

@@ -64,7 +64,7 @@ class GivenQuota(Given, frozen=True, kw_only=True):
     lending_limit: QuotaAmount | None = None
 
     def quota(self) -> Quota:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         borrowing, lending = self.borrowing_limit, self.lending_limit
         return Quota(
             nominal=amount_of(self.nominal),
@@ -89,7 +89,7 @@ class GivenCohort(Given, frozen=True, kw_only=True):
     quotas: list[GivenCohortQuota] | None = None
 
     def spec(self, field: str) -> NodeSpec:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         pairs = (
             (FlavorResource(one.flavor, resource_of(one.resource, f"{field}.quotas[{at}].resource")), one.quota())
             for at, one in enumerate(self.quotas or ())
@@ -121,7 +121,7 @@ class GivenClusterQueue(Given, frozen=True, kw_only=True):
     resource_groups: list[GivenResourceGroup] | None = None
 
     def spec(self, field: str) -> NodeSpec:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         quotas = [
             (FlavorResource(flavor.name, resource_of(key, f"{at}.flavors[{index}].quotas")), one.quota())
             for at, group in self.groups(field)
@@ -144,7 +144,7 @@ class GivenCondition(Given, frozen=True, kw_only=True):
     status: bool = True
 
     def condition(self) -> Condition:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Condition(self.reason, self.at_seconds, self.status)
 
 
@@ -158,7 +158,7 @@ class GivenWorkload(Given, frozen=True, kw_only=True):
     evicted: GivenCondition | None = None
 
     def queued(self) -> Queued:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         evicted = None if self.evicted is None else self.evicted.condition()
         uid = self.name if self.uid is None else self.uid
         return Queued(uid=uid, priority=self.priority, created_s=self.created_seconds, evicted=evicted)
@@ -193,7 +193,7 @@ class World(Given, frozen=True, kw_only=True):
     admitted: list[GivenAdmitted] | None = None
 
     def tree(self) -> QuotaTree:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         cohorts = [one.spec(f"input.cohorts[{at}]") for at, one in enumerate(self.cohorts or ())]
         queues = [one.spec(f"input.cluster_queues[{at}]") for at, one in enumerate(self.cluster_queues)]
         unique((one.name for one in cohorts), "input.cohorts")

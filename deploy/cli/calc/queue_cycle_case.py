@@ -31,7 +31,7 @@ class GivenWaiting(GivenPendingWorkload, frozen=True, kw_only=True):
     requeue_at_seconds: Seconds | None = None
 
     def workload(self, field: str) -> Workload:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         pending = Pending(
             queued=self.queued(),
             generation=self.generation,

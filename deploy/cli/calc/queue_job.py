@@ -37,7 +37,7 @@ class GivenContainer(Given, frozen=True, kw_only=True):
     restart_policy_always: bool | None = None
 
     def container(self, field: str) -> Container:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Container(
             requests=amounts_of(self.requests, f"{field}.requests"),
             limits=amounts_of(self.limits, f"{field}.limits"),
@@ -65,7 +65,7 @@ class GivenJob(GivenProgress, frozen=True, kw_only=True):
     pod_level_resources: GivenContainer | None = None
 
     def needs(self) -> Needs:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         field, level = "input.job", self.pod_level_resources
         return Needs(
             containers=_containers(self.containers, f"{field}.containers"),
@@ -107,7 +107,7 @@ class Input(Given, frozen=True, kw_only=True):
     limit_range: GivenLimitRange | None = None
 
     def defaults(self) -> Defaults:
-        """As the core takes them."""
+        """Convert to the rule's type."""
         unique((one.name for one in self.runtime_classes or ()), "input.runtime_classes")
         limits = self.limit_range or GivenLimitRange()
         overheads = {
@@ -172,7 +172,7 @@ def _shown(priority: JobPriority | None) -> dict[str, object]:
 
 
 def amounts_of(given: GivenAmounts | None, field: str) -> Amounts:
-    """As the core takes them, by the resource's name in Kubernetes."""
+    """Convert to the rule's type, by the resource's name in Kubernetes."""
     return {resource_of(key, f"{field}.{key}"): Decimal(amount) for key, amount in (given or {}).items()}
 
 

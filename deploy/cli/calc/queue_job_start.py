@@ -30,7 +30,7 @@ class GivenToleration(Given, frozen=True, kw_only=True):
     effect: str = ""
 
     def toleration(self) -> Toleration:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Toleration(self.key, self.operator, self.value, self.effect)
 
 
@@ -42,7 +42,7 @@ class GivenFlavor(Given, frozen=True, kw_only=True):
     tolerations: list[GivenToleration] | None = None
 
     def flavor(self) -> Flavor:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Flavor(self.node_labels or {}, tolerations_of(self.tolerations))
 
 
@@ -58,7 +58,7 @@ class GivenTemplate(Given, frozen=True, kw_only=True):
     tolerations: list[GivenToleration] | None = None
 
     def template(self) -> JobTemplate:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return JobTemplate(
             suspend=True,
             parallelism=self.parallelism,
@@ -88,7 +88,7 @@ class Input(Given, frozen=True, kw_only=True):
     admission: GivenAdmission
 
     def admitted(self) -> Admission:
-        """As the core takes it; flavors in the order of their resources."""
+        """Convert to the rule's type; flavors in the order of their resources."""
         unique((one.name for one in self.flavors or ()), "input.flavors")
         by_name = {one.name: one.flavor() for one in self.flavors or ()}
         given = self.admission
@@ -128,5 +128,5 @@ def _json(value: object) -> bytes:
 
 
 def tolerations_of(given: Iterable[GivenToleration] | None) -> tuple[Toleration, ...]:
-    """As the core takes them."""
+    """Convert to the rule's type."""
     return tuple(one.toleration() for one in given or ())

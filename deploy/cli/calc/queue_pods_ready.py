@@ -33,7 +33,7 @@ class GivenConfig(Given, frozen=True, kw_only=True):
     """The first backoff is held to the maximum, too."""
 
     def config(self) -> PodsReadyConfig:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return PodsReadyConfig(
             timeout_s=self.timeout_seconds,
             recovery_timeout_s=self.recovery_timeout_seconds or 0,
@@ -55,7 +55,7 @@ class GivenWaiting(Given, frozen=True, kw_only=True):
     requeue_at_seconds: Seconds | None = None
 
     def waiting(self) -> Waiting:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Waiting(
             admitted_at_s=self.admitted_at_seconds,
             active=self.active,
@@ -75,7 +75,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What becomes of an admitted workload whose pods are not ready."""
+    """The action on an admitted workload without ready pods."""
     config = None if given.config is None else given.config.config()
     done = pods_ready_action(given.workload.waiting(), config, given.now_seconds)
     terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}

@@ -19,7 +19,7 @@ class GivenProgress(Given, frozen=True, kw_only=True):
     uncounted_succeeded: QueueAmount | None = None
 
     def progress(self) -> JobProgress:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return JobProgress(
             parallelism=self.parallelism,
             completions=self.completions,

@@ -13,7 +13,7 @@ class Input(PreemptWorld, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Whom a workload preempts, without fair sharing."""
+    """Workloads that are preempted, without fair sharing."""
     tree = given.tree()
     usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
     holders = given.holders(tree)

@@ -36,7 +36,7 @@ class GivenPreemption(Given, frozen=True, kw_only=True):
     borrow_within_cohort: GivenBorrowWithinCohort | None = None
 
     def preemption(self) -> Preemption:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         borrow = self.borrow_within_cohort or GivenBorrowWithinCohort()
         return Preemption(
             within_cluster_queue=self.within_cluster_queue,
@@ -78,7 +78,7 @@ class HeldWorld(World, frozen=True, kw_only=True):
 
     now_seconds: Seconds = 0
     corrected: bool = False
-    """Decide better than the reference where it is known to be wrong."""
+    """Correct known errors of the reference."""
     cluster_queues: list[GivenPreemptingQueue]  # type: ignore[assignment]
     admitted: list[GivenHolder] | None = None  # type: ignore[assignment]
 
@@ -102,7 +102,7 @@ class PreemptWorld(HeldWorld, frozen=True, kw_only=True):
         return (queue.preemption or GivenPreemption()).preemption()
 
     def preemptor(self, tree: QuotaTree) -> Preemptor:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         node = known(tree.queues, self.workload.cluster_queue, "input.workload.cluster_queue")
         request: dict[FlavorResource, int] = {}
         needed = set()

@@ -19,7 +19,7 @@ class Input(PreemptWorld, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Whom a workload preempts, with fair sharing."""
+    """Workloads that are preempted, with fair sharing."""
     tree = given.tree()
     usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
     holders = given.holders(tree)

@@ -26,7 +26,7 @@ class GivenPending(GivenWorkload, frozen=True, kw_only=True):
     pod_sets: list[dict[str, Any]] | None = None
 
     def pending(self) -> Pending:
-        """As the core takes it."""
+        """Convert to the rule's type."""
         return Pending(
             queued=self.queued(),
             generation=self.generation,
@@ -100,7 +100,7 @@ class _Run:
 
 
 def calculate(given: Input) -> Calculated:
-    """Which workloads wait, step aside and come back."""
+    """Workloads that are pending, inadmissible and requeued."""
     run = _Run(given)
     after, because = [], []
     for at, event in enumerate(given.events or ()):

@@ -1,4 +1,4 @@
-"""A result's arithmetic for people: one block per figure, a line per term, bars that fall where terms are taken off."""
+"""A result's arithmetic as text: one block per figure, a line per term, bars that fall where terms are subtracted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def block(because: Because) -> str:
 
 
 def _bar(start: float, end: float, scale: float) -> str:
-    """What was put on is full, what was taken off is hollow."""
+    """Added parts are full, subtracted parts are hollow."""
     if scale <= 0:
         return ""
     low, high = sorted(min(BAR_WIDTH, max(0, round(BAR_WIDTH * each / scale))) for each in (start, end))

@@ -116,7 +116,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The pod as it is admitted, or that it is not."""
+    """The admitted pod, or the refusal."""
     drawn = given.random_number_0_to_99 or 0
     cluster = Cluster(
         namespace_labels=_namespace_labels(given),
