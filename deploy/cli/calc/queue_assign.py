@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slacktide.deploy.cli.calc.case import Calculated
-from slacktide.deploy.cli.calc.queue_assign_case import AssignWorld, GivenPendingWorkload
+from slacktide.deploy.cli.calc.queue_assign_case import AssignInput, GivenPendingWorkload
 from slacktide.deploy.cli.calc.queue_case import key_of, known, written
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.assign import FIT, Assignment, Cluster, PodSetAssignment, assign
 
 
-class Input(AssignWorld, frozen=True, kw_only=True):
+class Input(AssignInput, frozen=True, kw_only=True):
     """A cluster, and a workload that looks for flavors."""
 
     workload: GivenPendingWorkload

@@ -14,7 +14,7 @@ from slacktide.deploy.cli.calc.queue_preempt_case import (
     GivenPreemptingQueue,
     GivenPreemption,
     GivenPreemptor,
-    HeldWorld,
+    HolderInput,
 )
 from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint
@@ -134,7 +134,7 @@ class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
         )
 
 
-class AssignWorld(HeldWorld, frozen=True, kw_only=True):
+class AssignInput(HolderInput, frozen=True, kw_only=True):
     """A cluster with all that flavors depend on."""
 
     fair_sharing: bool = False

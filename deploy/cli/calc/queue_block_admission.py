@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Calculated
-from slacktide.deploy.cli.calc.queue_case import GivenCondition, World
+from slacktide.deploy.cli.calc.queue_case import ClusterInput, GivenCondition
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.pods_ready_condition import admission_open
 
 
-class Input(World, frozen=True, kw_only=True):
+class Input(ClusterInput, frozen=True, kw_only=True):
     """Workloads that hold quota, and the condition PodsReady of those that have one, by name."""
 
     block_admission: bool = False

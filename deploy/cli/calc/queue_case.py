@@ -185,7 +185,7 @@ class GivenAdmitted(GivenWorkload, frozen=True, kw_only=True):
     pod_sets: list[GivenUsage] = []
 
 
-class World(Given, frozen=True, kw_only=True):
+class ClusterInput(Given, frozen=True, kw_only=True):
     """A cluster's cohorts, ClusterQueues and workloads that hold quota."""
 
     cohorts: list[GivenCohort] | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Calculated
-from slacktide.deploy.cli.calc.queue_cycle_case import CycleWorld, run
+from slacktide.deploy.cli.calc.queue_cycle_case import CycleInput, run
 
 
-class Input(CycleWorld, frozen=True, kw_only=True):
+class Input(CycleInput, frozen=True, kw_only=True):
     """A cluster without fair sharing, and workloads that wait."""
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from slacktide.deploy.cli.calc.case import Calculated, Seconds
 from slacktide.deploy.cli.calc.queue_assign import shown
-from slacktide.deploy.cli.calc.queue_assign_case import AssignWorld, GivenPendingWorkload
+from slacktide.deploy.cli.calc.queue_assign_case import AssignInput, GivenPendingWorkload
 from slacktide.deploy.cli.calc.queue_case import GivenCondition, known, unique
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
@@ -43,7 +43,7 @@ class GivenWaiting(GivenPendingWorkload, frozen=True, kw_only=True):
         return Workload(pending, self.cluster_queue, tuple(self.sets(field)))
 
 
-class CycleWorld(AssignWorld, frozen=True, kw_only=True):
+class CycleInput(AssignInput, frozen=True, kw_only=True):
     """A cluster, workloads that wait, and how many cycles to run."""
 
     pending: list[GivenWaiting]
@@ -68,7 +68,7 @@ class CycleWorld(AssignWorld, frozen=True, kw_only=True):
         return names
 
 
-def run(given: CycleWorld) -> Calculated:
+def run(given: CycleInput) -> Calculated:
     """Run cycles until the number is reached, or no workload may be tried."""
     names = given.names()
     state = given.scheduling(given.tree())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Calculated
-from slacktide.deploy.cli.calc.queue_preempt_case import PreemptWorld
+from slacktide.deploy.cli.calc.queue_preempt_case import PreemptInput
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.preempt import candidates, targets
 
 
-class Input(PreemptWorld, frozen=True, kw_only=True):
+class Input(PreemptInput, frozen=True, kw_only=True):
     """A cluster without fair sharing, and a workload that needs quota."""
 
 

@@ -6,11 +6,11 @@ from typing import Literal
 
 from slacktide.deploy.cli.calc.case import Given, Seconds, Whole
 from slacktide.deploy.cli.calc.queue_case import (
+    ClusterInput,
     GivenAdmitted,
     GivenClusterQueue,
     GivenWorkload,
     QueueAmount,
-    World,
     known,
     resource_of,
     unique,
@@ -73,7 +73,7 @@ class GivenNeed(Given, frozen=True, kw_only=True):
     mode: Literal["Preempt", "Fit"] = "Preempt"
 
 
-class HeldWorld(World, frozen=True, kw_only=True):
+class HolderInput(ClusterInput, frozen=True, kw_only=True):
     """A cluster with the policies of its ClusterQueues."""
 
     now_seconds: Seconds = 0
@@ -90,7 +90,7 @@ class HeldWorld(World, frozen=True, kw_only=True):
         return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted or ())]
 
 
-class PreemptWorld(HeldWorld, frozen=True, kw_only=True):
+class PreemptInput(HolderInput, frozen=True, kw_only=True):
     """A cluster, and a workload that needs quota."""
 
     workload: GivenPreemptor

@@ -7,12 +7,12 @@ from typing import Annotated
 import msgspec
 
 from slacktide.deploy.cli.calc.case import Calculated
-from slacktide.deploy.cli.calc.queue_preempt_case import PreemptWorld
+from slacktide.deploy.cli.calc.queue_preempt_case import PreemptInput
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
 
 
-class Input(PreemptWorld, frozen=True, kw_only=True):
+class Input(PreemptInput, frozen=True, kw_only=True):
     """A cluster with fair sharing, and a workload that needs quota."""
 
     preemption_strategies: Annotated[list[Strategy], msgspec.Meta(min_length=1, max_length=2)] | None = None

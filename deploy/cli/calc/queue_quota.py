@@ -6,8 +6,8 @@ from typing import Literal
 
 from slacktide.deploy.cli.calc.case import Calculated, Given
 from slacktide.deploy.cli.calc.queue_case import (
+    ClusterInput,
     QueueAmount,
-    World,
     known,
     resource_of,
     unit_of,
@@ -40,7 +40,7 @@ class Op(Probe, frozen=True, kw_only=True):
     op: Literal["add", "remove"]
 
 
-class Input(World, frozen=True, kw_only=True):
+class Input(ClusterInput, frozen=True, kw_only=True):
     """Quotas, changes of usage in order, and requests to ask for at the end."""
 
     ops: list[Op] | None = None

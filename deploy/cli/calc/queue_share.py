@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from slacktide.deploy.cli.calc.case import Calculated
-from slacktide.deploy.cli.calc.queue_case import World, key_of, unit_of, written
+from slacktide.deploy.cli.calc.queue_case import ClusterInput, key_of, unit_of, written
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.share import Share, node_share
 
 
-class Input(World, frozen=True, kw_only=True):
+class Input(ClusterInput, frozen=True, kw_only=True):
     """Quotas, and workloads that hold some."""
 
 
