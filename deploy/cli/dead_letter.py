@@ -12,8 +12,18 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.group import Group
-from slacktide.deploy.cli.put_back import HEADER, TOPICS, WHY, Found, Letter, Step, letter_of, starts, steps
-from slacktide.deploy.cli.records import letter_row, letter_text, line, topic_named
+from slacktide.deploy.cli.put_back import (
+    HEADER,
+    TOPICS,
+    WHY,
+    Found,
+    Step,
+    StoredDeadLetter,
+    dead_letter_of,
+    starts,
+    steps,
+)
+from slacktide.deploy.cli.records import dead_letter_row, dead_letter_text, line, topic_named
 from slacktide.deploy.cli.text import Duration, Name, table
 from slacktide.deploy.cli.topics import bootstrap_option
 from slacktide.schemas.connection import Cluster
@@ -37,7 +47,7 @@ def command() -> None:
 def list_(bootstrap: Cluster, since: int | None) -> None:
     """List dead letters: time, offset, origin of the record, which part rejected it, and why."""
     since_ms = None if since is None else SystemClock().wall_ms() - since
-    rows = [letter_row(record) for record in asyncio.run(_letters(bootstrap, since_ms=since_ms))]
+    rows = [dead_letter_row(record) for record in asyncio.run(_dead_letters(bootstrap, since_ms=since_ms))]
     click.echo(table(["TIME", "OFFSET", "FROM", "KEY", "READER", "REASON"], rows) if rows else "no dead letters")
 
 
@@ -46,10 +56,10 @@ def list_(bootstrap: Cluster, since: int | None) -> None:
 @bootstrap_option
 def show(offset: int, bootstrap: Cluster) -> None:
     """Show the dead letter at an offset (see `list`), with the original record."""
-    found = asyncio.run(_letters(bootstrap, start=offset, stop=offset + 1))
+    found = asyncio.run(_dead_letters(bootstrap, start=offset, stop=offset + 1))
     if not found:
         raise LogError(f"{bootstrap}: no dead letter at offset {offset}: slacktide dead-letter list")
-    click.echo(letter_text(found[0]))
+    click.echo(dead_letter_text(found[0]))
 
 
 @command.command(epilog="Example: slacktide dead-letter replay --topic node.sample --since 1h --dry-run")
@@ -78,8 +88,8 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
     names = frozenset(name for topic in topics for name in _replayable(topic))
     since_ms = None if since is None else SystemClock().wall_ms() - since
 
-    def chosen(letter: Letter) -> bool:
-        return letter.body.topic in names and key in (None, letter.body.key)
+    def chosen(dead_letter: StoredDeadLetter) -> bool:
+        return dead_letter.body.topic in names and key in (None, dead_letter.body.key)
 
     decided = asyncio.run(_decided(bootstrap, since_ms, chosen))
     if decided:
@@ -110,21 +120,21 @@ def _replayable(topic: str) -> list[str]:
 
 def _show(decided: Sequence[Step], *, whole: bool) -> None:
     """Show the result for each dead letter; ``whole``: with the records to write."""
-    rows = [(*letter_row(step.letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
+    rows = [(*dead_letter_row(step.dead_letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
     click.echo(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
     for step in decided:
         if whole and step.out is not None:
-            click.echo(_decoded(step.letter, step.out))
+            click.echo(_decoded(step.dead_letter, step.out))
 
 
-def _decoded(letter: Letter, out: Out) -> str:
+def _decoded(dead_letter: StoredDeadLetter, out: Out) -> str:
     """The record to write, as ``topics tail`` shows the original."""
-    topic, partition, offset = letter.origin
+    topic, partition, offset = dead_letter.origin
     original = Record(
         topic=topic,
         partition=partition,
         offset=offset,
-        timestamp_ms=letter.body.refused_ms,
+        timestamp_ms=dead_letter.body.refused_ms,
         key=out.key,
         value=out.value,
         headers=tuple(one for one in out.headers if one[0] != HEADER),
@@ -136,18 +146,18 @@ def _size(step: Step) -> int | str:
     return "-" if step.out is None else len(step.out.value or b"")
 
 
-async def _decided(bootstrap: Cluster, since_ms: int | None, chosen: Callable[[Letter], bool]) -> list[Step]:
+async def _decided(bootstrap: Cluster, since_ms: int | None, chosen: Callable[[StoredDeadLetter], bool]) -> list[Step]:
     """The selected dead letters with their results."""
-    read = [letter_of(record) for record in await _letters(bootstrap, since_ms=since_ms)]
-    letters = [letter for letter in read if letter is not None and chosen(letter)]
-    wanted = frozenset(letter.origin for letter in letters)
+    read = [dead_letter_of(record) for record in await _dead_letters(bootstrap, since_ms=since_ms)]
+    dead_letters = [dead_letter for dead_letter in read if dead_letter is not None and chosen(dead_letter)]
+    wanted = frozenset(dead_letter.origin for dead_letter in dead_letters)
     states = await describe_topics(bootstrap, sorted({place.topic for place in wanted}))
     found = Found()
     for state in states.values():
-        async with aclosing(read_topic(bootstrap, state.name, start=starts(letters, state))) as records:
+        async with aclosing(read_topic(bootstrap, state.name, start=starts(dead_letters, state))) as records:
             async for record in records:
                 found.add(record, wanted)
-    return steps(letters, found, states)
+    return steps(dead_letters, found, states)
 
 
 async def _sent(bootstrap: Cluster, outs: Sequence[Out]) -> list[Placed]:
@@ -162,7 +172,7 @@ async def _sent(bootstrap: Cluster, outs: Sequence[Out]) -> list[Placed]:
         await sender.close()
 
 
-async def _letters(
+async def _dead_letters(
     bootstrap: Cluster, *, since_ms: int | None = None, start: int | None = None, stop: int | None = None
 ) -> list[Record]:
     """Dead letters from offset ``start`` up to ``stop``; their topic has one partition."""

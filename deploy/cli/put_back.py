@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class StoredDeadLetter:
     """A dead letter and its own record."""
 
     record: Record
@@ -91,60 +91,60 @@ class Found:
 class Step:
     """The result for one dead letter."""
 
-    letter: Letter
+    dead_letter: StoredDeadLetter
     fate: Fate
     out: Out | None = None
 
 
-def letter_of(record: Record) -> Letter | None:
+def dead_letter_of(record: Record) -> StoredDeadLetter | None:
     """The dead letter in a record; None: it is invalid."""
     try:
-        return Letter(record=record, body=decode(record.value, DeadLetter))
+        return StoredDeadLetter(record=record, body=decode(record.value, DeadLetter))
     except BadMessageError:
         return None
 
 
-def starts(letters: Iterable[Letter], state: TopicState) -> dict[int, int]:
+def starts(dead_letters: Iterable[StoredDeadLetter], state: TopicState) -> dict[int, int]:
     """By partition the offset to read from; the end if no dead letter points to it."""
     first = dict(state.end)
-    for letter in letters:
-        topic, partition, offset = letter.origin
+    for dead_letter in dead_letters:
+        topic, partition, offset = dead_letter.origin
         if topic == state.name and partition in first:
             first[partition] = min(first[partition], offset)
     return first
 
 
-def steps(letters: Sequence[Letter], found: Found, states: Mapping[str, TopicState]) -> list[Step]:
+def steps(dead_letters: Sequence[StoredDeadLetter], found: Found, states: Mapping[str, TopicState]) -> list[Step]:
     """Decide on each dead letter, in order.
 
     Args:
-        letters: the selected ones.
+        dead_letters: the selected ones.
         found: the originals.
         states: existing topics by name.
 
     """
     decided, done = [], set(found.put_back)
-    for letter in letters:
-        original = found.originals.get(letter.origin)
-        fate = _fate(letter, original, states)
-        if fate == "put back" and letter.origin in done:
+    for dead_letter in dead_letters:
+        original = found.originals.get(dead_letter.origin)
+        fate = _fate(dead_letter, original, states)
+        if fate == "put back" and dead_letter.origin in done:
             fate = "already there"
-        out = _out(letter, original) if fate == "put back" and original is not None else None
-        done.update([letter.origin] if out is not None else [])
-        decided.append(Step(letter=letter, fate=fate, out=out))
+        out = _out(dead_letter, original) if fate == "put back" and original is not None else None
+        done.update([dead_letter.origin] if out is not None else [])
+        decided.append(Step(dead_letter=dead_letter, fate=fate, out=out))
     return decided
 
 
-def _fate(letter: Letter, original: Record | None, states: Mapping[str, TopicState]) -> Fate:
-    topic, partition, offset = letter.origin
+def _fate(dead_letter: StoredDeadLetter, original: Record | None, states: Mapping[str, TopicState]) -> Fate:
+    topic, partition, offset = dead_letter.origin
     state = states.get(topic)
-    if letter.body.last_offset is not None:
+    if dead_letter.body.last_offset is not None:
         return "batch"
     if topic not in TOPICS or state is None or offset >= state.end.get(partition, 0):
         return "no such place"
     if original is None:
         return "expired"
-    if not _describes(letter.body, original):
+    if not _describes(dead_letter.body, original):
         return "changed"
     try:
         decode(original.value, TOPICS[topic].message)
@@ -168,12 +168,12 @@ def _kept(body: DeadLetter) -> bytes | None:
         return None
 
 
-def _out(letter: Letter, original: Record) -> Out:
+def _out(dead_letter: StoredDeadLetter, original: Record) -> Out:
     """The original's bytes; from the dead letter only its position."""
     return Out(
         topic=original.topic,
         partition=original.partition,
         key=original.key,
         value=original.value,
-        headers=(*(one for one in original.headers if one[0] != HEADER), (HEADER, str(letter.origin).encode())),
+        headers=(*(one for one in original.headers if one[0] != HEADER), (HEADER, str(dead_letter.origin).encode())),
     )

@@ -130,49 +130,53 @@ def _plain(raw: bytes) -> str:
     return printable(raw.decode(errors="backslashreplace"), keep="")
 
 
-def letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
+def dead_letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
     """A dead letter as a row: time, offset, origin, key, reader, reason."""
     try:
-        letter = codec.decode(record.value, DeadLetter)
+        dead_letter = codec.decode(record.value, DeadLetter)
     except BadMessageError as exc:
         return instant(record.timestamp_ms), record.offset, "?", "?", "?", str(exc)
-    origin = f"{_short(letter.topic)} {letter.partition}:{_offsets(letter)}"
-    texts = (origin, letter.key or "-", letter.reader, letter.reason)
+    origin = f"{_short(dead_letter.topic)} {dead_letter.partition}:{_offsets(dead_letter)}"
+    texts = (origin, dead_letter.key or "-", dead_letter.reader, dead_letter.reason)
     origin, key, reader, reason = (printable(text, keep="") for text in texts)
     return instant(record.timestamp_ms), record.offset, origin, key, reader, reason
 
 
-def letter_text(record: Record) -> str:
+def dead_letter_text(record: Record) -> str:
     """A complete dead letter: origin, reason, headers, and the record as far as it was kept."""
-    letter = codec.decode(record.value, DeadLetter)
-    value = _value(letter)
+    dead_letter = codec.decode(record.value, DeadLetter)
+    value = _value(dead_letter)
     fields = [
         f"offset   {record.offset}",
-        f"from     {letter.topic} {letter.partition}:{_offsets(letter)}",
-        f"refused  {instant(letter.refused_ms)} by {letter.reader}",
-        f"reason   {letter.reason}",
-        f"key      {'-' if letter.key is None else letter.key}",
-        *(f"header   {name}={text}" for name, text in letter.headers.items()),
-        f"value    {_described(letter, value)}",
+        f"from     {dead_letter.topic} {dead_letter.partition}:{_offsets(dead_letter)}",
+        f"refused  {instant(dead_letter.refused_ms)} by {dead_letter.reader}",
+        f"reason   {dead_letter.reason}",
+        f"key      {'-' if dead_letter.key is None else dead_letter.key}",
+        *(f"header   {name}={text}" for name, text in dead_letter.headers.items()),
+        f"value    {_described(dead_letter, value)}",
     ]
     return "\n".join(printable(field, keep="") for field in fields) + ("" if value is None else f"\n{_plain(value)}")
 
 
-def _described(letter: DeadLetter, value: bytes | None) -> str:
+def _described(dead_letter: DeadLetter, value: bytes | None) -> str:
     if value is None:
-        return "null" if letter.last_offset is None else "not kept: a batch that cannot be read"
-    kept = "" if len(value) == letter.value_bytes else f", the first {len(value)} kept"
-    return f"{letter.value_bytes} bytes{kept}"
+        return "null" if dead_letter.last_offset is None else "not kept: a batch that cannot be read"
+    kept = "" if len(value) == dead_letter.value_bytes else f", the first {len(value)} kept"
+    return f"{dead_letter.value_bytes} bytes{kept}"
 
 
-def _offsets(letter: DeadLetter) -> str:
-    return f"{letter.offset}" if letter.last_offset is None else f"{letter.offset}-{letter.last_offset}"
+def _offsets(dead_letter: DeadLetter) -> str:
+    return (
+        f"{dead_letter.offset}"
+        if dead_letter.last_offset is None
+        else f"{dead_letter.offset}-{dead_letter.last_offset}"
+    )
 
 
-def _value(letter: DeadLetter) -> bytes | None:
-    if letter.value_base64 is None:
+def _value(dead_letter: DeadLetter) -> bytes | None:
+    if dead_letter.value_base64 is None:
         return None
     try:
-        return base64.b64decode(letter.value_base64)
+        return base64.b64decode(dead_letter.value_base64)
     except binascii.Error:
-        return letter.value_base64.encode()
+        return dead_letter.value_base64.encode()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from slacktide.deploy.cli.records import json_line, letter_row
+from slacktide.deploy.cli.records import dead_letter_row, json_line
 from slacktide.deploy.console.arithmetic import explained
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
@@ -27,7 +27,7 @@ from slacktide.streams.records import Record
 POINTS = 600
 """Points of a chart: about one per pixel."""
 SPAN_MS, SPAN_MS_MAX = 15 * 60_000, 8 * 24 * 3_600_000
-LETTERS_MS = 24 * 3_600_000
+DEAD_LETTERS_MS = 24 * 3_600_000
 _TRACEPARENT_PARTS = 4
 _POINT_MS_MAX = 60_000
 """Of the coarsest resolution."""
@@ -215,7 +215,7 @@ def _records(history: History, question: Question) -> dict[str, Any]:
             {"worker": one.worker, "topic": one.topic, "partition": one.partition, "lag": one.lag}
             for one in history.lag_at(at_ms)
         ],
-        "letters": [_letter(one) for one in history.dead_letters(at_ms - LETTERS_MS, at_ms)],
+        "letters": [_dead_letter(one) for one in history.dead_letters(at_ms - DEAD_LETTERS_MS, at_ms)],
     }
 
 
@@ -228,8 +228,8 @@ def _shown(record: Record) -> dict[str, Any]:
     }
 
 
-def _letter(record: Record) -> dict[str, Any]:
-    _, _, origin, key, reader, reason = letter_row(record)
+def _dead_letter(record: Record) -> dict[str, Any]:
+    _, _, origin, key, reader, reason = dead_letter_row(record)
     place = f"{record.topic} {record.partition}:{record.offset}"
     return {
         "at_ms": record.timestamp_ms,

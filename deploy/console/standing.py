@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slacktide.deploy.cli.records import letter_row
+from slacktide.deploy.cli.records import dead_letter_row
 from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NodeRow, PodEvent
@@ -18,7 +18,7 @@ from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.explain.evidence import place_of
 
 HOUR_MS = 3_600_000
-LETTERS_MAX = 10_000
+DEAD_LETTERS_MAX = 10_000
 STANDING = ("evicted_hour", "guarded_nodes", "lag_records", "letters_hour")
 """Cluster figures that are not sums over nodes."""
 
@@ -31,7 +31,7 @@ def standing(history: History, at_ms: int, rows: Sequence[NodeRow]) -> dict[str,
         "evicted_hour": rules.total(),
         "guarded_nodes": sum(one.decided_by == "guard" for one in rows),
         "lag_records": sum(lags) if lags else None,
-        "letters_hour": len(history.dead_letters(at_ms - HOUR_MS, at_ms, LETTERS_MAX)),
+        "letters_hour": len(history.dead_letters(at_ms - HOUR_MS, at_ms, DEAD_LETTERS_MAX)),
         "by_rule": rules.most_common(),
     }
 
@@ -61,12 +61,12 @@ def standing_lines(history: History, at_ms: int, figure: str) -> Iterator[str]:
             where = f"{one.topic} {one.partition}"
             yield f"  {one.worker:<24} {where}: at {one.position:,} of {end}, {one.lag or 0:,} behind"
     else:
-        letters = history.dead_letters(at_ms - HOUR_MS, at_ms, LETTERS_MAX)
-        yield f"letters_hour {len(letters):,}: dead letters from {instant(at_ms - HOUR_MS)} to {instant(at_ms)}"
-        for letter in letters:
-            _, _, origin, _, reader, reason = letter_row(letter)
-            yield f"  {instant(letter.timestamp_ms)}  {origin}, refused by {reader}: {reason}"
-            yield f"      of: {place_of(letter)}"
+        dead_letters = history.dead_letters(at_ms - HOUR_MS, at_ms, DEAD_LETTERS_MAX)
+        yield f"letters_hour {len(dead_letters):,}: dead letters from {instant(at_ms - HOUR_MS)} to {instant(at_ms)}"
+        for dead_letter in dead_letters:
+            _, _, origin, _, reader, reason = dead_letter_row(dead_letter)
+            yield f"  {instant(dead_letter.timestamp_ms)}  {origin}, refused by {reader}: {reason}"
+            yield f"      of: {place_of(dead_letter)}"
 
 
 def credit_text(history: History, event: PodEvent) -> str:

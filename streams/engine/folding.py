@@ -66,7 +66,7 @@ class _Member:
         self._settings = settings
         self._now_ms = now_ms
         self._share = _Share()
-        self._letters: list[Out] = []
+        self._dead_letters: list[Out] = []
         self._group = Group(
             settings.bootstrap,
             [JOB_POD.name],
@@ -116,7 +116,7 @@ class _Member:
 
     def _fold(self, fetched: Mapping[Place, list[Record]]) -> None:
         for place, records in fetched.items():
-            self._letters += self._share.folders[place].take(records, self._now_ms())
+            self._dead_letters += self._share.folders[place].take(records, self._now_ms())
             self._share.positions[place] = records[-1].offset + 1
             metrics.JOB_EVENTS.inc(len(records))
 
@@ -126,12 +126,14 @@ class _Member:
             share.look_s = None
             for place, records in (await self._statuses(share.folders)).items():
                 share.folders[place].overtaken(records)
-        outs = [out for folder in share.folders.values() for out in folder.due()] + self._letters
-        self._letters = []
+        outs = [out for folder in share.folders.values() for out in folder.due()] + self._dead_letters
+        self._dead_letters = []
         for result in await self._sender.send_each(outs) if outs else ():
             if isinstance(result, Refused):
-                letter = dead_letter_of_refused(result.out, writer=SOURCE, reason=result.why, now_ms=self._now_ms())
-                self._letters.append(letter)
+                dead_letter = dead_letter_of_refused(
+                    result.out, writer=SOURCE, reason=result.why, now_ms=self._now_ms()
+                )
+                self._dead_letters.append(dead_letter)
         cursors = {place: share.folders[place].cursor(at) for place, at in share.positions.items()}
         if cursors and share is self._share and await self._group.commit(cursors):
             share.positions.clear()

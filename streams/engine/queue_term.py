@@ -186,9 +186,9 @@ class Term:
                 await self.credit.spend(turn.stopped)
             self._begun = False
             offset = await self._write_down(turn.decision)
-            await self._publish(turn.letters)
+            await self._publish(turn.dead_letters)
             self.done = offset + 1
-            metrics.DEAD_LETTERS.inc(len(turn.letters))
+            metrics.DEAD_LETTERS.inc(len(turn.dead_letters))
             count(turn.decision)
         elif decider.changed:
             await self._publish([])
@@ -207,10 +207,10 @@ class Term:
             raise LogError(f"a decision did not come back within {READ_BACK_S:g} s") from exc
         return placed.offset
 
-    async def _publish(self, letters: Iterable[Out]) -> None:
+    async def _publish(self, dead_letters: Iterable[Out]) -> None:
         decider = self._decider
         uids = sorted(decider.changed)
-        outs = [*letters, *map(decider.written, uids)]
+        outs = [*dead_letters, *map(decider.written, uids)]
         for result in await self._writing.send_each(outs) if outs else ():
             if isinstance(result, Refused):
                 log.error("Kafka refused a record", extra={"topic": result.out.topic, "why": result.why})

@@ -64,7 +64,7 @@ class Turn(NamedTuple):
     """The result of a turn."""
 
     decision: QueueDecision
-    letters: list[Out]
+    dead_letters: list[Out]
     """Dead letters for invalid records."""
     stopped: list[Exceeding]
     """Workloads that must stop since a quota shrank."""
@@ -115,7 +115,7 @@ class Decider:
         )
         self._now_ms = 0
         self._changes: dict[str, QueueState] = {}
-        self._letters: list[Out] = []
+        self._dead_letters: list[Out] = []
 
     def begin(self, epoch: int, now_ms: int) -> QueueDecision:
         """The decision that begins the term. It counts if it is the first of its epoch."""
@@ -154,7 +154,7 @@ class Decider:
         """
         ledger = self.ledger
         self._now_ms = max(now_ms, ledger.decided_ms)
-        self._changes, self._letters = {}, []
+        self._changes, self._dead_letters = {}, []
         read = read_up_to(inputs, ledger.read)
         version = self._specs.version
         for record, why in self._specs.take(last_of_each(inputs.specs)):
@@ -189,7 +189,7 @@ class Decider:
         )
         self.exceeding = self._exceeding() if self._shrank else []
         self._shrank = bool(self.exceeding)
-        return Turn(self._decided(decision), self._letters, stopped)
+        return Turn(self._decided(decision), self._dead_letters, stopped)
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """By ClusterQueue, the numbers of pending workloads and of those that hold quota."""
@@ -223,7 +223,7 @@ class Decider:
         return text_of(record.key or b"")
 
     def _dead(self, record: Record, why: str) -> None:
-        self._letters.append(dead_letter(record, reader=f"queue/{self._process}", reason=why, now_ms=self._now_ms))
+        self._dead_letters.append(dead_letter(record, reader=f"queue/{self._process}", reason=why, now_ms=self._now_ms))
 
     def _workload(self, record: Record) -> str:
         uid = text_of(record.key or b"")

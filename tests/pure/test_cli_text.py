@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from slacktide.deploy.cli.logs import _Formatter, _human
-from slacktide.deploy.cli.records import UnknownTopicError, letter_row, letter_text, line, topic_named
+from slacktide.deploy.cli.records import UnknownTopicError, dead_letter_row, dead_letter_text, line, topic_named
 from slacktide.deploy.cli.text import Duration, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.dead_letter import DeadLetter
@@ -82,10 +82,10 @@ def test_no_record_can_break_a_line_or_steer_the_terminal(evil: bytes) -> None:
     """Whatever lies in key, header or body."""
     text = evil.decode(errors="backslashreplace")
     written = line(record(evil, key=evil, headers=((text, evil),)), POLICY)
-    letter = replace(LETTER, topic=text, key=text, reader=text, reason=text)
+    dead_letter = replace(LETTER, topic=text, key=text, reader=text, reason=text)
 
     assert written.isprintable()
-    assert all(cell.isprintable() for cell in letter_row(record(encode(letter))) if isinstance(cell, str))
+    assert all(cell.isprintable() for cell in dead_letter_row(record(encode(dead_letter))) if isinstance(cell, str))
     assert len(written.splitlines()) == 1
 
 
@@ -104,7 +104,7 @@ LETTER = DeadLetter(
 
 
 def test_a_dead_letter_is_a_row_with_its_origin_and_reason() -> None:
-    row = letter_row(record(encode(LETTER)))
+    row = dead_letter_row(record(encode(LETTER)))
 
     assert row == (
         "2025-11-21T08:00:00.250Z",
@@ -117,11 +117,11 @@ def test_a_dead_letter_is_a_row_with_its_origin_and_reason() -> None:
 
 
 def test_a_dead_letter_that_is_none_is_still_listed() -> None:
-    assert "not a DeadLetter" in letter_row(record(b"?"))[-1]
+    assert "not a DeadLetter" in dead_letter_row(record(b"?"))[-1]
 
 
 def test_a_dead_letter_is_shown_whole() -> None:
-    assert letter_text(record(encode(LETTER))).splitlines() == [
+    assert dead_letter_text(record(encode(LETTER))).splitlines() == [
         "offset   7",
         "from     slacktide.node.sample.v1 3:1042",
         "refused  2025-11-21T08:00:00.000Z by stream/blue",
@@ -137,8 +137,8 @@ def test_a_dead_letter_of_a_null_or_a_cut_value_says_so() -> None:
     whole = {"topic": "t", "partition": 0, "offset": 0, "reason": "r", "reader": "s", "refused_ms": 0}
     cut = DeadLetter(**whole, value_base64=base64.b64encode(b"abc").decode(), value_bytes=9)
 
-    assert "value    null" in letter_text(record(encode(DeadLetter(**whole))))
-    assert "value    9 bytes, the first 3 kept" in letter_text(record(encode(cut)))
+    assert "value    null" in dead_letter_text(record(encode(DeadLetter(**whole))))
+    assert "value    9 bytes, the first 3 kept" in dead_letter_text(record(encode(cut)))
 
 
 @pytest.mark.parametrize(("text", "ms"), [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000)])

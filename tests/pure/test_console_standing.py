@@ -45,8 +45,10 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     put(80, evicted(80, spent=Spent(evictions=2)), OUTCOME)
     put(80.1, evicted(80, "etl-other", rule="BECPUEvict", spent=Spent(evictions=3)), OUTCOME)
     put(80.2, evicted(80, "etl-third", result="refused", reason="no credit", spent=Spent(evictions=3)), OUTCOME)
-    letter = DeadLetter(topic=SAMPLE.name, partition=3, offset=7, reason="truncated", reader="stream", refused_ms=0)
-    put(90, letter, DEAD_LETTER, key="bad")
+    dead_letter = DeadLetter(
+        topic=SAMPLE.name, partition=3, offset=7, reason="truncated", reader="stream", refused_ms=0
+    )
+    put(90, dead_letter, DEAD_LETTER, key="bad")
     reached = [Reached(partition=3, position=10, end=2_010), Reached(partition=4, position=5, end=5)]
     put(100, WorkerTick(worker="w", number=5, ticked_ms=START_MS, partitions=reached), TICK, key="w")
     put(110, outcome(110, origin="guard"), OUTCOME)

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from slacktide.deploy.cli.put_back import HEADER, Found, Letter, letter_of, starts, steps
+from slacktide.deploy.cli.put_back import HEADER, Found, StoredDeadLetter, dead_letter_of, starts, steps
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, POLICY, SAMPLE
@@ -34,24 +34,24 @@ def record(offset: int = 1042, *, topic: str = SAMPLE.name, **changes: object) -
     return Record(**(given | changes))
 
 
-def letter(about: Record | None = None, *, reader: str = "stream/blue", **body: object) -> Letter:
+def letter(about: Record | None = None, *, reader: str = "stream/blue", **body: object) -> StoredDeadLetter:
     """A dead letter as it is read from its topic, honest but for the fields of its body that are given."""
     out = dead_letter(about or record(), reader=reader, reason="not a NodeSample", now_ms=NOW_MS)
     given = {name: getattr(decode(out.value, DeadLetter), name) for name in DeadLetter.__struct_fields__} | body
     place = {"topic": DEAD_LETTER.name, "partition": 0, "key": out.key, "value": encode(DeadLetter(**given))}
-    found = letter_of(record(0, **place))
+    found = dead_letter_of(record(0, **place))
     assert found is not None
     return found
 
 
-def decided(*letters: Letter, there: tuple[Record, ...] = (record(),)) -> list:
+def decided(*letters: StoredDeadLetter, there: tuple[Record, ...] = (record(),)) -> list:
     found, wanted = Found(), frozenset(one.origin for one in letters)
     for one in there:
         found.add(one, wanted)
     return steps(letters, found, {SAMPLE.name: STATE})
 
 
-def fates(*letters: Letter, there: tuple[Record, ...] = (record(),)) -> list[str]:
+def fates(*letters: StoredDeadLetter, there: tuple[Record, ...] = (record(),)) -> list[str]:
     return [step.fate for step in decided(*letters, there=there)]
 
 
@@ -157,4 +157,4 @@ def test_only_what_lies_behind_the_originals_is_read() -> None:
 
 
 def test_what_is_no_dead_letter_is_none() -> None:
-    assert letter_of(record(value=b"{oops")) is None
+    assert dead_letter_of(record(value=b"{oops")) is None

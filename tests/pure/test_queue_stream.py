@@ -238,9 +238,15 @@ def test_bad_records_are_laid_aside_and_stop_nothing() -> None:
         await one.begin(None)
         await one.act()
         assert standing(log)["uid-00001"][0] == "reserved"
-        letters = [msgspec.json.decode(each.value or b"") for each in log.topics[DEAD_LETTER.name]]
-        assert [each["topic"].split(".")[2] for each in letters] == ["spec", "spec", "workload", "workload", "outcome"]
-        assert all(each["reason"] for each in letters)
+        dead_letters = [msgspec.json.decode(each.value or b"") for each in log.topics[DEAD_LETTER.name]]
+        assert [each["topic"].split(".")[2] for each in dead_letters] == [
+            "spec",
+            "spec",
+            "workload",
+            "workload",
+            "outcome",
+        ]
+        assert all(each["reason"] for each in dead_letters)
 
     asyncio.run(run())
 

@@ -150,10 +150,10 @@ class History:
             if lag.lag is not None and lag.lag >= LAG_MIN:
                 text = f"{lag.worker} is {lag.lag:,} records behind in {lag.topic} {lag.partition}"
                 yield Problem(severity="warning", name="lag", node="", text=text)
-        letters = self.dead_letters(at_ms - DEAD_LETTER_MS, at_ms)
-        if letters:
-            text = f"{len(letters)} dead letters within the last minute: slacktide dead-letter list shows them"
-            yield Problem(severity="warning", name="dead-letters", node="", text=text, place=placed(letters[0]))
+        dead_letters = self.dead_letters(at_ms - DEAD_LETTER_MS, at_ms)
+        if dead_letters:
+            text = f"{len(dead_letters)} dead letters within the last minute: slacktide dead-letter list shows them"
+            yield Problem(severity="warning", name="dead-letters", node="", text=text, place=placed(dead_letters[0]))
         for row in rows:
             yield from problems_of(row)
 
