@@ -9,12 +9,12 @@ from typing import Literal
 import pytest
 
 from slacktide.deploy.cli.demo import conductor
+from slacktide.deploy.cli.demo.backend import DemoError, Machine, Served, Used
 from slacktide.deploy.cli.demo.conditions import Scenario, conditions
 from slacktide.deploy.cli.demo.conductor import Conductor
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.story import Story
-from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
@@ -43,7 +43,7 @@ class Hurried:
 
 
 class Paper:
-    """A world that notes what it is told, and uses one CPU second whenever it is asked."""
+    """A backend that notes what it is told, and uses one CPU second whenever it is asked."""
 
     mode: Literal["real", "virtual"] = "virtual"
     scenario: Scenario = "cpu"
@@ -92,12 +92,12 @@ class Loop:
     """Stands for the loop: what the conductor says is in the kernel, and in the topics, at once."""
 
     def __init__(self, *, deaf: bool = False) -> None:
-        self.world, self.story = Paper(), Story(set())
+        self.backend, self.story = Paper(), Story(set())
         self.said: list[bool] = []
         self.trouble = ""
         self._deaf = deaf
         self._seq = 0
-        self.conductor = Conductor(self.world, self.story, Hurried(), publish=self.say, trouble=lambda: self.trouble)
+        self.conductor = Conductor(self.backend, self.story, Hurried(), publish=self.say, trouble=lambda: self.trouble)
 
     def say(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
         self.said.append(suppress)
@@ -126,7 +126,7 @@ async def test_each_condition_gets_its_batch_and_its_policy():
 
     await loop.conductor.run(conditions(2.0, blocks=1, compared_s=1.0))
 
-    assert loop.world.forms == ["none", "burstable", "besteffort", "besteffort"]
+    assert loop.backend.forms == ["none", "burstable", "besteffort", "besteffort"]
     assert loop.said == [False, False, False, True]
     assert [window.used for window in loop.conductor.ledger.windows] == [Used(service_s=1.0, batch_s=2.0)] * 4
 
@@ -137,7 +137,7 @@ async def test_all_conditions_of_a_block_are_measured_under_one_load():
     loop.happens(NO_LIMIT)
 
     await loop.conductor.run(conditions(6.0, blocks=1, compared_s=3.0))
-    spiky = [(load.steps_s, seed) for load, seed in loop.world.plays if load.steps_s]
+    spiky = [(load.steps_s, seed) for load, seed in loop.backend.plays if load.steps_s]
     first = spiky[0][0]
 
     assert len(spiky) == 4
@@ -160,13 +160,13 @@ async def test_a_limit_that_does_not_come_is_said():
         await loop.conductor.run(conditions(2.0, blocks=1, compared_s=1.0))
 
 
-@pytest.mark.parametrize("where", ["world", "stack"])
+@pytest.mark.parametrize("where", ["backend", "stack"])
 async def test_whatever_ends_is_named(where):
     """A process of the load, or of the stack."""
     loop = Loop()
     loop.happens(NO_LIMIT)
-    if where == "world":
-        loop.world.ended = "a batch process ended"
+    if where == "backend":
+        loop.backend.ended = "a batch process ended"
     else:
         loop.trouble = "the broker ended"
 

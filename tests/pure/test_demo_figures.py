@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.deploy.cli.demo.backend import Served, Used
 from slacktide.deploy.cli.demo.conditions import Condition, conditions
 from slacktide.deploy.cli.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.cli.demo.ledger import Ledger
@@ -25,7 +26,6 @@ from slacktide.deploy.cli.demo.report import (
     sentences,
     verdict,
 )
-from slacktide.deploy.cli.demo.world import Served, Used
 
 STEP = Step(node="n", at_ms=10_000, until_ms=12_500)
 GOOD = Report(

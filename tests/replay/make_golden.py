@@ -25,7 +25,7 @@ from slacktide.deploy.cli import main
 from slacktide.deploy.cli.broker import EmbeddedBroker
 from slacktide.deploy.cli.demo.pods import inventory_yaml
 from slacktide.deploy.cli.demo.stack import Part
-from slacktide.deploy.cli.demo.virtual import VirtualWorld
+from slacktide.deploy.cli.demo.virtual import VirtualBackend
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import Policy, parse
@@ -61,12 +61,12 @@ async def record(folder: Path) -> None:
     await broker.start()
     bootstrap = broker.bootstrap
     await create_topics(bootstrap)
-    world = VirtualWorld(NODES, folder / "nodes", "golden")
-    await world.open()
-    await world.enter("besteffort")
+    backend = VirtualBackend(NODES, folder / "nodes", "golden")
+    await backend.open()
+    await backend.enter("besteffort")
     inventory = folder / "inventory.yaml"
     inventory.write_text(
-        inventory_yaml(world.nodes, world.machine.capacity_milli, world.machine.mem_bytes, world.pods())
+        inventory_yaml(backend.nodes, backend.machine.capacity_milli, backend.machine.mem_bytes, backend.pods())
     )
     publisher = Publisher(
         bootstrap,
@@ -75,7 +75,7 @@ async def record(folder: Path) -> None:
         node_source="inventory",
     )
     publisher.policy(policy(65))
-    for node in world.nodes:
+    for node in backend.nodes:
         publisher.inventory(described(yaml.safe_load(inventory.read_text()), "inventory.yaml", node).facts)
     stop = asyncio.Event()
     publishing = asyncio.create_task(publisher.run(stop))
@@ -88,7 +88,7 @@ async def record(folder: Path) -> None:
 
     parts = [worker("blue")]
     await asyncio.sleep(6)
-    parts += [Part("agents", command, folder) for command in world.agent_commands(bootstrap, inventory)]
+    parts += [Part("agents", command, folder) for command in backend.agent_commands(bootstrap, inventory)]
     await asyncio.sleep(20)
     publisher.policy(policy(50))
     await asyncio.sleep(12)
@@ -96,7 +96,7 @@ async def record(folder: Path) -> None:
     await asyncio.sleep(4)
     parts.append(worker("green"))
     await asyncio.sleep(20)
-    short = world._running[1]
+    short = backend._running[1]
     short.machine.pods[short.batch[0].uid].mem_bytes = 20 * GIB
     await asyncio.sleep(15)
     assert not [trouble for part in parts[1:] if (trouble := part.trouble())]
@@ -108,7 +108,7 @@ async def record(folder: Path) -> None:
     for part in parts:
         await part.stop()
     await publishing
-    await world.close()
+    await backend.close()
     await broker.stop()
 
 

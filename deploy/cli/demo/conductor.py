@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from slacktide.agents.clock import Clock
+from slacktide.deploy.cli.demo.backend import Backend, DemoError, Used
 from slacktide.deploy.cli.demo.conditions import Condition
 from slacktide.deploy.cli.demo.ledger import Ledger
 from slacktide.deploy.cli.demo.load import Load, spiky, steady
 from slacktide.deploy.cli.demo.pods import DemoPod
 from slacktide.deploy.cli.demo.report import Report
 from slacktide.deploy.cli.demo.story import Story
-from slacktide.deploy.cli.demo.world import DemoError, Used, World
 
 POLL_S = 0.2
 LEAD_S = 0.4
@@ -37,12 +37,12 @@ class Conductor:
     """Runs the conditions in order; figures are available at any time."""
 
     def __init__(
-        self, world: World, story: Story, clock: Clock, *, publish: Publish, trouble: Callable[[], str]
+        self, backend: Backend, story: Story, clock: Clock, *, publish: Publish, trouble: Callable[[], str]
     ) -> None:
         """Create it.
 
         Args:
-            world: not opened yet.
+            backend: not opened yet.
             story: the records so far.
             clock: the machine's.
             publish: publishes pods and policy.
@@ -53,7 +53,7 @@ class Conductor:
         self.stage = "starting"
         """What it waits for; "" while measuring."""
         self.ledger = Ledger(clock.wall_ms() - clock.mono_ns() / 1e6)
-        self._world = world
+        self._backend = backend
         self._story = story
         self._publish = publish
         self._clock = clock
@@ -70,7 +70,7 @@ class Conductor:
 
     def report(self) -> Report:
         """The figures so far."""
-        return self.ledger.report(self._world, self._story, self.now_s())
+        return self.ledger.report(self._backend, self._story, self.now_s())
 
     async def run(self, conditions: Sequence[Condition]) -> None:
         """Run all conditions.
@@ -90,9 +90,9 @@ class Conductor:
         """Change the condition, and wait until the change reaches the kernel."""
         self.condition, self.stage = condition, "settling"
         self._story.condition = condition.name
-        self._play({name: steady(STEADY_S) for name in self._world.nodes}, condition.seed)
-        await self._world.enter(condition.batch)
-        self._publish(self._world.pods(), suppress=condition.limited)
+        self._play({name: steady(STEADY_S) for name in self._backend.nodes}, condition.seed)
+        await self._backend.enter(condition.batch)
+        self._publish(self._backend.pods(), suppress=condition.limited)
         await self._pass(condition.settle_s)
         await self._wait(lambda: self._unsettled(condition), SETTLED_WITHIN_S)
 
@@ -107,7 +107,7 @@ class Conductor:
 
     def _silent(self) -> str:
         """Nodes without samples or decisions by the stream."""
-        for name in self._world.nodes:
+        for name in self._backend.nodes:
             story = self._story.nodes.get(name)
             if story is None or not story.points:
                 return f"no sample of node {name}"
@@ -117,22 +117,22 @@ class Conductor:
 
     def _unsettled(self, condition: Condition) -> str:
         """What the condition still lacks, by the nodes' newest samples and cgroups."""
-        for name in self._world.nodes:
+        for name in self._backend.nodes:
             limited = self._story.nodes[name].points[-1].allowance_milli is not None
             if condition.limited and not limited:
                 return f"no limit in the kernel of node {name}"
             if limited and not condition.limited:
                 return f"still a limit in the kernel of node {name}, though the policy has none"
-        return self._world.unsettled()
+        return self._backend.unsettled()
 
     async def _measure(self, condition: Condition) -> None:
         loads = {
             name: spiky(condition.seed * 1_000 + number, condition.measured_s)
-            for number, name in enumerate(self._world.nodes)
+            for number, name in enumerate(self._backend.nodes)
         }
         start_s = self._play(loads, condition.seed)
         await self._pass(start_s - self.now_s())
-        before = self._world.used()
+        before = self._backend.used()
         self.stage = ""
         window = self.ledger.begin(condition, start_s)
         if condition.limited:
@@ -141,7 +141,7 @@ class Conductor:
         try:
             await self._pass(window.end_s - self.now_s())
         finally:  # also if the demo is stopped meanwhile
-            after = self._world.used()
+            after = self._backend.used()
             window.end_s = min(window.end_s, self.now_s())
             window.used = Used(
                 service_s=after.service_s - before.service_s,
@@ -151,7 +151,7 @@ class Conductor:
 
     def _play(self, loads: Mapping[str, Load], seed: int) -> float:
         start_s = self.now_s() + LEAD_S
-        self._world.play(loads, seed, start_s)
+        self._backend.play(loads, seed, start_s)
         return start_s
 
     async def _pass(self, seconds: float) -> None:
@@ -159,7 +159,7 @@ class Conductor:
         until_s = self.now_s() + seconds
         while True:
             self.receive()
-            if trouble := self._world.trouble() or self._trouble():
+            if trouble := self._backend.trouble() or self._trouble():
                 raise DemoError(f"The demo cannot go on: {trouble}.")
             left_s = until_s - self.now_s()
             if left_s <= 0:
@@ -168,6 +168,6 @@ class Conductor:
 
     def receive(self) -> None:
         """Read served requests."""
-        served = self._world.served()
+        served = self._backend.served()
         self.ledger.receive(served)
         self._story.latencies((self.ledger.wall_ms(request.arrival_s), request.latency_ms) for request in served)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from slacktide.deploy.cli.demo.backend import Backend, Served, Used
 from slacktide.deploy.cli.demo.conditions import NAMES, Condition, Name
 from slacktide.deploy.cli.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.cli.demo.report import Decided, Reaction, Report, Share, Slowdown, Utilization
 from slacktide.deploy.cli.demo.story import Story
-from slacktide.deploy.cli.demo.world import Served, Used, World
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,20 +98,20 @@ class Ledger:
                 counts[origin] += count
         return Decided(stream=counts["stream"], guard=counts["guard"])
 
-    def report(self, world: World, story: Story, now_s: float) -> Report:
+    def report(self, backend: Backend, story: Story, now_s: float) -> Report:
         """All figures so far."""
         slowdowns = self.slowdowns()
         controlled = self._ended("controlled")
-        cpus = world.machine.capacity_milli / 1000 * len(world.nodes)
+        cpus = backend.machine.capacity_milli / 1000 * len(backend.nodes)
         alone, colocated = self._share("alone", cpus), self._share("controlled", cpus)
         return Report(
-            mode=world.mode,
-            scenario=world.scenario,
+            mode=backend.mode,
+            scenario=backend.scenario,
             reaction_ms=self.reaction(story.cuts, now_s),
             utilization=Utilization(
                 ls_alone=None if alone is None else alone.utilization,
                 colocated=None if colocated is None else colocated.utilization,
-                others=self._others(world.machine.capacity_milli, story),
+                others=self._others(backend.machine.capacity_milli, story),
             ),
             ls_slowdown=Slowdown(
                 uncontrolled=slowdowns.get("uncontrolled"),
@@ -121,7 +121,7 @@ class Ledger:
             batch_cpu_seconds=round(sum(used.batch_s for _, used in controlled), 3),
             decided_by=self.decided(story, now_s),
             ls_p99_ms=dict(self.p99_ms()),
-            shares={name: share for name in NAMES[world.scenario] if (share := self._share(name, cpus)) is not None},
+            shares={name: share for name in NAMES[backend.scenario] if (share := self._share(name, cpus)) is not None},
             ls_requests=sum(len(window.latencies_ms) for window in self.windows),
             applied=story.applied(),
             controlled_seconds=round(sum(span_s for span_s, _ in controlled), 3),

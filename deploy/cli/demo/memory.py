@@ -12,11 +12,11 @@ from pathlib import Path
 
 from slacktide.deploy.cli import tied
 from slacktide.deploy.cli.demo import join, keeper, ls_worker
+from slacktide.deploy.cli.demo.backend import DemoError, Used
 from slacktide.deploy.cli.demo.conditions import Scenario
 from slacktide.deploy.cli.demo.groups import KUBEPODS, SHARES_MIN, Groups, shares_of
 from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form
-from slacktide.deploy.cli.demo.real import RealWorld
-from slacktide.deploy.cli.demo.world import DemoError, Used
+from slacktide.deploy.cli.demo.real import RealBackend
 
 MIB = keeper.MIB
 DATA_MIB = 128
@@ -31,7 +31,7 @@ TIER = f"{KUBEPODS}/besteffort"
 DISK = Path("/var/tmp")  # noqa: S108 - the file has no name there; in a tmpfs, as /tmp may be, it would be no page cache
 
 
-class MemoryWorld(RealWorld):
+class MemoryBackend(RealBackend):
     """One node."""
 
     scenario: Scenario = "memory"
@@ -50,7 +50,7 @@ class MemoryWorld(RealWorld):
         """Of each batch process."""
         groups.limit_memory(machine_mib * MIB)
         self.why = f"{self.why}, with {machine_mib} MiB of memory"
-        self._file = tempfile.TemporaryFile(dir=DISK)  # noqa: SIM115 - closed with the world
+        self._file = tempfile.TemporaryFile(dir=DISK)  # noqa: SIM115 - closed with the backend
         self._open_files = [self._file.fileno()]
 
     async def enter(self, form: Form) -> None:

@@ -14,11 +14,11 @@ from typing import Literal
 from slacktide.deploy.cli import main, tied
 from slacktide.deploy.cli.broker import FETCH_WAIT_MS
 from slacktide.deploy.cli.demo import agents, busy, join, ls_worker
+from slacktide.deploy.cli.demo.backend import DemoError, Machine, Served, Used
 from slacktide.deploy.cli.demo.conditions import Scenario
 from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
-from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
 from slacktide.schemas.connection import Cluster
 
 MOUNT = Path("/sys/fs/cgroup")
@@ -46,7 +46,7 @@ def this_machine() -> Machine:
     return Machine(capacity_milli=(os.cpu_count() or 1) * 1000, mem_bytes=pages)
 
 
-class RealWorld:
+class RealBackend:
     """One node: this machine."""
 
     mode: Literal["real", "virtual"] = "real"

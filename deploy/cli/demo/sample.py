@@ -13,10 +13,10 @@ from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.demo.agents import PlannedNode
+from slacktide.deploy.cli.demo.backend import Backend, DemoError
 from slacktide.deploy.cli.demo.load import spiky
 from slacktide.deploy.cli.demo.pods import inventory_yaml
 from slacktide.deploy.cli.demo.session import FOLDER, choose, sweep
-from slacktide.deploy.cli.demo.world import DemoError, World
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ POLL_S = 1.0
 class Sample:
     """The running workload, and how an agent finds it."""
 
-    world: World
+    backend: Backend
     node: PlannedNode
     inventory: Path
 
@@ -46,25 +46,25 @@ class Sample:
             now_s = clock.mono_ns() / 1e9
             if now_s >= ends_s:
                 seed, ends_s = seed + 1, now_s + LOAD_S
-                self.world.play({self.node.name: spiky(seed, LOAD_S)}, seed, now_s)
-            self.world.served()  # drain the service's output, lest it blocks
-            if trouble := self.world.trouble():
+                self.backend.play({self.node.name: spiky(seed, LOAD_S)}, seed, now_s)
+            self.backend.served()  # drain the service's output, lest it blocks
+            if trouble := self.backend.trouble():
                 await self._again(trouble)
             await asyncio.sleep(POLL_S)
 
     async def _again(self, trouble: str) -> None:
         log.warning("sample: %s; starting the batch work again", trouble)
-        await self.world.enter("none")
-        await self.world.enter("besteffort")
-        if still := self.world.trouble():
+        await self.backend.enter("none")
+        await self.backend.enter("besteffort")
+        if still := self.backend.trouble():
             raise DemoError(f"The sample cannot go on: {still}.")
 
 
-def _described(world: World, folder: Path) -> Path:
+def _described(backend: Backend, folder: Path) -> Path:
     """The node and its pods as from kubectl."""
-    size = world.machine
+    size = backend.machine
     file = folder / "inventory.yaml"
-    file.write_text(inventory_yaml(world.nodes, size.capacity_milli, size.mem_bytes, world.pods()))
+    file.write_text(inventory_yaml(backend.nodes, size.capacity_milli, size.mem_bytes, backend.pods()))
     return file
 
 
@@ -78,13 +78,13 @@ async def sample() -> AsyncIterator[Sample]:
     """
     sweep(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:
-        world = choose(None, Path(folder), usual=1)
+        backend = choose(None, Path(folder), usual=1)
         try:
-            await world.open()
-            await world.enter("besteffort")
-            (node,) = world.planned()
-            inventory = _described(world, Path(folder))
-            log.warning("sample: node %s with a service and batch work; %s", node.name, world.why)
-            yield Sample(world=world, node=node, inventory=inventory)
+            await backend.open()
+            await backend.enter("besteffort")
+            (node,) = backend.planned()
+            inventory = _described(backend, Path(folder))
+            log.warning("sample: node %s with a service and batch work; %s", node.name, backend.why)
+            yield Sample(backend=backend, node=node, inventory=inventory)
         finally:
-            await world.close()
+            await backend.close()

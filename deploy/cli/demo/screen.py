@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from slacktide.deploy.cli.demo.backend import Backend
 from slacktide.deploy.cli.demo.frame import Frame, plain_line
 from slacktide.deploy.cli.demo.report import NEXT, Report, rows, sentences, verdict
 from slacktide.deploy.cli.demo.view import View
-from slacktide.deploy.cli.demo.world import World
 
 
 class Screen(Protocol):
@@ -35,7 +35,7 @@ class Screen(Protocol):
     def note(self, text: str) -> None:
         """Print one line at the end."""
 
-    def summary(self, report: Report, world: World) -> None:
+    def summary(self, report: Report, backend: Backend) -> None:
         """Print the figures at the end."""
 
 
@@ -75,9 +75,9 @@ class PlainScreen:
         """Print it unchanged."""
         click.echo(f"slacktide demo: {text}")
 
-    def summary(self, report: Report, world: World) -> None:
+    def summary(self, report: Report, backend: Backend) -> None:
         """Print the table without colours and borders."""
-        click.echo(f"slacktide demo: {report.mode}: {world.why}")
+        click.echo(f"slacktide demo: {report.mode}: {backend.why}")
         for name, meaning, p99, slowdown, used, batch in rows(report):
             service = f"service p99 {p99:>8}  slowdown {slowdown:>8}"
             click.echo(f"{name:<14} {meaning:<38} {service}  utilization {used:>4}  batch work {batch:>9}")
@@ -114,7 +114,7 @@ class LiveScreen:
         """Print it dimmed."""
         self._console.print(f"  [dim]{text}[/]", highlight=False)
 
-    def summary(self, report: Report, world: World) -> None:
+    def summary(self, report: Report, backend: Backend) -> None:
         """Print a table, with the other figures below."""
         table = Table(box=box.SIMPLE_HEAD, title=f"slacktide demo, {report.mode}", title_justify="left")
         table.add_column("condition", style="bold")
@@ -131,4 +131,4 @@ class LiveScreen:
         self._console.print(f"\n  {verdict(report)}\n", highlight=False)
         for command, what in NEXT:
             self._console.print(f"  [bold]{command:<40}[/] {what}", highlight=False)
-        self._console.print(f"  [dim]{world.why}[/]", highlight=False)
+        self._console.print(f"  [dim]{backend.why}[/]", highlight=False)

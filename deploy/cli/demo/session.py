@@ -16,21 +16,21 @@ from typing import Any
 import uvloop
 
 from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.demo.backend import Backend
 from slacktide.deploy.cli.demo.chart import Scale
 from slacktide.deploy.cli.demo.conditions import Condition, Scenario, conditions
 from slacktide.deploy.cli.demo.conductor import Conductor
 from slacktide.deploy.cli.demo.feed import feed
 from slacktide.deploy.cli.demo.frame import Frame
 from slacktide.deploy.cli.demo.groups import Groups, NoGroupsError
-from slacktide.deploy.cli.demo.memory import MemoryWorld
+from slacktide.deploy.cli.demo.memory import MemoryBackend
 from slacktide.deploy.cli.demo.pods import CEILING_PCT, batch_uids, service_pod
-from slacktide.deploy.cli.demo.real import RealWorld, groups_here
+from slacktide.deploy.cli.demo.real import RealBackend, groups_here
 from slacktide.deploy.cli.demo.report import as_json, not_closed
 from slacktide.deploy.cli.demo.screen import Screen, screen_of
 from slacktide.deploy.cli.demo.stack import Stack
 from slacktide.deploy.cli.demo.story import Story
-from slacktide.deploy.cli.demo.virtual import VirtualWorld
-from slacktide.deploy.cli.demo.world import World
+from slacktide.deploy.cli.demo.virtual import VirtualBackend
 from slacktide.schemas.errors import SlacktideError
 
 FOLDER = "slacktide-demo-"
@@ -79,57 +79,57 @@ class Session:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, _stop_by, stop, name)
         try:
-            world = choose(self._options.virtual_nodes, folder, scenario=self._options.scenario)
+            backend = choose(self._options.virtual_nodes, folder, scenario=self._options.scenario)
         except NoGroupsError as exc:
             return f"The memory scenario needs root and control groups with the memory controller: {exc}"
         stack = Stack(folder, self._clock, console=self._options.console)
-        story = Story(batch_uids(world.nodes, world.machine.capacity_milli))
-        conductor = Conductor(world, story, self._clock, publish=stack.publish, trouble=stack.trouble)
+        story = Story(batch_uids(backend.nodes, backend.machine.capacity_milli))
+        conductor = Conductor(backend, story, self._clock, publish=stack.publish, trouble=stack.trouble)
         screen = screen_of(plain=self._options.plain)
         failure = ""
         try:
             with screen:
                 await first(
-                    asyncio.create_task(self._lead(world, stack, story, conductor), name="lead"),
-                    asyncio.create_task(self._show(screen, world, stack, story, conductor), name="show"),
+                    asyncio.create_task(self._lead(backend, stack, story, conductor), name="lead"),
+                    asyncio.create_task(self._show(screen, backend, stack, story, conductor), name="show"),
                     stop,
                 )
         except SlacktideError as exc:
             failure = str(exc)
         finally:
             await stack.stop()
-            await world.close()
+            await backend.close()
         report = conductor.report()
         if stop.done() and not stop.cancelled():
             screen.note(f"stopped by {stop.result().name}: these are the figures so far")
-        screen.summary(report, world)
+        screen.summary(report, backend)
         if self._options.report is not None:
             self._options.report.write_bytes(as_json(report))
         return failure or not_closed(report)
 
-    async def _lead(self, world: World, stack: Stack, story: Story, conductor: Conductor) -> None:
+    async def _lead(self, backend: Backend, stack: Stack, story: Story, conductor: Conductor) -> None:
         """Start everything, then run the conditions."""
         conductor.stage = "starting the service"
-        await world.open()
+        await backend.open()
         conductor.stage = "starting broker, stream worker and agent"
-        await stack.start(world)
-        feeding = asyncio.create_task(feed(stack.bootstrap, story, world.nodes))
+        await stack.start(backend)
+        feeding = asyncio.create_task(feed(stack.bootstrap, story, backend.nodes))
         try:
             await first(feeding, asyncio.create_task(conductor.run(self._plan)))
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
 
-    async def _show(self, screen: Screen, world: World, stack: Stack, story: Story, conductor: Conductor) -> None:
+    async def _show(self, screen: Screen, backend: Backend, stack: Stack, story: Story, conductor: Conductor) -> None:
         while True:
-            screen.show(self._frame(world, stack, story, conductor))
+            screen.show(self._frame(backend, stack, story, conductor))
             await asyncio.sleep(screen.every_s)
 
-    def _frame(self, world: World, stack: Stack, story: Story, conductor: Conductor) -> Frame:
-        capacity_milli = world.machine.capacity_milli
+    def _frame(self, backend: Backend, stack: Stack, story: Story, conductor: Conductor) -> Frame:
+        capacity_milli = backend.machine.capacity_milli
         return Frame(
-            mode=world.mode,
-            why=world.why,
+            mode=backend.mode,
+            why=backend.why,
             takes_s=sum(self._spans_s()),
             console=stack.console,
             now_ms=self._clock.wall_ms(),
@@ -193,7 +193,7 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
             raise error
 
 
-def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, scenario: Scenario = "cpu") -> World:
+def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, scenario: Scenario = "cpu") -> Backend:
     """The real machine if possible and not overridden, else virtual nodes.
 
     Raises:
@@ -203,16 +203,16 @@ def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, sc
     if scenario == "memory":
         return _with_memory(groups_here(), folder)
     if virtual_nodes is not None:
-        return VirtualWorld(virtual_nodes, folder, "as asked")
+        return VirtualBackend(virtual_nodes, folder, "as asked")
     try:
-        return RealWorld(groups_here(), folder)
+        return RealBackend(groups_here(), folder)
     except NoGroupsError as exc:
-        return VirtualWorld(usual, folder, str(exc))
+        return VirtualBackend(usual, folder, str(exc))
 
 
-def _with_memory(groups: Groups, folder: Path) -> World:
+def _with_memory(groups: Groups, folder: Path) -> Backend:
     try:
-        return MemoryWorld(groups, folder)
+        return MemoryBackend(groups, folder)
     except NoGroupsError:
         groups.close()
         raise

@@ -17,8 +17,8 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import beside, main, tied
 from slacktide.deploy.cli.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
+from slacktide.deploy.cli.demo.backend import Backend, Machine
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml, policy_yaml
-from slacktide.deploy.cli.demo.world import Machine, World
 from slacktide.deploy.cli.supervisor import how
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.kubernetes import described
@@ -81,7 +81,7 @@ class Stack:
         """The broker's address."""
         return self._broker.bootstrap
 
-    async def start(self, world: World) -> None:
+    async def start(self, backend: Backend) -> None:
         """Start broker, topics, publisher, worker and agents.
 
         Raises:
@@ -90,21 +90,21 @@ class Stack:
         """
         await self._broker.start()
         await create_topics(self.bootstrap)
-        self._nodes, self._machine = world.nodes, world.machine
+        self._nodes, self._machine = backend.nodes, backend.machine
         self._publisher = Publisher(
             self.bootstrap,
             ensure_topics=partial(create_topics, self.bootstrap),
             now_ms=self._clock.wall_ms,
             node_source="open",
         )
-        self.publish(world.pods(), suppress=False)
+        self.publish(backend.pods(), suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
         worker = [
             main.__name__, "stream", "--bootstrap", str(self.bootstrap), "--fetch-wait-ms", str(FETCH_WAIT_MS),
             "--session-timeout", str(SESSION_S), "--metrics-port", "0",
         ]  # fmt: skip
         self._parts.append(Part("stream worker", worker, self._folder))
-        for command in world.agent_commands(self.bootstrap, self._inventory):
+        for command in backend.agent_commands(self.bootstrap, self._inventory):
             self._parts.append(Part("agent", command, self._folder))
         if self._with_console and beside.is_installed():
             port = beside.usual_port()

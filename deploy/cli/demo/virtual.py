@@ -12,12 +12,12 @@ import msgspec
 
 from slacktide.deploy.cli.broker import FETCH_WAIT_MS
 from slacktide.deploy.cli.demo import agents
+from slacktide.deploy.cli.demo.backend import Machine, Served, Used
 from slacktide.deploy.cli.demo.conditions import Scenario
 from slacktide.deploy.cli.demo.load import Load, steady
 from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.queueing import Queue
-from slacktide.deploy.cli.demo.world import Machine, Served, Used
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
 from slacktide.schemas.connection import Cluster
@@ -111,7 +111,7 @@ class VirtualNode:
         return batch / (batch + service)
 
 
-class VirtualWorld:
+class VirtualBackend:
     """Several identical virtual nodes."""
 
     mode: Literal["real", "virtual"] = "virtual"

@@ -45,7 +45,7 @@ class Served:
     latency_ms: float
 
 
-class World(Protocol):
+class Backend(Protocol):
     """Identical nodes with their pods."""
 
     mode: Literal["real", "virtual"]
