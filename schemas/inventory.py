@@ -88,6 +88,8 @@ class Pod(Message, frozen=True, kw_only=True):
     """Annotation koordinator.sh/eviction-policy: only these may evict it; None: all may."""
     init_unlimited: bool = False
     """Whether an init container that has not ended lacks a limit (of batch resources if the pod has some)."""
+    cpu_limited_whole: bool = False
+    """Whether ``spec.resources`` limits its CPU. The pod then has a quota, also if a container has none."""
     grace_s: Count = 30
     """terminationGracePeriodSeconds."""
     exclusive_cpus: str = ""

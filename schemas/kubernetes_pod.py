@@ -75,6 +75,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         limits=resources(limits_of(needs)),
         containers=_containers(needs, _container_ids(status, f"{path}.status", reader)),
         init_unlimited=_init_unlimited(needs, _ended_inits(status, f"{path}.status", reader)),
+        cpu_limited_whole=needs.pod_level is not None and bool(needs.pod_level.limits.get("cpu_milli")),
         grace_s=_grace_s(spec.get("terminationGracePeriodSeconds"), path, reader),
         **_wishes(labels, annotations, f"{path}.metadata", reader),
     )

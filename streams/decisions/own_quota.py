@@ -13,6 +13,6 @@ def container_quota_us(limit_milli: int | None) -> int | None:
 
 
 def pod_quota_us(pod: Pod) -> int | None:
-    """Of a pod; None: it has a container without limit, and so no quota."""
-    limited = all(one.limits.cpu_milli for one in pod.containers)
+    """Of a pod; None: it has a container without limit and none as a whole, and so no quota."""
+    limited = pod.cpu_limited_whole or all(one.limits.cpu_milli for one in pod.containers)
     return container_quota_us(pod.limits.cpu_milli) if limited else None

@@ -183,6 +183,7 @@ def test_a_worker_computes_it_again_only_if_something_changed() -> None:
     assert on(late_ms=FORECAST_STALE_MS) is first
     assert state_of(on(late_ms=FORECAST_STALE_MS + 1)) == "stale forecast"
     assert state_of(on("c", FORECAST_STALE_MS + 1)) == "forecast of another boot"
+    assert state_of(on("a")) == "forecast of another boot"
     assert on() == first
     wider = Policy(version="", colocation=msgspec.structs.replace(ON, mid_safety_margin_pct=100))
     assert on(given=wider).reclaimable == use(600, 6)

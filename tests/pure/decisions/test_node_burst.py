@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.message import NodeStrategy
 from slacktide.schemas.policy.selector import Selector
@@ -78,6 +79,17 @@ def test_a_throttled_container_gets_a_fifth_more_and_its_pod_goes_before_it() ->
         0.25,
     )
     assert found[0].terms == {"base_us": 150_000, "over_us": 20_000, "current_us": 150_000, "quota_us": 170_000}
+
+
+def test_the_quota_of_a_pod_that_is_limited_as_a_whole_rises_with_a_container_s() -> None:
+    """The kubelet gives it one, though its log has no limit of its own."""
+    limited = {"resources": {"limits": {"cpu": "1"}}}
+    spec = {"containers": [{"name": "main", **limited}, {"name": "log"}]}
+    item = {"metadata": {"name": "web", "uid": "ls", "labels": {"koordinator.sh/qosClass": "LS"}}, "spec": spec}
+    whole = read_pod(item | {"spec": spec | {"resources": {"limits": {"cpu": "1500m"}}}})
+
+    assert values(settings(held(), pods=[whole])) == [(POD, 170_000), (MAIN, 120_000)]
+    assert values(settings(held(pod_quota_us=-1), pods=[read_pod(item)])) == [(MAIN, 120_000)]
 
 
 def test_a_full_node_takes_back_and_the_container_goes_before_its_pod() -> None:
