@@ -63,6 +63,12 @@ def amounts(each: Use | None) -> tuple[int, float] | None:
         pytest.param([predicted("a", priority=7_500)], (0, 0), (0, 0), id="a mid pod does not"),
         pytest.param([predicted("a"), predicted("a")], (3_000, 30), (1_000, 10), id="a pod listed twice counts once"),
         pytest.param(
+            [predicted("a", exclusive_cpus="2-5"), predicted("b")],
+            (3_000, 60),
+            (5_000, 20),
+            id="CPUs that a pod has alone count as its peak, and its memory does not",
+        ),
+        pytest.param(
             [predicted("a", (50_000, 500)), predicted("b")], (8_000, 80), (2_000, 20), id="at most what the node has"
         ),
     ],
@@ -137,6 +143,18 @@ def test_without_one_of_the_nodes_models_nothing_is_forecast(kind) -> None:
     assert amounts(found.by_pods) == (3_000, 30)
     assert [each.bound for each in found.because] == ["no_forecast", "no_forecast"]
     assert "reclaimable_milli" not in found.because[0].terms
+
+
+def test_an_amount_that_allocatable_lacks_counts_as_none() -> None:
+    found = figured(predicted("a"), allocatable=Resources(mem_bytes=100 * GIB))
+
+    assert (found.because[0].terms["allocatable_milli"], amounts(found.by_pods)) == (0, (0, 30))
+
+
+def test_of_cpus_that_a_pod_has_alone_the_node_leaves_nothing() -> None:
+    found = figured(predicted("a", exclusive_cpus="2-5"), predicted("b"))
+
+    assert (amounts(found.by_node), amounts(found.node_peak)) == ((5_000, 80), (3_000, 0))
 
 
 def test_without_allocatable_there_are_peaks_alone() -> None:
