@@ -41,7 +41,9 @@ class Series:
         self._published = np.zeros((rows, 2))
         """Averages as they were published last."""
         self._used_milli = np.zeros(rows)
-        self._free = list(range(rows - 1, -1, -1))
+        self._free: list[int] = []
+        """Given back, the newest last; taken before those that were never given out."""
+        self._given = 0
 
     def _hold(self, cells: NDArray[np.float32], totals: NDArray[np.float64]) -> None:
         self._cells, self._totals = cells, totals
@@ -50,12 +52,15 @@ class Series:
 
     def take(self, count: int) -> list[int]:
         """So many rows."""
-        while len(self._free) < count:
-            rows = len(self._cells)
-            self._hold(grown(self._cells, 2 * rows), grown(self._totals, 2 * rows))
-            self._published, self._used_milli = grown(self._published, 2 * rows), grown(self._used_milli, 2 * rows)
-            self._free += range(2 * rows - 1, rows - 1, -1)
-        return [self._free.pop() for _ in range(count)]
+        free, rows = self._free, len(self._cells)
+        first = self._given
+        self._given += max(0, count - len(free))
+        while self._given > rows:
+            rows *= 2
+        if rows > len(self._cells):
+            self._hold(grown(self._cells, rows), grown(self._totals, rows))
+            self._published, self._used_milli = grown(self._published, rows), grown(self._used_milli, rows)
+        return [free.pop() for _ in range(min(count, len(free)))] + list(range(first, self._given))
 
     def give_back(self, rows: list[int]) -> None:
         """They are forgotten."""
