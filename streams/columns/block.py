@@ -67,10 +67,14 @@ def sums(values: Ints, counts: Ints) -> Ints:
         counts: how many of them are each sample's.
 
     """
-    totals = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
-    np.cumsum(values, 0, out=totals[1:])
     ends = np.cumsum(counts)
-    found: Ints = totals[ends] - totals[ends - counts]
+    found: Ints
+    if counts.min(initial=1) > 0:
+        found = np.add.reduceat(values, ends - counts, 0) if len(values) else np.zeros_like(values)
+    else:
+        totals = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
+        np.cumsum(values, 0, out=totals[1:])
+        found = totals[ends] - totals[ends - counts]
     return found
 
 
@@ -242,14 +246,18 @@ def wave(heads: Sequence[Head[N]], rows: Ints, node: Ints, pods: Floats, counts:
     )
 
 
-def of_samples(which: Ints, counts: Ints) -> Bools:
-    """Find which pods are of these samples.
+def of_samples(pods: Floats, which: Ints, counts: Ints) -> Floats:
+    """Give the figures of the pods of these samples, float64 [k, 2].
 
     Args:
+        pods: float64 [N, 2]: of all samples' pods, one after the other.
         which: places of samples.
         counts: of each sample's pods.
 
     """
-    its = np.zeros(len(counts), np.bool_)
-    its[which] = True
-    return np.repeat(its, counts)
+    its = counts[which]
+    ends = np.cumsum(its)
+    places = np.arange(ends[-1]) + np.repeat(np.cumsum(counts)[which] - ends, its)
+    # A pair is moved as a whole: that takes a tenth of the time.
+    found: Floats = pods.view(np.complex128).ravel().take(places).view(np.float64).reshape(-1, 2)
+    return found

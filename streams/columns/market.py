@@ -46,8 +46,8 @@ class Market:
     forecast: MidForecast
     plain: bool
     """Whether arrays repeat what is sold; else the scalar rules are asked."""
-    strategy: tuple[int, ...]
-    """See ``STRATEGY``."""
+    strategy: Ints
+    """int64 [21], see ``STRATEGY``. It means nothing where not ``plain``."""
     sells_free: bool
     """Whether free resources are published."""
     each: Ints
@@ -117,6 +117,7 @@ def market_of(
     """
     colocation = colocation_on(policy, facts)
     strategy = _strategy(pods, facts, colocation, forecast)
+    exact = max(map(abs, strategy)) < _EXACT
     listed = not pods.exclusive and (_ids(pods.names.values()) <= _ids(names) or _there(pods, names))
     return Market(
         names=names,
@@ -124,8 +125,8 @@ def market_of(
         facts=facts,
         policy=policy,
         forecast=forecast,
-        plain=_plain(colocation, pods) and listed and max(map(abs, strategy)) < _EXACT,
-        strategy=strategy,
+        plain=_plain(colocation, pods) and listed and exact,
+        strategy=np.array(strategy if exact else (0,) * len(STRATEGY), np.int64),
         sells_free=colocation.free_class_enable,
         each=_each(names, pods, before),
         pods_line=_pods_line(names, pod_line, before),

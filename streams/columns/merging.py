@@ -50,7 +50,7 @@ class Merging(Generic[N]):
         """Take those in that came in time; no node twice."""
         taken, block = np.array(places, np.int64), self.block
         counts, heads = block.columns.counts, [block.heads[at] for at in places]
-        figures = self._pods if len(taken) == len(counts) else self._pods[of_samples(taken, counts)]
+        figures = self._pods if len(taken) == len(counts) else of_samples(self._pods, taken, counts)
         its = wave(heads, self._rows[taken], block.columns.node[taken], figures, counts[taken], self._of_pods[taken])
         self._windows.merge_wave(its)
         for at in its.unsettled or ():

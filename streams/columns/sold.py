@@ -59,7 +59,7 @@ def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold
         counts: int64 [n]: of each node's pods.
 
     """
-    strategy = np.array([market.strategy for market in markets], np.int64)
+    strategy = np.concatenate([market.strategy for market in markets]).reshape(len(markets), -1)
     capacity, margin, reserved, policy = (strategy[:, column : column + 2] for column in (0, 2, 4, 6))
     high, lse, prod, batch, *request = np.concatenate([market.each for market in markets]).T
     taken, used = _taken(policy, pods, counts, high[:, None], lse, np.stack(request, 1))
