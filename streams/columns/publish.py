@@ -114,7 +114,7 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
         parts = (
             (before, (*front, due.samples[at], *own[at])),
             (market.pods_line, its_pods),
-            (behind, (*aggregates[at], *([late] if late else ()), *_foretold(market.forecast))),
+            (behind, (*aggregates[at], *([late] if late else ()), *_prediction_values(market.forecast))),
             (lines.allocatable(floored[at]), (*front, *allocatable[at], *(free[at] if market.sells_free else ()))),
             (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *_shown(amounts, shown))),
         )
@@ -122,7 +122,7 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
     return found
 
 
-def _foretold(forecast: MidForecast) -> Iterator[int]:
+def _prediction_values(forecast: MidForecast) -> Iterator[int]:
     """Give the numbers behind all others of a metric."""
     for use in (forecast.prod_reclaimable, forecast.prod_peak):
         if use is not None:
@@ -170,7 +170,7 @@ class _Lines:
     def _new_allocatable(self, floored: int) -> _Shared:
         prediction, free = self._market.forecast.prediction, self._market.sells_free
         more = [] if prediction is None else [*self._names_forecast(), escaped(encode(prediction))]
-        return _allocatable(self._window_ms, floored, self._inventory, foretold=bool(more), free=free), more
+        return _allocatable(self._window_ms, floored, self._inventory, predicted=bool(more), free=free), more
 
     def _names_forecast(self) -> Sequence[bytes]:
         revision = self._market.forecast.revision
@@ -253,7 +253,7 @@ def _metric(window_ms: int, forecast: _Forecast, *, pods: bool, late: bool) -> b
 
 
 @lru_cache(maxsize=256)
-def _allocatable(window_ms: int, floored: int, inventory: str, *, foretold: bool, free: bool) -> bytes:
+def _allocatable(window_ms: int, floored: int, inventory: str, *, predicted: bool, free: bool) -> bytes:
     marks = _Marks()
     figures = NodeAllocatable(
         **_front(marks),
@@ -269,14 +269,14 @@ def _allocatable(window_ms: int, floored: int, inventory: str, *, foretold: bool
         mid_mem_terms=marks.terms(MID_TERMS, "bytes"),
         floored=[field for bit, field in enumerate(SOLD) if floored >> bit & 1],
         inventory_revision=inventory,
-        forecast_revision=_REVISION if foretold else "",
-        prediction=_PREDICTION if foretold else None,
+        forecast_revision=_REVISION if predicted else "",
+        prediction=_PREDICTION if predicted else None,
         free_cpu_milli=marks.next() if free else None,
         free_mem_bytes=marks.next() if free else None,
         free_cpu_terms=marks.terms(FREE_TERMS, "milli") if free else {},
         free_mem_terms=marks.terms(FREE_TERMS, "bytes") if free else {},
     )
-    texts = (_REVISION_TEXT, encode(_PREDICTION)) if foretold else ()
+    texts = (_REVISION_TEXT, encode(_PREDICTION)) if predicted else ()
     return template(encode(figures), (*_TEXTS, *texts), marks.given)
 
 

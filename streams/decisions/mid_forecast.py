@@ -55,7 +55,7 @@ def is_warm(sampled_s: int, cold_start_s: int, *, of_pod: bool) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Foretold:
+class HeldForecast:
     """A node's newest forecast, packed; what follows from it is figured once for a pod list, facts and a policy."""
 
     boot_id: str
@@ -65,7 +65,7 @@ class Foretold:
     _figured: tuple[tuple[object, ...], Sequence[KnownPod], MidForecast] | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, peaks: NodePeaks) -> Foretold:
+    def of(cls, peaks: NodePeaks) -> HeldForecast:
         """Pack a record."""
         return cls(peaks.boot_id, peaks.seq, peaks.observed_ms, msgspec.msgpack.encode(peaks))
 

@@ -30,7 +30,7 @@ from slacktide.schemas.topics import (
     SAMPLES,
 )
 from slacktide.streams.engine import metrics
-from slacktide.streams.engine.foretelling import Foretelling
+from slacktide.streams.engine.forecasting import Forecasting
 from slacktide.streams.engine.forked_trial import survives
 from slacktide.streams.engine.lists import read_lists
 from slacktide.streams.engine.partitions import checked_partitions
@@ -66,7 +66,7 @@ JOIN_SESSIONS = 5
 """A group is shared out within a session timeout or two. After so many the worker connects anew."""
 FIGURES_S = 1.0
 """What was answered is in the windows, and published, so often, and with each tick, which comes half of that later."""
-REHEARSAL_S = 10.0
+COPY_S = 10.0
 """For a copy of this process to answer what is suspected. Heartbeats to the group go on meanwhile."""
 FINISH_S = 2.0
 """What was at hand when the worker began to stop has so long to be answered; whoever comes next answers it, too."""
@@ -117,7 +117,7 @@ class Session:
         self._latest = Tail(settings.bootstrap, FOLLOW_WAIT_MS)
         self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
-        self._foretelling = Foretelling(worker, settings.bootstrap, self._write, now_ms)
+        self._forecasting = Forecasting(worker, settings.bootstrap, self._write, now_ms)
         self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write)
         self._ticking = Ticking(
             worker,
@@ -165,7 +165,7 @@ class Session:
                 self._sender,
                 self._ticking,
                 self._rebuilding,
-                self._foretelling.door,
+                self._forecasting.door,
             ):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
@@ -188,7 +188,7 @@ class Session:
                 self._finish,
                 self._ticking.run,
                 self._rebuilding.run,
-                self._foretelling.run,
+                self._forecasting.run,
             )
         ]
 
@@ -337,13 +337,13 @@ class Session:
         first = {place: count for place, count in found.items() if count and not self.quarantine.again(place)}
         suspects = [record for place, count in first.items() for record in batches[place][:count]]
         if suspects:
-            if await survives(lambda: self._rehearse(suspects), REHEARSAL_S):
+            if await survives(lambda: self._answer_in_copy(suspects), COPY_S):
                 return found | dict.fromkeys(first, 0)
             log.error("a copy of this process died on records of a crashed owner: they are answered one by one",
                       extra={"records": len(suspects)})  # fmt: skip
         return found
 
-    def _rehearse(self, records: Sequence[Record]) -> None:
+    def _answer_in_copy(self, records: Sequence[Record]) -> None:
         self._answers(records)
         self._worker.figures(self._now_ms())
 
@@ -476,7 +476,7 @@ class Session:
             metrics.gone(place)
         self._unsent = [out for out in self._unsent if out.partition is None or out.partition in partitions]
         self._held = places
-        self._foretelling.hold(partitions)
+        self._forecasting.hold(partitions)
         self._ticking.hold(places, max(0, generation))
         metrics.PARTITIONS.set(len(partitions))
 

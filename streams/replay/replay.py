@@ -236,7 +236,7 @@ class Replay:
         """An inventory or a forecast."""
         if record.topic == FORECAST.name:
             self._following.worker.forecast(record)
-            self._unsettled.foretold(text_of(record.key or b""), record.timestamp_ms)
+            self._unsettled.forecast_changed(text_of(record.key or b""), record.timestamp_ms)
             return
         self._following.worker.inventory(record)
         if record.value is None and record.key is not None:

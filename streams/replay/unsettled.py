@@ -18,7 +18,7 @@ class Unsettled:
         self._begun_anew_ms: dict[int, int] = {}
         self._removed_ms: dict[str, int] = {}
         self._described_ms: dict[str, int] = {}
-        self._foretold_ms: dict[str, int] = {}
+        self._forecast_ms: dict[str, int] = {}
         self._revisions: dict[str, str] = {}
         self._anew_ms: dict[int, int] = {}
         self._first: dict[int, Record] = {}
@@ -57,13 +57,13 @@ class Unsettled:
         changed = self._described_ms.get(node), self._removed_ms.get(node)
         return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in changed)
 
-    def foretold(self, node: str, at_ms: int) -> None:
+    def forecast_changed(self, node: str, at_ms: int) -> None:
         """Its forecast was published; workers read it later."""
-        self._foretold_ms[node] = at_ms
+        self._forecast_ms[node] = at_ms
 
     def forecast_on_its_way(self, node: str, at_ms: int) -> bool:
         """Whether a worker may not have read the node's newest forecast by then."""
-        last_ms = self._foretold_ms.get(node)
+        last_ms = self._forecast_ms.get(node)
         return last_ms is not None and abs(at_ms - last_ms) <= SETTLE_MS
 
     def knows_less(self, sample: Record, at_ms: int) -> bool:

@@ -150,7 +150,7 @@ class Fast:
         """Its samples are answered one by one until its head is known again."""
         self._heads.pop(node.encode(), None)
 
-    def foretold(self, node: str) -> None:
+    def forecast_changed(self, node: str) -> None:
         """What is published of it may be made of another forecast than before: that is looked at anew."""
         if (head := self._heads.get(node.encode())) is not None:
             renumber(head)

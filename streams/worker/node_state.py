@@ -17,7 +17,7 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.streams.columns.node_window import NodeWindow
 from slacktide.streams.columns.windows import Arrival
 from slacktide.streams.decisions.known_pods import KnownPods
-from slacktide.streams.decisions.mid_forecast import Foretold
+from slacktide.streams.decisions.mid_forecast import HeldForecast
 from slacktide.streams.records import Record
 from slacktide.streams.worker.boots import Boots
 from slacktide.streams.worker.nodes import Described
@@ -220,8 +220,8 @@ class NamedSample(msgspec.Struct):
         """Of the inventory that ``sold_by`` comes from; "": there is none."""
         return "" if self.described is None else self.described.revision
 
-    def seen(self, foretold: Foretold | None) -> Seen:
-        """The same for whoever decides beside the worker; ``foretold``: the node's forecast."""
+    def seen(self, held_forecast: HeldForecast | None) -> Seen:
+        """The same for whoever decides beside the worker; ``held_forecast``: the node's forecast."""
         return Seen(
             record=self.record,
             sample=self.sample,
@@ -230,7 +230,7 @@ class NamedSample(msgspec.Struct):
             sold_by=self.sold_by,
             inventory_revision=self.inventory_revision,
             metric=self.metric,
-            foretold=foretold,
+            held_forecast=held_forecast,
         )
 
     def arrival(self, policy: Policy) -> Arrival:

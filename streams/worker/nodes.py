@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeFacts, NodeInventory
 from slacktide.schemas.policy.message import NodeSource
-from slacktide.streams.decisions.mid_forecast import Foretold
+from slacktide.streams.decisions.mid_forecast import HeldForecast
 
 OPEN_NODES_MAX = 1_000
 """Of one worker, by default. A node takes some 50 KB of its memory."""
@@ -44,7 +44,7 @@ class Nodes:
         self.source: NodeSource = "open"
         self.open_max = open_max
         self._described: dict[int, dict[str, Described]] = {}
-        self._foretold: dict[int, dict[str, Foretold]] = {}
+        self._forecasts: dict[int, dict[str, HeldForecast]] = {}
         self._removed: set[str] = set()
         """Nodes whose inventory was removed, where others than those of the inventory exist."""
 
@@ -56,29 +56,29 @@ class Nodes:
         if known is None or known.revision != inventory.revision:
             nodes[inventory.node] = Described(inventory.revision, value)
 
-    def foretell(self, partition: int, node: str, foretold: Foretold) -> bool:
+    def hold_forecast(self, partition: int, node: str, held_forecast: HeldForecast) -> bool:
         """Keep a node's forecast, unless there is a newer one; whether it is kept."""
-        nodes = self._foretold.setdefault(partition, {})
+        nodes = self._forecasts.setdefault(partition, {})
         known = nodes.get(node)
-        newer = known is None or foretold.order > known.order
+        newer = known is None or held_forecast.order > known.order
         if newer:
-            nodes[node] = foretold
+            nodes[node] = held_forecast
         return newer
 
-    def foretold(self, partition: int, node: str) -> Foretold | None:
+    def forecast_of(self, partition: int, node: str) -> HeldForecast | None:
         """Give a node's newest forecast; None: there is none in this partition."""
-        return self._foretold.get(partition, {}).get(node)
+        return self._forecasts.get(partition, {}).get(node)
 
-    def untell(self, partition: int, node: str | None = None) -> None:
+    def drop_forecasts(self, partition: int, node: str | None = None) -> None:
         """Forget a node's forecast; None: those of the whole partition, which has moved away."""
         if node is None:
-            self._foretold.pop(partition, None)
+            self._forecasts.pop(partition, None)
         else:
-            self._foretold.get(partition, {}).pop(node, None)
+            self._forecasts.get(partition, {}).pop(node, None)
 
     def remove(self, partition: int, node: str) -> None:
         """The node is gone."""
-        self.untell(partition, node)
+        self.drop_forecasts(partition, node)
         self._described.get(partition, {}).pop(node, None)
         if self.source == "open":
             self._removed.add(node)

@@ -117,7 +117,7 @@ class Publishing:
             outs += self._published(wave, now_ms)
         if shadow is not None:
             for each in samples:
-                shadow.saw(each.seen(self._held.existing.foretold(each.node.partition, each.node.window.node)))
+                shadow.saw(each.seen(self._held.existing.forecast_of(each.node.partition, each.node.window.node)))
         return outs
 
     def merge(self, wave: Sequence[NamedSample], outs: list[Out]) -> list[bool]:
@@ -220,10 +220,10 @@ class Publishing:
         return Candidate(head.window, named, sold_by, head.pods, revision, late, forecast)
 
     def _forecast(self, node: Node, sample: Named, facts: NodeFacts, pods: Sequence[Pod]) -> MidForecast:
-        foretold = self._held.existing.foretold(node.partition, node.window.node)
-        if foretold is None:
+        held_forecast = self._held.existing.forecast_of(node.partition, node.window.node)
+        if held_forecast is None:
             return NO_FORECAST
-        return foretold.on(pods, facts, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
+        return held_forecast.on(pods, facts, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
 
     def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
         """Merge, then publish what is due of those nodes."""

@@ -19,7 +19,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE
 from slacktide.streams.columns.node_figures import allocatable_of
-from slacktide.streams.decisions.mid_forecast import NO_FORECAST, Foretold
+from slacktide.streams.decisions.mid_forecast import NO_FORECAST, HeldForecast
 from slacktide.streams.records import Out, Record, Writer
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.stale import NodeFigures, stale
@@ -39,7 +39,7 @@ class Seen:
     """Of the inventory that they come from; "": from a sample."""
     metric: NodeMetric | None = None
     """What was published with the answer, if that was due."""
-    foretold: Foretold | None = None
+    held_forecast: HeldForecast | None = None
     """The node's forecast."""
 
 
@@ -100,7 +100,7 @@ class Shadow:
         partition = seen.record.partition
         yield self._writer.shadow_answer(self.answer(seen, now_ms), partition)
         if seen.metric is not None and seen.sold_by is not None and seen.pods is not None:
-            sold = self.sold(seen.metric, seen.sold_by, seen.pods, seen.inventory_revision, seen.foretold)
+            sold = self.sold(seen.metric, seen.sold_by, seen.pods, seen.inventory_revision, seen.held_forecast)
             yield self._writer.shadow_allocatable(sold, partition)
 
     def answer(self, seen: Seen, now_ms: int) -> NodeCommand:
@@ -115,11 +115,11 @@ class Shadow:
         facts: NodeFacts,
         pods: Sequence[Pod],
         inventory_revision: str = "",
-        foretold: Foretold | None = None,
+        held_forecast: HeldForecast | None = None,
     ) -> NodeAllocatable:
         """Give batch and mid resources out of the figures that the real policy's window holds."""
         named = msgspec.structs.replace(metric, policy_version=self.policy.version)
         forecast = NO_FORECAST
-        if foretold is not None:
-            forecast = foretold.on(pods, facts, self.policy, boot_id=metric.boot_id, at_ms=metric.observed_ms)
+        if held_forecast is not None:
+            forecast = held_forecast.on(pods, facts, self.policy, boot_id=metric.boot_id, at_ms=metric.observed_ms)
         return allocatable_of(named, facts, pods, self.policy, inventory_revision, forecast)

@@ -26,7 +26,7 @@ from slacktide.schemas.writer import LastWriter
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.joining import joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
-from slacktide.streams.decisions.mid_forecast import Foretold
+from slacktide.streams.decisions.mid_forecast import HeldForecast
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
@@ -147,14 +147,14 @@ class Worker:
             check_key(record, peaks.node, "NodeForecast")
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
-        if self.held.existing.foretell(record.partition, peaks.node, Foretold.of(peaks)):
-            self._fast.foretold(peaks.node)
+        if self.held.existing.hold_forecast(record.partition, peaks.node, HeldForecast.of(peaks)):
+            self._fast.forecast_changed(peaks.node)
         return []
 
     def _forget_forecast(self, record: Record) -> None:
         if record.key is not None:
-            self.held.existing.untell(record.partition, text_of(record.key))
-            self._fast.foretold(text_of(record.key))
+            self.held.existing.drop_forecasts(record.partition, text_of(record.key))
+            self._fast.forecast_changed(text_of(record.key))
 
     def knows(self, partition: int, node: str) -> bool:
         """Whether state is kept for the node."""
@@ -259,7 +259,7 @@ class Worker:
         self._publishing.forget(partition)
         self._last.forget(partition)
         self.covering.forget(partition)
-        self.held.existing.untell(partition)
+        self.held.existing.drop_forecasts(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
         """Publish nodes as stale: for how many milliseconds each has been silent.

@@ -68,7 +68,7 @@ class Side:
         for number, step_ms in enumerate(HISTORY_MS):
             start_ms += step_ms
             if model is not None and number >= SPARSE:
-                self.foretell(self.nodes[number - SPARSE :: len(HISTORY_MS) - SPARSE], model, start_ms)
+                self.hold_forecast(self.nodes[number - SPARSE :: len(HISTORY_MS) - SPARSE], model, start_ms)
             self.answer([node.stamp(start_ms, step_ms) for node in self.nodes])
 
     def answer(self, samples: Sequence[Stamped]) -> None:
@@ -79,7 +79,7 @@ class Side:
             self._worker.samples(records[place : place + FETCH], now_ms)
         self.cpu_s += time.thread_time() - begun_s
 
-    def foretell(self, nodes: Sequence[StampedNode], model: Model, at_ms: int) -> None:
+    def hold_forecast(self, nodes: Sequence[StampedNode], model: Model, at_ms: int) -> None:
         """Take in a forecast of each node, and count that, too."""
         records = [_forecast(node, model, at_ms) for node in nodes]
         begun_s = time.thread_time()
@@ -115,7 +115,7 @@ def report() -> dict[str, float]:
     for second in range(1, WARM_UP_S + SECONDS + 1):
         at_ms = start_ms + second * 1_000
         due = [node for place, node in enumerate(having.nodes) if place * PUBLISH_MS // NODES // 1_000 == second]
-        having.foretell(due, model, at_ms)
+        having.hold_forecast(due, model, at_ms)
         for side in sides if second % 2 else reversed(sides):
             side.answer([node.stamp(at_ms) for node in side.nodes])
         if second >= WARM_UP_S and (second - WARM_UP_S) % BLOCK_S == 0:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from kernel.groups import CONTAINER, V1, Groups, on
-from kernel.test_real_foretold import DUTY
+from kernel.test_real_predictions import DUTY
 from kernel.test_stack_on_real_kernel import BATCH, BUSY_LONG, NODE, SERVICE, inventory
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode

@@ -20,7 +20,7 @@ from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import PodUse
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, FORECAST
-from slacktide.streams.decisions.mid_forecast import Foretold, MidForecast, mid_forecast, production
+from slacktide.streams.decisions.mid_forecast import HeldForecast, MidForecast, mid_forecast, production
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.chains import Chain
@@ -243,7 +243,7 @@ def test_a_larger_margin_leaves_less() -> None:
 def test_a_forecast_counts_for_half_an_hour_and_for_its_boot(boot_id: str, late_ms: int, state: str) -> None:
     peaks, policy = known(trained(61)), policy_of(COLD, ResourceThreshold())
     at_ms = peaks.observed_ms + late_ms
-    found = Foretold.of(peaks).on(PODS, FACTS, policy, boot_id=boot_id, at_ms=at_ms)
+    found = HeldForecast.of(peaks).on(PODS, FACTS, policy, boot_id=boot_id, at_ms=at_ms)
 
     assert state_of(found) == state
     assert (found.reclaimable == Use(cpu_milli=0, mem_bytes=0)) == bool(state)
@@ -306,7 +306,7 @@ def test_nothing_is_sold_by_a_forecast_that_does_not_prove_its_node() -> None:
     [letter] = worker.forecast(forecast_record(known(trained(61))))
 
     assert letter.topic == DEAD_LETTER.name
-    assert worker.held.existing.foretold(0, "node-1") is None
+    assert worker.held.existing.forecast_of(0, "node-1") is None
 
 
 def test_a_replay_sells_by_the_forecasts_of_the_log() -> None:

@@ -11,7 +11,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.mid_forecast import (
     NO_FORECAST,
-    Foretold,
+    HeldForecast,
     MidForecast,
     is_warm,
     mid_forecast,
@@ -172,11 +172,11 @@ def test_a_model_of_the_node_is_warm_after_half_an_hour_at_the_latest(
 
 
 def test_a_worker_computes_it_again_only_if_something_changed() -> None:
-    foretold, pods, node = Foretold.of(record()), [WEB], facts()
+    held_forecast, pods, node = HeldForecast.of(record()), [WEB], facts()
     policy = Policy(version="", colocation=ON)
 
     def on(boot_id: str = "b", late_ms: int = 0, given: Policy = policy) -> MidForecast:
-        return foretold.on(pods, node, given, boot_id=boot_id, at_ms=AT_MS + late_ms)
+        return held_forecast.on(pods, node, given, boot_id=boot_id, at_ms=AT_MS + late_ms)
 
     first = on()
     assert first == figured()
@@ -187,24 +187,24 @@ def test_a_worker_computes_it_again_only_if_something_changed() -> None:
     assert on() == first
     wider = Policy(version="", colocation=msgspec.structs.replace(ON, mid_safety_margin_pct=100))
     assert on(given=wider).reclaimable == use(600, 6)
-    assert foretold.order == ("b", 7)
+    assert held_forecast.order == ("b", 7)
 
 
 def test_a_node_without_production_pods_is_computed_again_too() -> None:
-    foretold, pods, node, policy = Foretold.of(record()), [batch_pod("batch")], facts(), Policy(version="")
+    held_forecast, pods, node, policy = HeldForecast.of(record()), [batch_pod("batch")], facts(), Policy(version="")
 
-    assert state_of(foretold.on(pods, node, policy, boot_id="b", at_ms=AT_MS)) == ""
-    assert state_of(foretold.on(pods, node, policy, boot_id="c", at_ms=AT_MS)) == "forecast of another boot"
+    assert state_of(held_forecast.on(pods, node, policy, boot_id="b", at_ms=AT_MS)) == ""
+    assert state_of(held_forecast.on(pods, node, policy, boot_id="c", at_ms=AT_MS)) == "forecast of another boot"
 
 
 def test_another_list_with_the_same_production_pods_is_not_computed_again() -> None:
-    foretold, node, policy = Foretold.of(record()), facts(), Policy(version="", colocation=ON)
+    held_forecast, node, policy = HeldForecast.of(record()), facts(), Policy(version="", colocation=ON)
 
     def on(*pods) -> MidForecast:
-        return foretold.on(list(pods), node, policy, boot_id="b", at_ms=AT_MS)
+        return held_forecast.on(list(pods), node, policy, boot_id="b", at_ms=AT_MS)
 
     first = on(WEB)
     assert on(WEB, batch_pod("batch")) is first
     assert young_of(on(WEB, pod("new", 1_000, 10))) == 1
     assert on(WEB) == first
-    assert state_of(foretold.on([WEB], node, policy, boot_id="c", at_ms=AT_MS)) == "forecast of another boot"
+    assert state_of(held_forecast.on([WEB], node, policy, boot_id="c", at_ms=AT_MS)) == "forecast of another boot"

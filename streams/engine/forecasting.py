@@ -18,7 +18,7 @@ AT_ONCE = 20
 """Records between two yields to the event loop: a few milliseconds."""
 
 
-class Foretelling:
+class Forecasting:
     """Passes forecasts to the worker of one session.
 
     Args:
