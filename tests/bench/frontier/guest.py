@@ -26,8 +26,8 @@ from bench.frontier.services import SERVICES
 from bench.process import environment
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row
+from slacktide.deploy.cli.demo.backend import Machine as SizedMachine
 from slacktide.deploy.cli.demo.pods import DemoPod
-from slacktide.deploy.cli.demo.world import Machine as SizedMachine
 
 RUNNER = Path(__file__).parents[2] / "kernel/cgroup2-qemu"
 COMPARED = (ALONE, "weights", "weights, idle")

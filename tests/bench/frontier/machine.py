@@ -24,10 +24,10 @@ from bench.process import SLACKTIDE, Running, environment
 from bench.rig import CannotRunError, Rig
 from slacktide.deploy.cli import tied
 from slacktide.deploy.cli.demo import join
+from slacktide.deploy.cli.demo.backend import Machine as SizedMachine
 from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml
 from slacktide.deploy.cli.demo.real import MOUNT, groups_here, this_machine
-from slacktide.deploy.cli.demo.world import Machine as SizedMachine
 from testbed.brokers import free_port
 
 NODE = "frontier"
