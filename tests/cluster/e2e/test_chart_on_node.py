@@ -19,7 +19,7 @@ from testbed.cluster.helm import RELEASE, HelmError, helm
 from testbed.cluster.installed import OWN, Installed
 from testbed.guarded import GuardedKafka
 
-pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(600)]
 BRIDGE = f"/apis/apps/v1/namespaces/{OWN}/deployments/slacktide-bridge"
 NEXT = "localhost/slacktide:next"
 """The same image by another tag."""
