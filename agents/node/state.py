@@ -109,7 +109,7 @@ class State:
         try:
             write_whole(path, content)
         except OSError as exc:
-            log.warning("could not be kept for the next start", extra={"file": str(path), "why": str(exc)})
+            log.warning("could not be saved for the next start", extra={"file": str(path), "why": str(exc)})
             return
         if not again:
             self._written[path] = content

@@ -61,7 +61,7 @@ def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
         name="guard.in-charge",
         severity="warning",
         text=f"{text}: {last.body.reason or 'no reason is given'}; {len(own)} of the last {len(limits)} outcomes",
-        advice="its result is the same function's; the stream comes back with two answers in time",
+        advice="it decides by the same rules; the stream takes over after two answers in time",
     )
 
 
@@ -89,7 +89,7 @@ def _no_outcome(
             name="command.unheard",
             severity="warning",
             text=f"of {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago) no outcome arrived",
-            advice="the agent was away, or its reports wait in its spool: see its log",
+            advice="the agent was not running, or its reports wait in its spool: see its log",
         )
 
 

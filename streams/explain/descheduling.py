@@ -66,7 +66,7 @@ def descheduling_findings(
                 name="descheduling.silent",
                 severity="warning",
                 text=f"descheduling-config asks for passes, and none came within {span_ms / 3_600_000:g} h",
-                advice="does a bridge lead, and is it ready? It passes over the cluster each intervalSeconds",
+                advice="is a bridge the leader, and ready? It runs a pass each intervalSeconds",
             )
         return
     if looks.chose is not None:
@@ -88,7 +88,7 @@ def _chosen(logged: Logged[DeschedulingPass], victim: Victim, asked_ms: int) -> 
         severity="note" if logged.body.dry_run else "warning",
         text=f"{_named(logged, asked_ms)} {does}: {victim.node} is over, {observed(victim.terms)}; "
         + "; ".join(_amounts(victim.terms)),
-        advice="annotate it scheduling.koordinator.sh/eviction-cost: the dearer, the later it goes; 2147483647: never",
+        advice="annotate it scheduling.koordinator.sh/eviction-cost: a higher cost is evicted later; 2147483647: never",
     )
 
 

@@ -121,7 +121,7 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
             name="eviction.no-credit",
             severity="note",
             text=f"{starved} evictions were wanted {span} and held back: {NO_CREDIT} (eviction-budget-config)",
-            advice="until there is credit best-effort pods get little CPU, then the victims stand still",
+            advice="until there is credit, best-effort pods are throttled, and after 4 s the victims are frozen",
         )
     if not done:
         yield Finding(name="evicted", severity="ok", text=f"no eviction of it {span} that was looked through")
@@ -151,7 +151,7 @@ def _advice(rules: Counter[str]) -> str:
     cpu = any("CPU" in rule for rule in rules)
     parts = ["request what it uses, so that it is placed where that is left"] if memory or cpu else []
     if memory:
-        parts.append("use less memory, or keep more of the node back (colocation-config.memoryReclaimThresholdPercent)")
+        parts.append("use less memory, or reserve more of the node (colocation-config.memoryReclaimThresholdPercent)")
     if cpu:
-        parts.append("keep more CPU back (colocation-config.cpuReclaimThresholdPercent)")
-    return "; ".join([*parts, "save progress, so that little is lost"])
+        parts.append("reserve more CPU (colocation-config.cpuReclaimThresholdPercent)")
+    return "; ".join([*parts, "save progress, so that an eviction loses little"])

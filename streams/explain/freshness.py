@@ -34,7 +34,7 @@ def _skipped(log: NodeLog) -> Iterator[Finding]:
         return
     reason = log.commands[-1].body.reason
     if reason.startswith(TWO_BOOTS):
-        advice = "find the second agent, or who writes samples under this node's key; its figures come back 15 s later"
+        advice = "find the second agent, or the other writer under this node's key; its figures return 15 s later"
         yield Finding(name="agent.two", severity="problem", text=f"its figures are frozen: {reason}", advice=advice)
     elif reason.startswith(UNKNOWN_NODE):
         advice = "`slacktide topics tail inventory` shows the nodes that exist; see docs/silence.md"
@@ -43,9 +43,9 @@ def _skipped(log: NodeLog) -> Iterator[Finding]:
 
 def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     if _stands(log, asked_ms):
-        text = "the workers have not called it stale: its figures stand, and so does what they let be placed"
+        text = "the workers have not marked it stale: its figures stay in force, and pods can still be placed by them"
         advice = (
-            "does a worker run? Where many nodes fall silent at once the pipeline is broken, and all figures are frozen"
+            "does a worker run? If many nodes become silent at once, the pipeline is broken, and all figures are frozen"
         )
         yield Finding(name="figures.stand", severity="warning", text=text, advice=advice)
     look = "is it running on the node (`slacktide doctor` there shows what it lacks), and does it reach this Kafka?"
@@ -117,7 +117,7 @@ def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     behind_ms = 0 if sample is None else sample.body.observed_ms - body.observed_ms
     if behind_ms > BEHIND_MS and log.uncovered_ms(metric, asked_ms) > UNCOVERED_MS:
         text = f"NodeMetric is {_s(behind_ms)} behind the newest sample (seq {body.seq})"
-        advice = "the worker is behind (`slacktide topics lag`), or reads this node's partition no more"
+        advice = "the worker is behind (`slacktide topics lag`), or no longer reads this node's partition"
         yield Finding(name="window.behind", severity="warning", text=text, advice=advice)
     if 100 * body.covered_ms < PARTIAL_PCT * body.window_ms:
         text = f"the window covers {_s(body.covered_ms)} of {_s(body.window_ms)} ({body.samples} samples)"
@@ -129,7 +129,7 @@ def _policy(log: NodeLog) -> Iterator[Finding]:
     if log.policy_refused:
         yield Finding(name="policy.refused", severity="problem", text=log.policy_refused)
     if log.policy is None:
-        text = "the policy topic is empty: the defaults hold, and by them nothing is done"
+        text = "the policy topic is empty: the defaults apply, and they do nothing"
         advice = "the bridge publishes it from its ConfigMap; without Kubernetes `slacktide publish --policy FILE` does"
         yield Finding(name="policy.absent", severity="problem", text=text, advice=advice)
         return

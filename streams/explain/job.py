@@ -96,13 +96,13 @@ def _findings(status: JobStatus) -> Iterator[Finding]:
     spec = status.spec
     failed = next((one for one in status.conditions if one.type in {"FailureTarget", "Failed"}), None)
     if failed is not None:
-        advice = "see what became of its pods below; a Job that has failed is not started again"
+        advice = "its failed pods are listed below; a failed Job is not started again"
         yield Finding(
             name="job.failed", severity="problem", text=f"it fails: {failed.reason}: {failed.message}", advice=advice
         )
     elif spec is not None and status.failed and not ended(status) and not _per_index(status):
         severity = "warning" if 2 * status.failed > spec.backoff_limit else "note"
-        text = f"{status.failed} failures count towards backoffLimit {spec.backoff_limit}: one more than that ends it"
+        text = f"{status.failed} failures count towards backoffLimit {spec.backoff_limit}: one more fails the Job"
         yield Finding(name="job.failures", severity=severity, text=text)  # type: ignore[arg-type]
     if status.failed_indexes:
         text = f"indexes that have failed for good: {status.failed_indexes[:200]}"
@@ -114,7 +114,7 @@ def _findings(status: JobStatus) -> Iterator[Finding]:
             name="job.evicted",
             severity="warning",
             text=f"Slacktide evicted {status.evictions} of its pods",
-            advice=f"{counts}save progress, so that little is lost: slacktide explain pod has an eviction's figures",
+            advice=f"{counts}save progress, so that an eviction loses little; slacktide explain pod has its figures",
         )
     if status.unseen_succeeded or status.unseen_failed:
         yield Finding(

@@ -78,7 +78,7 @@ def _accord(pod: Pod) -> Iterator[Finding]:
         )
     elif pod.priority is not None and not band_of(pod.priority) and pod.priority_class_label is None:
         bands = ", ".join(f"{name} {low}-{high}" for name, (low, high) in BANDS.items())
-        text = f"priority {pod.priority} lies in no class's band ({bands}): the pod counts as {named}, by its QoS"
+        text = f"priority {pod.priority} is in no priority band ({bands}): the pod counts as {named}, by its QoS"
         yield Finding(name="lint.band", severity="warning", text=text, advice="set a priorityClassName of these")
     elif is_best_effort(pod) and pod.priority is None and pod.priority_class_label is None:
         text = f"no priority: the pod counts as {named} because its QoS class is {qos}"
@@ -123,10 +123,10 @@ def _realistic(pod: Pod, use: Use, *, throttled: bool) -> Iterator[Finding]:
             continue
         amounts = f"{resource_name(field)}: requests {amount(asked, kind)}, uses {amount(used, kind)}"
         if used * 100 < asked * IDLE_PCT:
-            text = f"{amounts}, {used * 100 // asked}%: it keeps others out for nothing"
+            text = f"{amounts}, {used * 100 // asked}%: it reserves more than it uses"
             yield Finding(name="lint.idle", severity="note", text=text, advice="request less")
         elif kind == "mem_bytes" and used > asked:
-            text = f"{amounts}, {used * 100 // asked}%: it is placed where that is not left"
+            text = f"{amounts}, {used * 100 // asked}%: it can be placed where that is not available"
             yield Finding(name="lint.over", severity="warning", text=text, advice="request what it uses")
 
 
@@ -135,7 +135,7 @@ def _made_by(manifest: Manifest) -> Iterator[Finding]:
         yield Finding(
             name="lint.stateful",
             severity="warning",
-            text=f"best-effort, and made by StatefulSet {manifest.owner_name}: its state goes with each eviction",
+            text=f"best-effort, and created by StatefulSet {manifest.owner_name}: each eviction interrupts it",
             advice="run it as LS with koord-prod, or as a Job that saves its progress",
         )
     if manifest.services:
@@ -146,5 +146,5 @@ def _made_by(manifest: Manifest) -> Iterator[Finding]:
             advice="run what answers requests as LS with koord-prod",
         )
     if not manifest.owner_kind:
-        text = "no controller creates it again: an eviction deletes it"
-        yield Finding(name="lint.bare", severity="warning", text=text, advice="make it by a Job with a backoffLimit")
+        text = "no controller recreates it: an eviction deletes it for good"
+        yield Finding(name="lint.bare", severity="warning", text=text, advice="create it by a Job with a backoffLimit")

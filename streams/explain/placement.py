@@ -161,7 +161,7 @@ def unlike_of(manifest: Manifest | None, facts: NodeFacts | None) -> str:
     if manifest.affinity is not None and not any(matches(one, facts.labels) for one in manifest.affinity):
         keys = dict.fromkeys(key for one in manifest.affinity for key in _keys(one))
         there = ", ".join(_label(facts, key) for key in keys)
-        return f"node affinity, {there}" if there else "node affinity whose terms are empty: it meets no node"
+        return f"node affinity, {there}" if there else "node affinity without terms: it matches no node"
     return ""
 
 
@@ -249,7 +249,7 @@ def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
     return Finding(
         name="pending.selector",
         severity="problem",
-        text=f"no node's labels are as the pod wants them, of {len(rooms)}: {first.node}: {first.unlike}{others}",
+        text=f"no node's labels match the pod, of {len(rooms)}: {first.node}: {first.unlike}{others}",
         advice="correct nodeSelector or affinity, or label a node",
     )
 
@@ -278,7 +278,7 @@ def _too_high(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
                 severity="problem",
                 text=f"{name}: {amount(room.asked, room.of)} is asked for, and no node{_that_counts(of_all=of_all)} "
                 f"has more than {amount(most, room.of)} of it for all pods together ({node})",
-                advice="ask for less, in more pods: only what latency-sensitive pods leave is sold",
+                advice="request less, in more pods: only what latency-sensitive pods leave is sold",
             )
 
 
@@ -332,7 +332,7 @@ def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
     ]
     if not short:
         short.append(
-            f"no node{_that_counts(of_all=of_all)} has all at once of what is asked for: {len(rooms)} were asked"
+            f"no node{_that_counts(of_all=of_all)} has enough of all resources at once: {len(rooms)} were asked"
         )
     reasons = list(dict.fromkeys(one.why_none for one in rooms if one.why_none))
     why = f"; nothing is sold: {reasons[0]}" if reasons and all(one.why_none for one in rooms) else ""
@@ -340,7 +340,7 @@ def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
         name="pending.short",
         severity="problem",
         text="; ".join(short) + why,
-        advice="`slacktide explain node NAME` explains what each sells and why; ask for less, or wait until load falls",
+        advice="`slacktide explain node NAME` explains what each sells and why; request less, or wait until load falls",
     )
 
 

@@ -217,7 +217,7 @@ def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
     yield Finding(
         name="pod.missed",
         severity="problem",
-        text=f"created while the webhook was away, so that no ClusterColocationProfile changed it: {lacks}",
+        text=f"created while the webhook was unavailable, so that no ClusterColocationProfile changed it: {lacks}",
         advice="delete it, so that its controller creates it again: labels, priority and resources are set at creation",
     )
 
@@ -232,7 +232,7 @@ def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -
         advice = f"`kubectl describe pod` shows its progress; `slacktide explain node {on.node}`"
         yield Finding(name="pod.unmeasured", severity="note", text=text, advice=advice)
     else:
-        text = f"its control group is on {on.node}, whose pod list has it no more: it was deleted, or the list is old"
+        text = f"its control group is on {on.node}, whose pod list no longer has it: it was deleted, or the list is old"
         yield Finding(name="pod.unlisted", severity="note", text=text)
 
 

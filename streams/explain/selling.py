@@ -31,7 +31,7 @@ _NAMES = {
     "mem_bytes": "memory",
 }
 _ADVICE = {
-    "margin": "colocation-config keeps that much of the node back: raise {reclaim}",
+    "margin": "colocation-config reserves that much of the node: raise {reclaim}",
     "system_or_reserved": "what no pod accounts for, or what is reserved for it, fills the node",
     "high_priority": "latency-sensitive pods use it, or asked for it: batch work waits until they leave something",
     "cap": "colocation-config caps it: raise {cap}",
@@ -106,12 +106,12 @@ def _stale(body: NodeAllocatable) -> Finding:
         severity="problem",
         text=f"nothing new is placed there: the node had been silent for {body.stale_ms / 1000:.1f} s when batch "
         f"resources were taken down to what running pods asked for (batch-cpu {amount(body.batch_cpu_milli, 'milli')})",
-        advice="they come back with its samples",
+        advice="they return when its samples arrive again",
     )
 
 
 def _none(body: NodeAllocatable) -> Finding:
-    kept = "" if body.batch_cpu_milli is None else ", but for what running pods asked for"
+    kept = "" if body.batch_cpu_milli is None else ", except what running pods requested"
     text = f"no batch resources are published{kept}: {body.reason or 'no reason is given'}"
     return Finding(name="batch.none", severity="problem", text=text)
 
@@ -128,7 +128,8 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
         text = f"{name} would be 0: {figure.emptied_by} leaves nothing: {_arithmetic(because)}"
         yield Finding(name="free.exhausted", severity="note", text=text)
     if figure.floored:
-        text = f"{name} stands at {amount(figure.published, figure.of)}, what running pods asked for: without them less"
+        stands = f"{name} stands at {amount(figure.published, figure.of)}"
+        text = f"{stands}, what running pods requested; without them it would be less"
         yield Finding(name="batch.floored", severity="note", text=text, advice="nothing new is placed by it")
 
 

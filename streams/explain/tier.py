@@ -9,7 +9,7 @@ from slacktide.streams.decisions.spared_pods import is_limited_mid, is_spared
 from slacktide.streams.explain.evidence import Finding
 
 NAMED_MAX = 3
-_OTHERS = "the other pods of the tier are held each by its own quota, which sum to the allowance"
+_OTHERS = "each other pod of the tier has its own quota; together they are the allowance"
 
 
 def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
@@ -20,7 +20,7 @@ def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
             name="tier.critical",
             severity="note",
             text=f"critical and without requests, so in the best-effort tier: {spared}; {_OTHERS}",
-            advice="give it CPU requests: then one quota holds the tier, and idle pods leave their part to others",
+            advice="give it CPU requests: then one quota limits the tier, and idle pods leave their share to others",
         )
     if mid := _named([pod for pod in live if is_limited_mid(pod)]):
         text = f"mid pods in the best-effort tier, which suppression does not limit: {mid}; {_OTHERS}"
@@ -36,5 +36,5 @@ def _named(pods: Sequence[Pod]) -> str:
 def critical_findings(pod: Pod) -> Iterator[Finding]:
     """The same for one pod."""
     if is_spared(pod):
-        text = "critical and without requests: it lies in the best-effort tier and is not held"
+        text = "critical and without requests: it is in the best-effort tier, and suppression does not limit it"
         yield Finding(name="tier.critical", severity="note", text=text, advice="give it CPU requests")

@@ -19,13 +19,13 @@ def unproven_findings(log: NodeLog) -> Iterator[Finding]:
         yield Finding(
             name="agent.forged",
             severity="warning",
-            text=f"beside the node's own samples, others came in its name and were refused: {listed}",
-            advice="somebody writes as this node: `slacktide dead-letter list` shows where; see docs/node-proof.md",
+            text=f"samples that failed the node's proof were rejected beside valid ones: {listed}",
+            advice="another writer uses its name: `slacktide dead-letter list` shows where; see docs/node-proof.md",
         )
     else:
         yield Finding(
             name="agent.unproven",
             severity="problem",
-            text=f"no sample in the node's name proves to be its own: {listed}; its guard decides",
+            text=f"all samples in the node's name failed the proof: {listed}; its guard decides",
             advice="the agent's log shows why it cannot enrol at the bridge; see docs/node-proof.md",
         )

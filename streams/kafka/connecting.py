@@ -219,9 +219,7 @@ async def bootstrap(self: Any) -> None:
         del _opened[task]
 
 
-_ENDED = (
-    "it ended the connection: does this port ask for TLS, for a login, for neither? --kafka-config, security.protocol"
-)
+_ENDED = "it closed the connection: does this port require TLS, a login, or neither? --kafka-config, security.protocol"
 
 
 _LOOK = "is it running, and is --bootstrap right as seen from here?"

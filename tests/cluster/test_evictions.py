@@ -442,7 +442,7 @@ def test_an_agent_that_stops_between_asking_and_hearing_asks_again_and_tells_of_
     node.tick()
 
     assert node.results(uid) == [("applied", "formula"), ("applied", "ended")]
-    assert node.outcomes(uid)[0].reason.startswith("the agent stopped in the midst of it: ")
+    assert node.outcomes(uid)[0].reason.startswith("the agent stopped during the eviction: ")
     assert node.spool.interrupted() == []
 
 

@@ -247,7 +247,7 @@ def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
     said = {
         "another node's pod": f"is not on node {mine}, which the token is for",
         "an LS pod": f"pod {batch}/web is not of QoS class BE, and no other is evicted",
-        "a wrong uid": "decide again by the newest pod list",
+        "a wrong uid": "decide again with the newest pod list",
         "no uid": "deleteOptions.preconditions.uid is missing",
         "an unbound token": "evict with a token that is bound to the agent's own pod",
     }

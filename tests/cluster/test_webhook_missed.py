@@ -1,4 +1,4 @@
-"""Pods that were created while the webhook was away: they run as they came, and are listed when it is back."""
+"""Pods that were created while the webhook was unavailable: they run as they came, and are listed when it is back."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_the_list_names_each_pod_that_came_past_and_no_other(
     assert (event["regarding"]["name"], event["type"]) == ("missed", "Warning")
     assert event["reportingController"] == "slacktide.io/webhook"
     assert event["note"].startswith(
-        "the webhook was away when it was created, so profile batch-workload-profile did not change it: "
+        "the webhook was unavailable when it was created, so profile batch-workload-profile did not change it: "
         "metadata.labels[koordinator.sh/mutated] is absent, not true; "
     )
     assert event["note"].endswith("Delete the pod, so that its controller creates it again")

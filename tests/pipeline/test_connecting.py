@@ -91,12 +91,15 @@ REFUSED = {
         lambda one: (login(one), one.login.replace("127.0.0.1", "localhost")),
         "its certificate does not verify (Hostname mismatch, certificate is not valid for 'localhost'.)",
     ),
-    "no TLS at a port for TLS": (lambda one: ({}, one.login), "it ended the connection: does this port ask for TLS"),
+    "no TLS at a port for TLS": (lambda one: ({}, one.login), "it closed the connection: does this port require TLS"),
     "no login at a port for logins": (
         lambda one: ({"security.protocol": "SSL", "ssl.ca.location": str(one.certificates.ca)}, one.login),
-        "it ended the connection: does this port ask for TLS, for a login",
+        "it closed the connection: does this port require TLS, a login",
     ),
-    "TLS at a port without": (lambda one: (login(one), one.bootstrap), "it ended the connection: does this port ask"),
+    "TLS at a port without": (
+        lambda one: (login(one), one.bootstrap),
+        "it closed the connection: does this port require",
+    ),
     "no certificate where one is asked for": (
         lambda one: ({"security.protocol": "SSL", "ssl.ca.location": str(one.certificates.ca)}, one.mutual),
         "no TLS (SSLV3_ALERT_BAD_CERTIFICATE): is this its port for TLS, and does it take the certificate at ",

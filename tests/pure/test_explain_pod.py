@@ -200,7 +200,7 @@ def test_an_empty_term_of_node_affinity_matches_no_node() -> None:
     terms.append({})
     told = explain([node(pool="web")], pod(affinity=affinity))
     assert not told.rooms[0].selected
-    assert "node affinity whose terms are empty" in named(told, "pending.selector").text
+    assert "node affinity without terms" in named(told, "pending.selector").text
     terms.append({"matchExpressions": [{"key": "pool", "operator": "Exists"}]})
     assert explain([node(pool="web")], pod(affinity=affinity)).rooms[0].selected
 
@@ -450,7 +450,7 @@ def test_a_pod_whose_group_outlives_it_is_said() -> None:
     told = explain([there], on=node_log("node-1", chain.records), name="jobs/batch")
 
     assert told.node == "node-1"
-    assert "whose pod list has it no more" in named(told, "pod.unlisted").text
+    assert "whose pod list no longer has it" in named(told, "pod.unlisted").text
 
 
 def test_of_a_pod_that_nothing_is_said_of_there_is_no_explanation() -> None:

@@ -106,7 +106,7 @@ class Node:
             return
         if not kill:
             self._do(lambda agent: agent.close())
-            if self.agent is None:  # it was killed in the midst of it
+            if self.agent is None:  # it was killed during the eviction
                 return
         self.world.trace.note(self.name, "killed" if kill else "stops")
         self.world.checker.stopped(self, kill=kill)

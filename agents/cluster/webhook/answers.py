@@ -90,7 +90,7 @@ class Answers:
             return review.refused(request, review.Status(code=403, reason="Forbidden", message=done.refused))
         if done.result != "refused":
             return review.allowed(request, done.patch, _dry_run(request, done))
-        message = f"{done.refused}; mend the profile, or take its labels off the pod or its namespace"
+        message = f"{done.refused}; correct the profile, or remove its labels from the pod or its namespace"
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
 
     async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:

@@ -97,7 +97,7 @@ def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
     """The same response for a free name and another uid, so that nothing is revealed."""
     message = (
         f"{eviction.pod} with uid {eviction.pod_uid} does not exist: it is gone, and another one of its name may have "
-        "taken its place; decide again by the newest pod list"
+        "taken its place; decide again with the newest pod list"
     )
     return Refusal(why=why, status=Status(code=404, reason="NotFound", message=message), found=found)
 

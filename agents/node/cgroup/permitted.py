@@ -76,7 +76,7 @@ def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
         container = place.container
         own_us = pod_quota_us(pod) if container is None else container_quota_us(container.limits.cpu_milli)
         if own_us is None:
-            return "cfs_quota_us of a group without CPU limit is never written: it would become one"
+            return "cfs_quota_us of a group without CPU limit is never written: it would become a limit"
         return f"cfs_quota_us {value} is below its own limit, {own_us}" if value < own_us else ""
     if knob == "mem_high_bytes":
         requests = pod.requests if place.container is None else place.container.requests

@@ -22,7 +22,7 @@ from slacktide.schemas.outcome import NodeOutcome
 
 ENDED = "ended"
 """The ``bound`` of a pod's second outcome while it is not known how the pod ends."""
-INTERRUPTED = "the agent stopped in the midst of it"
+INTERRUPTED = "the agent stopped during the eviction"
 BY_KUBELET = "evicted through the API: the kubelet ends it"
 """Marks an intent for the next start: the kubelet ends this pod."""
 

@@ -42,7 +42,7 @@ class Tuned:
         try:
             write_whole(self._file, msgspec.json.encode(sorted(keys)))
         except OSError as exc:
-            log.warning("could not be kept for the next start", extra={"file": str(self._file), "why": str(exc)})
+            log.warning("could not be saved for the next start", extra={"file": str(self._file), "why": str(exc)})
 
     def _load(self) -> set[KnobKey]:
         if self._file is None:

@@ -63,7 +63,7 @@ class Switch:
             else:
                 write_whole(self._kept, value.encode())
         except OSError as exc:
-            log.warning("could not be kept for the next start", extra={"file": str(self._kept), "why": str(exc)})
+            log.warning("could not be saved for the next start", extra={"file": str(self._kept), "why": str(exc)})
 
     def suspended(self, annotations: Mapping[str, str], policy: Policy) -> Suspended | None:
         """What suspends the node; None: not suspended.

@@ -128,9 +128,9 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
         metrics = [log.metric.body for log in found.nodes if log.metric is not None]
         names = {f"{one.namespace}/{one.name}" for metric in metrics for one in metric.pods if one.name}
         raise NotFoundError(
-            f"{bootstrap}: no figures and no pod list of a node have pod {namespace}/{name}, "
-            "and none of its evictions is in the log; "
-            f"{near(f'{namespace}/{name}', names)}. One that is on no node is known from a file alone: "
+            f"{bootstrap}: no figures and no node's pod list have pod {namespace}/{name}, "
+            "and none of its evictions is in Kafka; "
+            f"{near(f'{namespace}/{name}', names)}. A pod without a node must come from a file: "
             f"kubectl get pod -n {namespace} {name} -o yaml | slacktide explain pod {namespace}/{name} --file -"
         )
     return replace(explanation, findings=[*explanation.findings, *shortened(short)])

@@ -171,6 +171,6 @@ def terms_text(terms: Terms) -> str:
 
 def _figure(figure: Figure) -> str:
     published = "not on the node" if figure.published is None else amount(figure.published, figure.of)
-    floored = ", what running pods asked for" if figure.floored else ""
+    floored = ", what running pods requested" if figure.floored else ""
     line = f"  = {resource_name(figure.of)}: {published}{floored}"
     return line if figure.because is None else f"{block(figure.because)}\n{line}"

@@ -44,7 +44,7 @@ def events_of(record: Record, pod: str) -> Iterator[PodEvent]:
             yield _event(place, placed, kind, placed, uid=placed.pod_uid, text=text)
         elif record.topic == MISSED_POD.name:
             missed = decode(record.value, MissedPod)
-            text = "created while the webhook was away"
+            text = "created while the webhook was unavailable"
             yield _event(place, missed, "missed", missed, uid=missed.pod_uid, text=text)
         elif record.topic == DESCHEDULING.name:
             victims = decode(record.value, DeschedulingPass).victims
