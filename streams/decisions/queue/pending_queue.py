@@ -5,8 +5,8 @@ Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, inadmissible_workloads
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
-from heapq import heapify, heappop, heappush
+from bisect import bisect_left, insort
+from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.queue_order import Condition, Place, Queued, RequeuingTimestamp, place
@@ -68,8 +68,8 @@ class PendingQueue:
         self._best_effort = strategy == "BestEffortFIFO"
         self._requeuing: RequeuingTimestamp = requeuing
         self._active: dict[str, Pending] = {}
-        self._heap: list[Place] = []
-        """Places of the active ones, and of some that are not active any more; who is sticky makes no difference."""
+        self._order: list[Place] = []
+        """Of the active ones, the next one first; who is sticky makes no difference."""
         self._places: dict[str, Place] = {}
         self._shapes: dict[str, Hashable] = {}
         self._by_shape: dict[Hashable, dict[str, None]] = {}
@@ -79,7 +79,8 @@ class PendingQueue:
         """Generation at the last try, until the workload is pushed anew; 0 or absent: it matches any."""
         self._inflight: str | None = None
         self._sticky: str | None = None
-        self._pops, self._retried_at = 0, -1
+        self._retried = False
+        """Since the last pop."""
         self._bad_shapes: set[Hashable] = set()
         self._too_large: set[str] = set()
         """Set aside until quotas or flavors change."""
@@ -90,7 +91,8 @@ class PendingQueue:
     @property
     def active(self) -> list[Pending]:
         """Those that may be tried, the next one first."""
-        return sorted(self._active.values(), key=lambda one: (one.uid != self._sticky, self._place(one)))
+        first = [self._sticky] if self._sticky in self._active else []
+        return [self._active[uid] for uid in dict.fromkeys([*first, *(one.uid for one in self._order)])]
 
     @property
     def inadmissible(self) -> list[Pending]:
@@ -110,8 +112,9 @@ class PendingQueue:
         same = same and self._looked_at.get(one.uid, 0) in {0, one.generation}
         self._looked_at.pop(one.uid, None)
         held_back = not one.ready(now_s) or (self._best_effort and one.shape in self._bad_shapes)
+        stays_aside = same or (one.uid not in self._active and held_back)
         self._enter(one)
-        if same or (one.uid not in self._active and held_back):
+        if stays_aside:
             self._aside[one.uid] = one
             if not same:
                 self._too_large.discard(one.uid)
@@ -120,11 +123,11 @@ class PendingQueue:
 
     def pop(self) -> Pending | None:
         """Take the next one, to be tried."""
-        self._pops += 1
+        self._retried = False
         one = self._next()
         self._inflight = None if one is None else one.uid
         if one is not None:
-            del self._active[one.uid]
+            self._leave(one.uid)
             self._looked_at[one.uid] = one.generation
         return one
 
@@ -148,7 +151,7 @@ class PendingQueue:
             self._too_large.add(one.uid)
             return True
         at_once = reason in AT_ONCE if self._best_effort else reason != NEVER_AT_ONCE
-        back = one.ready(now_s) and (at_once or self._retried_at >= self._pops or pending_flavors)
+        back = one.ready(now_s) and (at_once or self._retried or pending_flavors)
         if one.uid in self._active or (one.uid in self._aside and not back):
             return False
         self._enter(one)
@@ -168,7 +171,7 @@ class PendingQueue:
             changed: quotas or flavors are others than before, so that also what exceeded them may fit.
 
         """
-        self._retried_at = self._pops
+        self._retried = True
         self._bad_shapes.clear()
         if changed:
             self._too_large.clear()
@@ -180,12 +183,13 @@ class PendingQueue:
         }
         self._active.update(back)
         self._aside = {uid: one for uid, one in self._aside.items() if uid not in back}
-        self._order(back)
+        if back:
+            self._order = sorted([*self._order, *(self._places[uid] for uid in back)])
         return len(back)
 
     def delete(self, uid: str) -> None:
         """A workload is gone, or was admitted."""
-        self._active.pop(uid, None)
+        self._leave(uid)
         self._aside.pop(uid, None)
         self._places.pop(uid, None)
         if uid in self._shapes:
@@ -198,45 +202,33 @@ class PendingQueue:
     def _next(self) -> Pending | None:
         if self._sticky in self._active:
             return self._active[self._sticky]
-        while self._heap:
-            uid = self._heap[0].uid
-            if uid in self._active and self._places[uid] == self._heap[0]:
-                return self._active[uid]
-            heappop(self._heap)
-        return None
+        return self._active[self._order[0].uid] if self._order else None
 
     def _set_aside(self, shape: Hashable) -> None:
         """All of a shape that was found not to fit: there may be thousands."""
         self._bad_shapes.add(shape)
-        for uid in self._by_shape.get(shape, ()):
-            one = self._active.pop(uid, None)
-            if one is not None:
-                self._aside[uid] = one
-        self._order(())
+        out = [uid for uid in self._by_shape.get(shape, ()) if uid in self._active]
+        if out:
+            self._aside |= {uid: self._active.pop(uid) for uid in out}
+            self._order = [one for one in self._order if one.uid in self._active]
 
     def _activate(self, one: Pending) -> None:
         self._aside.pop(one.uid, None)
         self._too_large.discard(one.uid)
         self._active[one.uid] = one
-        self._order((one.uid,))
+        insort(self._order, self._places[one.uid])
 
-    def _order(self, back: Collection[str]) -> None:
-        """Enter those that have become active; where they are many, or many are not active any more, all anew."""
-        if len(back) < len(self._active) // 8 + 2 and len(self._heap) <= 2 * len(self._active):
-            for uid in back:
-                heappush(self._heap, self._places[uid])
-        else:
-            self._heap = [self._places[uid] for uid in self._active]
-            heapify(self._heap)
+    def _leave(self, uid: str) -> None:
+        """It is not active any more, if it was."""
+        if self._active.pop(uid, None) is not None:
+            del self._order[bisect_left(self._order, self._places[uid])]
 
     def _enter(self, one: Pending) -> None:
         """A workload waits, as it is now."""
         uid, shape = one.uid, one.shape
-        self._places[uid] = self._place(one)
+        self._leave(uid)
+        self._places[uid] = place(one.queued, self._requeuing)
         if uid in self._shapes:
             del self._by_shape[self._shapes[uid]][uid]
         self._shapes[uid] = shape
         self._by_shape.setdefault(shape, {})[uid] = None
-
-    def _place(self, one: Pending) -> Place:
-        return place(one.queued, self._requeuing)

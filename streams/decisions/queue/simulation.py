@@ -25,6 +25,7 @@ CYCLES_MAX = 1_000_000
 """After so many it ends, though jobs may be left: some preempt one another without end."""
 Kind = Literal["arrived", "admitted", "evicted", "finished"]
 State = Literal["running", "waiting", "finished"]
+STATES: tuple[State, ...] = ("running", "waiting", "finished")
 
 
 class Arrival(NamedTuple):
@@ -89,7 +90,7 @@ class Simulation:
         self.unfinished = False
         """It ended because jobs preempt one another without end."""
         self._run_s = run_s
-        self._todo: list[tuple[int, int, str, int, Workload | None]] = []
+        self._todo: list[tuple[int, bool, str, int, Workload | None]] = []
         self._runs: dict[str, _Run] = {}
         self._queue_of = {uid: one.queue.name for uid, one in state.holders.items()}
         self._evicted: dict[str, int] = {}
@@ -104,39 +105,39 @@ class Simulation:
             for one in queue.inadmissible:
                 if one.requeue_at_s is not None and one.requeue_at_s > now_s:
                     back = one._replace(requeued=None, requeue_at_s=None)
-                    self._later(one.requeue_at_s, 1, one.uid, 1, state.known[one.uid]._replace(pending=back))
+                    self._later(one.requeue_at_s, one.uid, 1, state.known[one.uid]._replace(pending=back))
 
     def run(self, arrivals: Iterable[Arrival], until_s: int | None = None) -> Iterator[Happened]:
         """All that happens, in order, until nothing is left to happen or the time is over."""
         for one in arrivals:
             self._queue_of[one.workload.uid] = one.workload.queue
-            self._later(max(one.at_s, self.now_s), 1, one.workload.uid, 0, one.workload)
+            self._later(max(one.at_s, self.now_s), one.workload.uid, 0, one.workload)
         yield from self._decide()
         while self._todo and not self.unfinished and (until_s is None or self._todo[0][0] <= until_s):
             self.now_s = self._todo[0][0]
             while self._todo and self._todo[0][0] == self.now_s:
-                yield from self._next(*heapq.heappop(self._todo))
+                _, _, uid, number, workload = heapq.heappop(self._todo)
+                yield from self._next(uid, number, workload)
             yield from self._decide()
         if until_s is not None:
             self.now_s = max(self.now_s, until_s)
 
     def outcomes(self) -> list[Outcome]:
         """Of every workload that came, by ClusterQueue, then those that hold quota, wait and are done."""
-        order = {"running": 0, "waiting": 1, "finished": 2}
         found = [self._outcome(uid, queue) for uid, queue in self._queue_of.items()]
-        return sorted(found, key=lambda one: (one.queue, order[one.state], one.position, one.uid))
+        return sorted(found, key=lambda one: (one.queue, STATES.index(one.state), one.position, one.uid))
 
-    def _next(self, at_s: int, _: int, uid: str, number: int, workload: Workload | None) -> Iterator[Happened]:
+    def _next(self, uid: str, number: int, workload: Workload | None) -> Iterator[Happened]:
         """A workload comes, comes back, or is done."""
         if workload is not None:
-            self.state.push(workload, at_s)
+            self.state.push(workload, self.now_s)
             if not number:
-                yield Happened(at_s, "arrived", uid, workload.queue)
+                yield Happened(self.now_s, "arrived", uid, workload.queue)
         elif (run := self._runs.get(uid)) is not None and run.number == number:
             del self._runs[uid]
             self._done[uid] = run.since_s
-            self.state.delete(uid, at_s)
-            yield Happened(at_s, "finished", uid, self._queue_of[uid])
+            self.state.delete(uid, self.now_s)
+            yield Happened(self.now_s, "finished", uid, self._queue_of[uid])
 
     def _decide(self) -> Iterator[Happened]:
         """Cycles until the next one would be the same."""
@@ -148,8 +149,8 @@ class Simulation:
             yield from self._carried_out(done)
 
     def _changes(self, one: Entry) -> bool:
-        """Whether the next cycle is another for it: it holds quota, evicts, steps aside, or tries the next flavor."""
-        if one.status == "assumed" or one.evicts or (one.assignment is not None and one.assignment.pending_flavors):
+        """Whether the next cycle is another for it: it evicts, tries the next flavor, steps aside, or holds quota."""
+        if one.evicts or (one.assignment is not None and one.assignment.pending_flavors):
             return True
         return not self.state.waiting[one.head.cluster.queue.name].is_active(one.head.queued.uid)
 
@@ -169,7 +170,7 @@ class Simulation:
         self._runs[uid] = _Run(at_s, number)
         self._admissions[queue].append(at_s)
         if uid in self._run_s:
-            self._later(max(self.now_s, at_s + self._run_s[uid]), 0, uid, number, None)
+            self._later(max(self.now_s, at_s + self._run_s[uid]), uid, number, None)
 
     def _evict(self, one: Eviction) -> None:
         uid = one.victim.uid
@@ -182,11 +183,11 @@ class Simulation:
         if workload is not None:
             queued = workload.pending.queued._replace(evicted=Condition("Preempted", self.now_s))
             again = workload._replace(pending=workload.pending._replace(queued=queued))
-            self._later(self.now_s + REQUEUE_S, 1, uid, run.number, again)
+            self._later(self.now_s + REQUEUE_S, uid, run.number, again)
 
-    def _later(self, at_s: int, after: int, uid: str, number: int, workload: Workload | None) -> None:
+    def _later(self, at_s: int, uid: str, number: int, workload: Workload | None) -> None:
         """What is done comes before what arrives at the same time."""
-        heapq.heappush(self._todo, (at_s, after, uid, number, workload))
+        heapq.heappush(self._todo, (at_s, workload is not None, uid, number, workload))
 
     def _outcome(self, uid: str, queue: str) -> Outcome:
         run = self._runs.get(uid)

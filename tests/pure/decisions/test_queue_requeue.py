@@ -15,6 +15,11 @@ def pending(uid: str, priority: int = 0, **more) -> Pending:
     return Pending(queued=Queued(uid, priority, 0), generation=1, **more)
 
 
+def anew(text: str) -> str:
+    """The same text, read again."""
+    return text.encode().decode()
+
+
 UIDS = st.sampled_from("abcd")
 EVENTS = st.lists(
     st.tuples(st.just("push"), UIDS, st.integers(0, 2))
@@ -112,6 +117,55 @@ def test_what_exceeds_the_quota_is_tried_again_once_it_changed_also_behind_a_bac
         left[shape] = queue.retry(10)
 
     assert left == {"same": 0, "other": 1}
+
+
+def test_all_that_wait_count_whether_they_may_be_tried_or_not() -> None:
+    queue = PendingQueue()
+    for uid, at_s in (("a", 0), ("b", 0), ("c", 9)):
+        queue.push(pending(uid, requeue_at_s=at_s), 0)
+
+    assert (len(queue), len(queue.active), len(queue.inadmissible)) == (3, 2, 1)
+
+
+def test_a_workload_is_the_same_by_its_uid_wherever_that_was_read() -> None:
+    queue = PendingQueue()
+    for back in ("tried", "gone"):
+        queue.push(pending("w1"), 0)
+        assert queue.pop() is not None
+        again = pending(anew("w1"), requeue_at_s=9)
+        if back == "tried":
+            assert queue.requeue(again, anew("ExceedsMaxQuota"), 0), "it waits anew"
+            assert queue.retry(9) == 0, "until quotas change"
+        else:
+            queue.delete(again.uid)
+        queue.push(again._replace(pod_sets="other"), 9)
+        assert [one.uid for one in queue.active] == ["w1"], "it is in flight no more"
+        queue.delete("w1")
+
+
+def test_a_retry_while_a_workload_is_tried_brings_it_back_and_one_before_does_not() -> None:
+    queue = PendingQueue()
+    left = []
+    for retries in ((), ("before",), ("while",), ("while", "while"), ("before", "while"), ()):
+        queue.push(pending("a", pod_sets=len(left)), 0)
+        queue.retry(0) if "before" in retries else None
+        one = queue.pop()
+        assert one is not None
+        [queue.retry(0) for each in retries if each == "while"]
+        queue.requeue(one, "NoFit", 0)
+        left.append(queue.is_active("a"))
+
+    assert left == [False, False, True, True, True, False]
+
+
+def test_a_workload_that_changes_moves_to_its_new_place() -> None:
+    queue = PendingQueue()
+    for uid, priority in (("a", 1), ("b", 2), ("c", 3), ("a", 4), ("c", 0), ("b", 2)):
+        queue.push(pending(uid, priority), 0)
+
+    assert [one.uid for one in queue.active] == ["a", "b", "c"]
+    queue.delete("b")
+    assert [queue.pop(), queue.pop(), queue.pop()] == [pending("a", 4), pending("c", 0), None]
 
 
 def test_no_priority_is_of_the_shape_of_priority_0_alone() -> None:
