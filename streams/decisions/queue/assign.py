@@ -6,6 +6,7 @@ scheduler.go (getInitialAssignments).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -119,7 +120,7 @@ class Assignment(NamedTuple):
     @property
     def works(self) -> bool:
         """Whether it fits, now or once its targets are gone."""
-        return self.mode == "Fit" or (self.mode == "Preempt" and bool(self.targets))
+        return self.mode == "Fit" or bool(self.targets)
 
     @property
     def height(self) -> int:
@@ -153,19 +154,15 @@ def assign(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> As
     whole = _with_targets(workload, pod_sets, [one.pods for one in pod_sets], cluster)
     spare = [one.pods - (one.pods if one.min_pods is None else one.min_pods) for one in pod_sets]
     total = sum(spare)
-    if whole.works or total <= 0:
+    if whole.works or not total:
         return whole
-    best, low, high = whole, 0, total + 1
-    found = -1
-    while low < high:
-        middle = (low + high) // 2
-        counts = [one.pods - each * middle // total for one, each in zip(pod_sets, spare, strict=True)]
-        tried = _with_targets(workload, pod_sets, counts, cluster)
-        if tried.works:
-            best, found, high = tried, middle, middle
-        else:
-            low = middle + 1
-    return best if found == low else whole
+
+    def fewer(by: int) -> Assignment:
+        counts = [one.pods - each * by // total for one, each in zip(pod_sets, spare, strict=True)]
+        return _with_targets(workload, pod_sets, counts, cluster)
+
+    least = bisect_left(range(total + 1), x=True, key=lambda by: fewer(by).works)
+    return fewer(least) if least <= total else whole
 
 
 def exceeds_max_quota(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> bool:
@@ -266,8 +263,7 @@ def _pod_set(
             return PodSetAssignment(pod_set.name, pods, {}, requests, "NoFit")
         flavors |= found[0]
         clean = clean and found[1]
-    mode: Mode = "Fit" if clean or all(one.rated.mode == FIT for one in flavors.values()) else "Preempt"
-    return PodSetAssignment(pod_set.name, pods, flavors, requests, mode)
+    return PodSetAssignment(pod_set.name, pods, flavors, requests, "Fit" if clean else "Preempt")
 
 
 def _find(
@@ -286,7 +282,7 @@ def _find(
         if not matches(pod_set.nodes, cluster.flavors.get(flavor, NodeFlavor())):
             continue
         rated = {key: _rate(workload, FlavorResource(flavor, key), used, part[key], cluster) for key in part}
-        worst = _worst([Rated(FIT, 0), *rated.values()], cluster)
+        worst = _worst(list(rated.values()), cluster)
         if not _goes_on(worst, cluster.fungibility):
             best = (flavor, rated, worst)
             break
@@ -312,7 +308,7 @@ def _goes_on(one: Rated, fungibility: Fungibility) -> bool:
         return True
     if one.mode != FIT and fungibility.next_when_preempting:
         return True
-    return one.height > 0 and fungibility.next_when_borrowing
+    return bool(one.height) and fungibility.next_when_borrowing
 
 
 def _preference(one: Rated, fungibility: Fungibility) -> tuple[int, int, int]:
@@ -324,9 +320,9 @@ def _rate(
     workload: Queued, of: FlavorResource, used: Mapping[FlavorResource, int], amount: int, cluster: Cluster
 ) -> Rated:
     total, queue, usage, policies = plus(used.get(of, 0), amount), cluster.queue, cluster.usage, cluster.policies
-    if total > potential_available(queue, of):
-        return Rated(NO_FIT, 0)
     lowest = usage.lowest_fit(queue, of, total)
+    if total > potential_available(queue, of):
+        return Rated(NO_FIT, lowest.height)
     if usage.fits(queue, of, total):
         return Rated(FIT, lowest.height)
     fair = cluster.fair_sharing and policies.reclaim_within_cohort != "Never"
