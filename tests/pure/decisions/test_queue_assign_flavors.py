@@ -14,6 +14,7 @@ from slacktide.streams.decisions.queue.assign import (
     exceeds_max_quota,
 )
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
+from slacktide.streams.decisions.queue.preempt import targets
 from slacktide.streams.decisions.queue.queue_order import Queued
 from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
@@ -142,12 +143,12 @@ def test_a_corrected_choice_keeps_that_of_the_cycle_before_and_counts_whom_it_sa
     held = [holder(f"h{at}", tree.queues["a"], 2) for at in range(2)]
     given = cluster(tree, ONE, held, policies=Preemption("LowerPriority"), chosen_before={"h1": "x"})
 
-    def targets(given) -> tuple:
+    def found(given) -> tuple:
         done = assign(WORKLOAD, [pods(cpu=2)], given)
         return tuple(one.holder.queued.uid for one in done.targets), done.targets_saved_count
 
-    assert targets(given) == (("h0",), 0)
-    assert targets(given._replace(corrected=True)) == (("h1",), 0)
+    assert found(given) == (("h0",), 0)
+    assert found(given._replace(corrected=True)) == (("h1",), 0)
     four = alone(cpu=8)
     held = [holder(f"h{at}", four.queues["a"], each) for at, each in enumerate((1, 1, 2, 4))]
     given = cluster(four, ONE, held, policies=Preemption("LowerPriority"), corrected=True)
@@ -158,8 +159,13 @@ def test_a_corrected_choice_keeps_that_of_the_cycle_before_and_counts_whom_it_sa
 
 
 def test_victims_of_the_same_request_are_searched_once(monkeypatch) -> None:
-    searched, targets = [], rules.targets
-    monkeypatch.setattr(rules, "targets", lambda *given: searched.append(given[0].request) or targets(*given))
+    searched: list[object] = []
+
+    def counted(preemptor, *given):
+        searched.append(preemptor.request)
+        return targets(preemptor, *given)
+
+    monkeypatch.setattr(rules, "targets", counted)
     tree = alone(cpu=4)
     given = cluster(tree, ONE, [holder("h", tree.queues["a"], 4)], policies=Preemption("LowerPriority"))
     assert assign(WORKLOAD, [pods(cpu=2)], given).works

@@ -71,8 +71,11 @@ def test_pods_stay_where_they_are_until_they_are_others() -> None:
     assert became(run) == [("next", "f", "NoRoomForAllPods")], "each node is full"
     run.hold(holds("h", 0, pods=pod_of(3900)), 0)
     run.delete("next", 0)
-    run.push(asks("last", 100), 0)
+    run.push(asks("last", 50), 0)
     assert became(run) == [("last", "f", "")]
+    run.hold(holds("h", 0, pods=pod_of(3950)), 0)
+    run.push(asks("more", 50), 0)
+    assert became(run) == [("more", "f", "NoRoomForAllPods")], "its pod grew"
 
 
 def test_what_is_admitted_takes_its_room() -> None:
