@@ -138,6 +138,18 @@ def test_a_resource_that_no_group_covers_hides_no_other_behind_it() -> None:
     assert assign(WORKLOAD, [asked], cluster(alone(cpu=0), ONE)).mode == "NoFit"
 
 
+def test_each_group_gives_its_own_flavor_to_all_its_resources() -> None:
+    groups = (Group(frozenset({"cpu", "memory"}), ("f",)), Group(frozenset({"tpu"}), ("fast",)))
+    tpu = FlavorResource("fast", "tpu")
+    tree = quota_tree([NodeSpec("a", quotas={of: Quota(2) for of in (CPU, FlavorResource("f", "memory"), tpu)})])
+    done = assign(WORKLOAD, [pods(cpu=1, memory=1, tpu=2)], cluster(tree, groups))
+    assert {name: each.flavor for name, each in done.pod_sets[0].flavors.items()} == {
+        "cpu": "f",
+        "memory": "f",
+        "tpu": "fast",
+    }
+
+
 def test_a_corrected_choice_keeps_that_of_the_cycle_before_and_counts_whom_it_saved() -> None:
     tree = alone(cpu=4)
     held = [holder(f"h{at}", tree.queues["a"], 2) for at in range(2)]

@@ -90,7 +90,7 @@ def test_what_a_workload_holds_counts_only_with_its_condition() -> None:
         assert wanted_of(workload(status=admitted(conditions=conditions))).admission is None
 
 
-@pytest.mark.parametrize(("least", "taken"), [(None, None), (0, None), (1, 1), (2, None), (3, None)])
+@pytest.mark.parametrize(("least", "taken"), [(None, None), (-1, None), (0, None), (1, 1), (2, None), (3, None)])
 def test_partial_admission_is_below_the_count_and_above_0(least: int | None, taken: int | None) -> None:
     [one] = wanted_of(workload(podSets=[{"count": 2, "minCount": least, "template": pod()}])).pod_sets
     assert one.min_pods == taken
@@ -251,3 +251,33 @@ def test_what_is_booked_is_of_the_flavor_that_was_assigned() -> None:
     assert one.usage == {CPU: 2_000, FlavorResource("", "x"): 1}
     assert one.assigned == {CPU, FlavorResource("g", "gpu"), FlavorResource("", "x")}
     assert booked([], {}, {}) == ({}, frozenset())
+
+
+def test_other_conditions_before_the_one_that_counts_make_no_difference() -> None:
+    others = [condition("A", at=None), condition("Zzz", "False", at=None)]
+    status = admitted(conditions=[*others, condition("QuotaReserved")])
+    assert wanted_of(workload(status=status)).admission is not None
+    [one] = cluster(cluster_queue(), local_queue(), workload(status=status)).holders
+    assert one.reserved_at_s == T0_S
+    start, at = {"startTime": T0}, "2026-03-01T12:00:05Z"
+    done = job(status={**start, "conditions": [condition("Complete", at=at)]})
+    assert cluster(cluster_queue(), local_queue(), done).run_s == {}, "only a failed Job has no other time of its end"
+
+
+def test_quota_without_an_admission_is_not_held() -> None:
+    found = cluster(cluster_queue(), local_queue(), workload(status={"conditions": [condition("QuotaReserved")]}))
+    assert (found.holders, [one.uid for one in found.waiting]) == ([], ["uid-w"])
+
+
+@pytest.mark.parametrize(("count", "used"), [(None, 2_000), (1, 2_000), (4, 1_000)])
+def test_what_was_admitted_is_of_as_many_pods_as_the_admission_names(count: int | None, used: int) -> None:
+    """The usage is of all that were admitted; of 4 the Workload still asks for 2."""
+    [one] = cluster(cluster_queue(), local_queue(), workload(status=admitted(count=count))).holders
+    assert one.usage == {CPU: used}
+
+
+def test_times_have_offsets_and_numbers_may_be_texts() -> None:
+    later = wanted_of(workload(metadata={"creationTimestamp": "2026-03-01T14:00:00+02:00", "generation": "7"}))
+    assert (later.pending.queued.created_s, later.pending.generation) == (T0_S, 7)
+    noted = workload(metadata={"annotations": {"slacktide.io/run-seconds": "5"}})
+    assert cluster(cluster_queue(), local_queue(), noted).run_s == {"uid-w": 5}

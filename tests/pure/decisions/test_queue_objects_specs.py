@@ -139,6 +139,7 @@ def test_a_share_of_what_is_sold_replaces_the_nominal_quota_and_nodes_have_sizes
     assert queue_cluster([*given, SoldObject(metadata=Metadata(name="f"))]).sizes == {}
     assert sharing_queues(given) == {"a"}
     assert sold_flavors(given) == {"f"}
+    assert sold_flavors(objects(cluster_queue("b"))) == set()
     inner = objects(cohort("c", {"annotations": SHARES}, resourceGroups=cluster_queue()["spec"]["resourceGroups"]))
     assert (sharing_queues(inner), sold_flavors(inner)) == (frozenset(), {"f"})
 
@@ -146,6 +147,10 @@ def test_a_share_of_what_is_sold_replaces_the_nominal_quota_and_nodes_have_sizes
 def test_amounts_are_rounded_up_and_have_a_most() -> None:
     found = cluster(cluster_queue("a", resource("cpu", "1u"), resource("memory", "100E")))
     assert [one.nominal for one in found.queues[0].node.quotas.values()] == [1, 2**63 - 1]
+    whole = cluster(cluster_queue("a", resource("apples", "2"), {"name": "pears"})).queues[0].node.quotas
+    assert [one.nominal for one in whole.values()] == [2, 0], (
+        "only CPU is in thousandths; without a quota there is none"
+    )
 
 
 def test_a_record_keeps_what_decisions_go_by() -> None:
