@@ -4,6 +4,7 @@ import pytest
 
 from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.preempt import NOT_BORROWING, RECLAIM, candidates, targets
+from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued
 from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaNode, QuotaTree, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
@@ -44,6 +45,15 @@ def test_a_choice_of_its_own_queue_is_kept_although_the_queue_borrows() -> None:
     holders = [holder(f"h{at}", tree.queues["a"], 2, at_s=at) for at in range(3)]
     assert chosen(tree.queues["a"], 2, *holders) == ["h2"], "the newest"
     assert chosen(tree.queues["a"], 2, *holders, before="h0") == ["h0"]
+
+
+def test_with_fair_sharing_too_a_choice_is_kept_although_the_queue_borrows() -> None:
+    tree = quota_tree([NodeSpec("a", "c", {CPU: Quota(2)})], [NodeSpec("c", quotas={CPU: Quota(4)})])
+    holders = [holder(f"h{at}", tree.queues["a"], 2, at_s=at) for at in range(3)]
+    preemptor = Preemptor(Queued("p", 1, 0), tree.queues["a"], {CPU: 2}, frozenset({CPU}), corrected=True)
+    for before, found in (({}, "h2"), ({"h0": "x"}, "h0")):
+        [one] = fair_targets(preemptor._replace(chosen_before=before), LOWER, holders, usage_of(holders))
+        assert one.holder.queued.uid == found
 
 
 def test_a_choice_that_is_reclaimed_is_kept_although_the_queue_borrows_within_its_cohort() -> None:
