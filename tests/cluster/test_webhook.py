@@ -174,7 +174,7 @@ def test_a_profile_whose_priority_class_is_not_there_refuses_its_pods_and_says_s
     admitting.kubectl("delete", "clustercolocationprofile", "lost")
 
     assert told.startswith("422")
-    assert "ClusterColocationProfile lost: there is no PriorityClass koord-lost; mend the profile" in told
+    assert "ClusterColocationProfile lost: there is no PriorityClass koord-lost; correct the profile" in told
 
 
 def test_who_creates_a_pod_is_warned_of_what_a_profile_in_dry_run_would_change(
