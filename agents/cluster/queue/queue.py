@@ -102,7 +102,7 @@ class JobQueue:
 
     async def _follow(self, api: ApiServer) -> None:
         """Follow what the API server has of the kinds, anew where it has others."""
-        there: dict[str, Resource] = {}
+        self._served = {}
         following: asyncio.Task[None] | None = None
         try:
             while True:
@@ -112,8 +112,8 @@ class JobQueue:
                     self._look(await kueue(api, workloads_of(plurals), self._clock.wall_ms))
                     if self._rival and now:
                         await self._quotas.write(api, now["ClusterQueue"])
-                    if now != there:
-                        there = self._served = now
+                    if now != self._served:
+                        self._served = now
                         await _end(following)
                         following = (
                             asyncio.create_task(until_one_ends(*self._source.follows(api, now))) if now else None
