@@ -15,14 +15,13 @@ from slacktide.agents.files import Watched
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, revision_of
 from slacktide.schemas.kubernetes import Described
 from slacktide.schemas.policy import KEY, InForce, NodeSource, Parsed, Policy
 from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
 from slacktide.streams.kafka import Sender, read_topic
-from slacktide.streams.records import Out, Record, dead_letter, place_of
+from slacktide.streams.records import Out, Record, dead_letter, event, place_of
 
 log = logging.getLogger(__name__)
 
@@ -165,12 +164,8 @@ class Publisher:
         now_ms = self._now_ms()
         if body is not None:
             body = msgspec.structs.replace(body, installation=self._installation, published_ms=now_ms)
-        return Out(
-            topic=topic,
-            key=key.encode(),
-            value=None if body is None else encode(body),
-            headers=headers(kind=topic, source=self._source, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
-        )
+        value = None if body is None else encode(body)
+        return event(topic, key, value, source=self._source, event_id=f"{key}/{now_ms}", event_ms=now_ms)
 
 
 async def read_policy(bootstrap: Cluster) -> InForce:

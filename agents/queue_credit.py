@@ -14,11 +14,10 @@ from slacktide.agents.signing import signed
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import NO_CREDIT, QUEUE, EvictionCredit
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.outcome import NodeOutcome, PodName, Result, Spent
 from slacktide.schemas.proof import ClusterKey
 from slacktide.schemas.topics import CREDIT, OUTCOME
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Record, event
 
 RULE = "QueueQuota"
 ASK_NS = 1_000_000_000
@@ -148,6 +147,5 @@ class QueueCredit:
             spent=Spent(evictions=self._account.spent, epoch=self._account.epoch),
         )
         event_id = f"{self._boot_id}/{self._seq}"
-        lines = headers(kind=OUTCOME.name, source="queue", subject=QUEUE, event_id=event_id, event_ms=now_ms)
-        out = Out(topic=OUTCOME.name, key=QUEUE.encode(), value=encode(outcome), headers=lines)
+        out = event(OUTCOME.name, QUEUE, encode(outcome), source="queue", event_id=event_id, event_ms=now_ms)
         return signed(out, self._keys, now_ms)

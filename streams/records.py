@@ -91,7 +91,33 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.headers
 
 
-def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms: int, event: str = "") -> Out:
+def event(
+    topic: str,
+    key: str,
+    value: bytes | None,
+    *,
+    source: str,
+    event_id: str,
+    event_ms: int,
+    partition: int | None = None,
+) -> Out:
+    """A record whose key is its event's subject.
+
+    Args:
+        topic: its name, and the event's kind.
+        key: the record's key.
+        value: None: a tombstone.
+        source: the writer.
+        event_id: unique among the source's events.
+        event_ms: UTC epoch.
+        partition: None: by key.
+
+    """
+    lines = headers(kind=topic, source=source, subject=key, event_id=event_id, event_ms=event_ms)
+    return Out(topic=topic, partition=partition, key=key.encode(), value=value, headers=lines)
+
+
+def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms: int, which: str = "") -> Out:
     """A record for a topic of the job queue, each of which has one partition.
 
     Args:
@@ -100,12 +126,11 @@ def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms
         value: None: a tombstone.
         source: the writer.
         event_ms: UTC epoch.
-        event: distinguishes events of the same key; "": by time.
+        which: distinguishes events of the same key; "": by time.
 
     """
-    event_id = f"{key}/{event or event_ms}"
-    lines = headers(kind=topic, source=source, subject=key, event_id=event_id, event_ms=event_ms)
-    return Out(topic=topic, partition=0, key=key.encode(), value=value, headers=lines)
+    event_id = f"{key}/{which or event_ms}"
+    return event(topic, key, value, source=source, event_id=event_id, event_ms=event_ms, partition=0)
 
 
 def place_of(record: Record) -> str:
@@ -237,19 +262,8 @@ class Writer:
 
     def tick(self, tick: WorkerTick) -> Out:
         """A worker's read positions."""
-        return Out(
-            topic=TICK.name,
-            partition=0,
-            key=tick.worker.encode(),
-            value=encode(tick),
-            headers=headers(
-                kind=TICK.name,
-                source=self._source,
-                subject=tick.worker,
-                event_id=f"tick/{tick.number}/{tick.ticked_ms}",
-                event_ms=tick.ticked_ms,
-            ),
-        )
+        event_id = f"tick/{tick.number}/{tick.ticked_ms}"
+        return self._event(TICK.name, tick.worker, encode(tick), event_id, tick.ticked_ms)
 
     def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
         """A command of the shadow policy, which nobody applies."""
@@ -262,11 +276,12 @@ class Writer:
 
     def credit(self, lease: EvictionCredit) -> Out:
         """A lease of eviction credit."""
-        return self._credit(lease.node, encode(lease), f"{lease.epoch}/{lease.number}", lease.granted_ms)
+        event_id = f"{lease.epoch}/{lease.number}"
+        return self._event(CREDIT.name, lease.node, encode(lease), event_id, lease.granted_ms)
 
     def credit_gone(self, node: str, event_id: str, event_ms: int) -> Out:
         """A tombstone for a removed node's lease."""
-        return self._credit(node, None, event_id, event_ms)
+        return self._event(CREDIT.name, node, None, event_id, event_ms)
 
     def tombstones(self, record: Record, node: str, topics: Sequence[str] = FIGURES) -> list[Out]:
         """Tombstones for the figures of a removed node."""
@@ -299,20 +314,9 @@ class Writer:
         """A dead letter for a record that Kafka rejected."""
         return dead_letter_of_refused(out, writer=self._source, reason=why, now_ms=now_ms)
 
-    def _credit(self, node: str, value: bytes | None, event_id: str, event_ms: int) -> Out:
-        return Out(
-            topic=CREDIT.name,
-            partition=0,
-            key=node.encode(),
-            value=value,
-            headers=headers(
-                kind=CREDIT.name,
-                source=self._source,
-                subject=node,
-                event_id=event_id,
-                event_ms=event_ms,
-            ),
-        )
+    def _event(self, topic: str, key: str, value: bytes | None, event_id: str, event_ms: int) -> Out:
+        """Of a topic with one partition."""
+        return event(topic, key, value, source=self._source, event_id=event_id, event_ms=event_ms, partition=0)
 
     def _out(
         self,

@@ -7,12 +7,11 @@ from contextlib import suppress
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError, failure
-from slacktide.schemas.headers import headers
 from slacktide.schemas.job_pod import JobEvent
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.topics import JOB_STATUS
 from slacktide.streams.jobs.fold import JobFold
-from slacktide.streams.records import Out, Record, dead_letter, text_of
+from slacktide.streams.records import Out, Record, dead_letter, event, text_of
 
 SOURCE = "stream"
 
@@ -86,18 +85,14 @@ class Folder:
             self._changed.add(event.uid)
 
     def _out(self, status: JobStatus, *, gone: bool) -> Out:
-        return Out(
-            topic=JOB_STATUS.name,
+        return event(
+            JOB_STATUS.name,
+            status.uid,
+            None if gone else encode(status),
+            source=SOURCE,
+            event_id=f"{status.uid}/{status.folded_to}",
+            event_ms=status.observed_ms,
             partition=self._partition,
-            key=status.uid.encode(),
-            value=None if gone else encode(status),
-            headers=headers(
-                kind=JOB_STATUS.name,
-                source=SOURCE,
-                subject=status.uid,
-                event_id=f"{status.uid}/{status.folded_to}",
-                event_ms=status.observed_ms,
-            ),
         )
 
 

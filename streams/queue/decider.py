@@ -207,7 +207,7 @@ class Decider:
         return self._out(QUEUE_DECISION.name, self._process, encode(one), f"{one.epoch}/{one.turn}", one.decided_ms)
 
     def _out(self, topic: str, key: str, value: bytes | None, event: str, event_ms: int) -> Out:
-        return of_queue(topic, key, value, source=f"queue/{self._process}", event=event, event_ms=event_ms)
+        return of_queue(topic, key, value, source=f"queue/{self._process}", which=event, event_ms=event_ms)
 
     def _decided(self, one: QueueDecision) -> QueueDecision:
         self.changed.update(each.uid for each in one.changes)

@@ -17,7 +17,6 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.job_pod import CHARS_MAX, JobEvent, JobEviction
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.outcome import NodeOutcome
@@ -25,7 +24,7 @@ from slacktide.schemas.topics import AUDIT, JOB_POD, JOB_STATUS
 from slacktide.streams.decisions.audited import ENDS, HOLDS
 from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.kafka import Following, Refused, Sender, TailReader, read_topic
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Record, event
 
 log = logging.getLogger(__name__)
 
@@ -166,18 +165,10 @@ class JobSource:
             self._log.wrote(events)
 
 
-def _out(key: Key, event: JobEvent) -> Out:
-    return Out(
-        topic=JOB_POD.name,
-        key=event.uid.encode(),
-        value=encode(event),
-        headers=headers(
-            kind=JOB_POD.name,
-            source=SOURCE,
-            subject=event.uid,
-            event_id=f"{key.kind}/{key.uid}/{event.writer_epoch}/{event.observed_ms}",
-            event_ms=event.observed_ms,
-        ),
+def _out(key: Key, change: JobEvent) -> Out:
+    event_id = f"{key.kind}/{key.uid}/{change.writer_epoch}/{change.observed_ms}"
+    return event(
+        JOB_POD.name, change.uid, encode(change), source=SOURCE, event_id=event_id, event_ms=change.observed_ms
     )
 
 

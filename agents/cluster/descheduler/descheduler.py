@@ -21,11 +21,10 @@ from slacktide.schemas import connection
 from slacktide.schemas.codec import encode
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.topics import AUDIT, DESCHEDULING, OUTCOME
 from slacktide.streams.kafka import Sender
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)
 
@@ -161,12 +160,7 @@ class Descheduler:
 
 def _out(done: DeschedulingPass) -> Out:
     name = f"{done.epoch}/{done.number}"
-    return Out(
-        topic=DESCHEDULING.name,
-        key=name.encode(),
-        value=encode(done),
-        headers=headers(kind=DESCHEDULING.name, source=SOURCE, subject=name, event_id=name, event_ms=done.decided_ms),
-    )
+    return event(DESCHEDULING.name, name, encode(done), source=SOURCE, event_id=name, event_ms=done.decided_ms)
 
 
 def _count(done: DeschedulingPass) -> None:

@@ -19,12 +19,11 @@ from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServ
 from slacktide.schemas.codec import encode
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass, Victim
-from slacktide.schemas.headers import headers
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.topics import AUDIT, OUTCOME
 from slacktide.streams.decisions.audited import audited
 from slacktide.streams.decisions.evict_observed import observed
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)
 
@@ -178,12 +177,7 @@ class Evicting:
 
 def _out(outcome: NodeOutcome, topic: str) -> Out:
     event_id = f"{outcome.command_id}/{outcome.acted_ms}"
-    return Out(
-        topic=topic,
-        key=DESCHEDULER.encode(),
-        value=encode(outcome),
-        headers=headers(kind=topic, source="bridge", subject=DESCHEDULER, event_id=event_id, event_ms=outcome.acted_ms),
-    )
+    return event(topic, DESCHEDULER, encode(outcome), source="bridge", event_id=event_id, event_ms=outcome.acted_ms)
 
 
 def _text_of(refused: ApiRefusedError) -> str:

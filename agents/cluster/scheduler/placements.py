@@ -14,11 +14,10 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
 from slacktide.streams.kafka import Sender
-from slacktide.streams.records import Out, Record, dead_letter
+from slacktide.streams.records import Out, Record, dead_letter, event
 
 log = logging.getLogger(__name__)
 
@@ -116,15 +115,5 @@ class Placements:
 
 def _out(placement: PodPlacement) -> Out:
     uid = placement.pod_uid
-    return Out(
-        topic=PLACEMENT.name,
-        key=uid.encode(),
-        value=encode(placement),
-        headers=headers(
-            kind=PLACEMENT.name,
-            source=SOURCE,
-            subject=uid,
-            event_id=f"placement/{uid}/{placement.decided_ms}",
-            event_ms=placement.decided_ms,
-        ),
-    )
+    event_id, at_ms = f"placement/{uid}/{placement.decided_ms}", placement.decided_ms
+    return event(PLACEMENT.name, uid, encode(placement), source=SOURCE, event_id=event_id, event_ms=at_ms)

@@ -10,12 +10,11 @@ from contextlib import suppress
 
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.topics import REFUSED_POD
 from slacktide.streams.decisions.namespace_quota import Exceeded
 from slacktide.streams.kafka import Sender
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)
 
@@ -87,15 +86,7 @@ class Refusals:
 
 def _out(refused: RefusedPod) -> Out:
     namespace = refused.namespace
-    return Out(
-        topic=REFUSED_POD.name,
-        key=namespace.encode(),
-        value=encode(refused),
-        headers=headers(
-            kind=REFUSED_POD.name,
-            source=SOURCE,
-            subject=namespace,
-            event_id=f"refused/{namespace}/{refused.name}/{refused.refused_ms}",
-            event_ms=refused.refused_ms,
-        ),
+    event_id = f"refused/{namespace}/{refused.name}/{refused.refused_ms}"
+    return event(
+        REFUSED_POD.name, namespace, encode(refused), source=SOURCE, event_id=event_id, event_ms=refused.refused_ms
     )

@@ -13,7 +13,6 @@ from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
 from slacktide.agents.kubernetes import PODS, ApiServer
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.headers import headers
 from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.policy.selector import Selector, matches
@@ -21,7 +20,7 @@ from slacktide.schemas.topics import MISSED_POD
 from slacktide.streams.decisions.label_selector import InvalidSelector, is_empty
 from slacktide.streams.decisions.webhook_colocation_profile import Profile
 from slacktide.streams.kafka import Sender
-from slacktide.streams.records import Out
+from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)
 
@@ -187,11 +186,5 @@ def label_selector(selector: Selector) -> str:
 
 def _out(missed: MissedPod) -> Out:
     uid = missed.pod_uid
-    return Out(
-        topic=MISSED_POD.name,
-        key=uid.encode(),
-        value=encode(missed),
-        headers=headers(
-            kind=MISSED_POD.name, source=SOURCE, subject=uid, event_id=f"missed/{uid}", event_ms=missed.found_ms
-        ),
-    )
+    event_id = f"missed/{uid}"
+    return event(MISSED_POD.name, uid, encode(missed), source=SOURCE, event_id=event_id, event_ms=missed.found_ms)
