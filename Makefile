@@ -48,7 +48,7 @@ stack-test: setup ## The stack in Docker: up, three workers, every restart, down
 	@SLACKTIDE_REQUIRE_ALL=1 $(V)/pytest tests/stack $(ARGS)
 
 bench: setup ## Print the figures that the project promises
-	@$(V)/python tests/bench $(ARGS)
+	@$(V)/python bench $(ARGS)
 
 soak: setup ## 15 minutes with light faults: fails on growth; ARGS="--minutes 60 --report FILE"
 	@tests/testbed/setup kafka
@@ -56,7 +56,7 @@ soak: setup ## 15 minutes with light faults: fails on growth; ARGS="--minutes 60
 
 bench-cluster: setup ## A thousand kwok nodes on a real API server; ARGS="--nodes 100"
 	@tests/testbed/setup kwok
-	@$(V)/python tests/bench --only cluster $(ARGS)
+	@$(V)/python bench --only cluster $(ARGS)
 
 mutate: setup ## Break decision modules and see whether tests complain: ARGS="memory_evict evict_loop"
 	@tests/mutation/run $(ARGS)

@@ -18,7 +18,7 @@ from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, is_best_effort
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import read_by, written_by
-from slacktide.streams.decisions.cpu_suppress import RULE
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
 EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by cause.", ["node", "cause"])

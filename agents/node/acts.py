@@ -10,8 +10,8 @@ from slacktide.schemas.command import command_id
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
-from slacktide.streams.decisions.evict_observed import observed
-from slacktide.streams.decisions.node_evict import Eviction
+from slacktide.streams.decisions.evict.evict_observed import observed
+from slacktide.streams.decisions.evict.node_evict import Eviction
 
 
 def cause_of(victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> Cause:

@@ -37,13 +37,13 @@ from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on, resource_threshold_on
 from slacktide.schemas.sample import KEYFRAME_MS, LsPressure, NodeSample
+from slacktide.streams.decisions.burst.node_burst import handed_back
 from slacktide.streams.decisions.cpu_list import cpu_ranges
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
-from slacktide.streams.decisions.exclusive_cpus import exclusive_cpus, off_exclusive
-from slacktide.streams.decisions.node_burst import handed_back
+from slacktide.streams.decisions.evict.node_evict import Eviction
+from slacktide.streams.decisions.knobs.node_settings import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
-from slacktide.streams.decisions.node_evict import Eviction
-from slacktide.streams.decisions.node_settings import WantedSetting
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
+from slacktide.streams.decisions.suppress.exclusive_cpus import exclusive_cpus, off_exclusive
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"

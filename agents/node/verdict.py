@@ -8,11 +8,11 @@ from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.command import Hold, NodeCommand
 from slacktide.schemas.knob_table import QUOTA_US_MIN
 from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.streams.decisions.be_limits import looser
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.evict.node_evict import Eviction
+from slacktide.streams.decisions.knobs.node_settings import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision
-from slacktide.streams.decisions.node_evict import Eviction
-from slacktide.streams.decisions.node_settings import WantedSetting
+from slacktide.streams.decisions.suppress.be_limits import looser
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 
 PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000_000
 """The kernel's range, on cgroup v1 and v2."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import orjson
 
-from slacktide.deploy.cli import settings
+from slacktide.deploy.runtime import settings
 from slacktide.schemas.access import PARTS, Acl, Operation, Part, Resource
 
 NAMES = {part.name: part for part in PARTS}

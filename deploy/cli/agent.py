@@ -14,12 +14,13 @@ import click
 
 from slacktide.agents.https import Access
 from slacktide.agents.node.ahead.psi import Stall
-from slacktide.deploy.cli import machine, pod_lists, process
+from slacktide.deploy.cli import machine, pod_lists
 from slacktide.deploy.cli.agent_restore import restore
 from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
 from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.pod_lists import PodListSettings
-from slacktide.deploy.cli.settings import (
+from slacktide.deploy.runtime import process
+from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
     PORT,
     Kafka,

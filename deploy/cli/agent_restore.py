@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, groups_of, refuse_both
-from slacktide.deploy.cli.settings import configured, file, folder, node_name, setting, state_folder
+from slacktide.deploy.runtime.settings import configured, file, folder, node_name, setting, state_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

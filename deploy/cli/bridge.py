@@ -11,8 +11,8 @@ from typing import Literal
 
 import click
 
-from slacktide.deploy.cli import garbage, process
-from slacktide.deploy.cli.settings import (
+from slacktide.deploy.runtime import garbage, process
+from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
     PORT,
     Kafka,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import click
 
-from slacktide.deploy.cli import process
-from slacktide.deploy.cli.logs import configure
-from slacktide.deploy.cli.settings import (
+from slacktide.deploy.runtime import process
+from slacktide.deploy.runtime.console_process import PORT
+from slacktide.deploy.runtime.logs import configure
+from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
     HostPort,
     Kafka,
@@ -30,7 +31,6 @@ from slacktide.schemas.health import Health
 
 log = logging.getLogger(__name__)
 
-PORT = 9470
 TOKEN = envvar("--console-token")
 
 

@@ -24,8 +24,8 @@ from slacktide.deploy.cli.put_back import (
     steps,
 )
 from slacktide.deploy.cli.records import dead_letter_row, dead_letter_text, line, topic_named
-from slacktide.deploy.cli.text import Duration, Name, table
 from slacktide.deploy.cli.topics import bootstrap_option
+from slacktide.deploy.runtime.text import Duration, Name, table
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import BY_NAME, DEAD_LETTER

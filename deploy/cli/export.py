@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.records import line, topic_named
-from slacktide.deploy.cli.text import count, instant
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import count, instant
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import BY_NAME
 from slacktide.schemas.unreadable import UnreadableBatch

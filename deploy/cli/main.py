@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from slacktide.deploy.cli.group import Group
-from slacktide.deploy.cli.text import printable
+from slacktide.deploy.runtime.text import printable
 from slacktide.schemas.errors import SlacktideError
 
 COMMANDS = {
@@ -53,7 +53,7 @@ COMMANDS = {
     "savings": ("slacktide.deploy.cli.savings.command", "Report what best-effort pods used beyond native requests."),
     "assess": ("slacktide.deploy.cli.assess.command", "Estimate what a cluster could sell, from its Prometheus."),
     "advise": ("slacktide.deploy.cli.advise.command", "Replay recorded days under other thresholds."),
-    "demo": ("slacktide.deploy.cli.demo.command", "Watch a service and batch work share one machine."),
+    "demo": ("slacktide.deploy.demo.command", "Watch a service and batch work share one machine."),
 }
 """By name: the module with ``command``, and the line in ``slacktide --help``."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from slacktide.deploy.cli.text import Duration
+from slacktide.deploy.runtime.text import Duration
 
 
 @dataclass(frozen=True, slots=True)

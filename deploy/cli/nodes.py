@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import count, instant, table
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # not needed for --help

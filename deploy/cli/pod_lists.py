@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from slacktide.deploy.cli.process import ProcessSettings
-from slacktide.deploy.cli.settings import file, setting
+from slacktide.deploy.runtime.process import ProcessSettings
+from slacktide.deploy.runtime.settings import file, setting
 
 if TYPE_CHECKING:  # not needed for --help
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy

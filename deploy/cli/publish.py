@@ -10,9 +10,11 @@ from pathlib import Path
 
 import click
 
-from slacktide.deploy.cli import machine, process
+from slacktide.deploy.cli import machine
 from slacktide.deploy.cli.operator_files import OperatorFiles
-from slacktide.deploy.cli.settings import (
+from slacktide.deploy.cli.up import SHIPPED_POLICY
+from slacktide.deploy.runtime import process
+from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
     PORT,
     Kafka,
@@ -23,7 +25,6 @@ from slacktide.deploy.cli.settings import (
     setting,
     state_folder,
 )
-from slacktide.deploy.cli.up import SHIPPED_POLICY
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import NodeSource

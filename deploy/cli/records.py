@@ -11,7 +11,7 @@ import re
 import msgspec
 import orjson
 
-from slacktide.deploy.cli.text import instant, printable
+from slacktide.deploy.runtime.text import instant, printable
 from slacktide.schemas import codec
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError, SlacktideError

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.bridge import replica_name
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, setting
+from slacktide.deploy.runtime import garbage, process
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, setting
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.numa.score import STRATEGIES, Strategy
@@ -68,7 +68,7 @@ def command(settings: SchedulerCommandSettings) -> None:
     """
     from slacktide.agents.cluster.scheduler import scheduler  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
-    from slacktide.streams.decisions.pod_placement import PlacementArgs  # noqa: PLC0415
+    from slacktide.streams.decisions.load.pod_placement import PlacementArgs  # noqa: PLC0415
 
     garbage.seldom()
     given = scheduler.SchedulerSettings(

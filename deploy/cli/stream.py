@@ -13,8 +13,9 @@ from typing import Literal
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import garbage, process, proof_keys
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, node_name, setting
+from slacktide.deploy.cli import proof_keys
+from slacktide.deploy.runtime import garbage, process
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, node_name, setting
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slacktide.deploy.cli.text import count
+from slacktide.deploy.runtime.text import count
 from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka import TopicState
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import acl, export, settings, strimzi
+from slacktide.deploy.cli import acl, export, strimzi
 from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_named
-from slacktide.deploy.cli.text import Duration, Name, count, show, table
 from slacktide.deploy.cli.topic_plan import Change, changes, plan_text
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import Duration, Name, count, show, table
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError

@@ -20,9 +20,11 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.listening import reachable
-from slacktide.deploy.cli import beside, logs, machine, pod_lists, process
+from slacktide.deploy.cli import machine, pod_lists
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
-from slacktide.deploy.cli.broker import (
+from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.deploy.runtime import console_process, logs, process
+from slacktide.deploy.runtime.broker import (
     FETCH_WAIT_MS,
     NOTICE,
     READERS,
@@ -31,9 +33,8 @@ from slacktide.deploy.cli.broker import (
     EmbeddedBroker,
     free_port,
 )
-from slacktide.deploy.cli.operator_files import OperatorFiles
-from slacktide.deploy.cli.settings import Kafka, configured, file, setting
-from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
+from slacktide.deploy.runtime.settings import Kafka, configured, file, setting
+from slacktide.deploy.runtime.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CgroupError, SlacktideError
@@ -153,7 +154,7 @@ class Stack:
             _find_groups(self._settings)
             await self._run(self._settings, stop, [])
             return
-        from slacktide.deploy.cli.demo.sample import sample  # noqa: PLC0415 - not for --help
+        from slacktide.deploy.demo.sample import sample  # noqa: PLC0415 - not for --help
 
         async with sample() as running:
             node = running.node
@@ -226,13 +227,13 @@ class Stack:
     async def _keep_console(self, settings: UpSettings, bootstrap: Cluster) -> None:
         """Start it once the loop is ready, which has the machine to itself until then."""
         await self._ready.wait()
-        if settings.no_console or not beside.is_installed():
+        if settings.no_console or not console_process.is_installed():
             if not settings.no_console:
-                log.info(beside.LACKING)
+                log.info(console_process.LACKING)
             await asyncio.Event().wait()
         logs_as = ("--log-level", settings.log_level, "--log-format", settings.log_format)
-        self._console = beside.console_part(bootstrap, settings.state_folder / "console", *logs_as)
-        await beside.keep(self._console)
+        self._console = console_process.console_part(bootstrap, settings.state_folder / "console", *logs_as)
+        await console_process.keep(self._console)
 
     async def _keep_broker(self, broker: EmbeddedBroker, side: LogSide) -> None:
         while True:

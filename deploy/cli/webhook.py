@@ -11,9 +11,9 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.listening import ALL
-from slacktide.deploy.cli import process
 from slacktide.deploy.cli.bridge import replica_name
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
+from slacktide.deploy.runtime import process
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from slacktide.deploy.cli.explain.node_text import node_text
-from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.amounts import shown
 from slacktide.deploy.console.counted import COUNTED, queue_lines, span_lines, topic_lines
 from slacktide.deploy.console.history.queries import History
@@ -14,6 +13,7 @@ from slacktide.deploy.console.history.view import NONE, Decision, NodeRow
 from slacktide.deploy.console.jobs import job_lines, job_of
 from slacktide.deploy.console.pods import pod_lines
 from slacktide.deploy.console.standing import STANDING, standing_lines
+from slacktide.deploy.runtime.text import instant
 from slacktide.streams.explain.evidence import place_of
 from slacktide.streams.records import Record
 

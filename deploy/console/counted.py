@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slacktide.deploy.cli.queue.standing import amount_text
-from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.amounts import shown
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE
+from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster

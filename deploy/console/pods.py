@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from slacktide.deploy.cli.explain.pod_text import pod_text
-from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.amounts import shown
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import PodEvent
 from slacktide.deploy.console.standing import credit_text
+from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement

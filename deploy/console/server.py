@@ -18,7 +18,6 @@ from prometheus_client.exposition import choose_encoder
 
 from slacktide.agents.cluster.bounds import Bounds
 from slacktide.agents.listening import bracketed, listening
-from slacktide.deploy.cli.endpoints import PROCESS
 from slacktide.deploy.console.answers import BadQuestionError, NotKeptError
 from slacktide.deploy.console.files import page_files
 from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, refusal
@@ -26,6 +25,7 @@ from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.live import Live
 from slacktide.deploy.console.metrics import VIEWERS
 from slacktide.deploy.console.tls import Certificate
+from slacktide.deploy.runtime.endpoints import PROCESS
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 

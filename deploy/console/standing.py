@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slacktide.deploy.cli.records import dead_letter_row
-from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NodeRow, PodEvent
+from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import CREDIT
-from slacktide.streams.decisions.evict_observed import observed
+from slacktide.streams.decisions.evict.evict_observed import observed
 from slacktide.streams.explain.evidence import place_of
 
 HOUR_MS = 3_600_000

@@ -12,7 +12,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.advise.demand import BUCKETS, Demand, share_used
-from slacktide.streams.decisions.be_cpu_history import BeCpuHistory, figures
+from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory, figures
 from slacktide.streams.replay.model import Range
 
 

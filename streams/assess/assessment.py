@@ -12,7 +12,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.streams.assess.sold import Terms, sold
 from slacktide.streams.assess.spans import DAY_S, HOUR_S, block_s, future_max, past_max, spread
 from slacktide.streams.assess.usage import Amounts, Matrix, Usage
-from slacktide.streams.decisions.batch_resource import cpu_policy
+from slacktide.streams.decisions.resources.batch_resource import cpu_policy
 
 LIFE_S = HOUR_S
 """Assumed run time of batch pods."""

@@ -1,4 +1,4 @@
-"""The rule for batch resources over arrays; ``streams/decisions/batch_resource.py`` is the rule itself.
+"""The rule for batch resources over arrays; ``streams/decisions/resources/batch_resource.py`` is the rule itself.
 
 A property test compares both.
 """

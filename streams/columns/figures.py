@@ -26,7 +26,7 @@ from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, Bools
 from slacktide.streams.columns.windows import Windows
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
 
 N = TypeVar("N")
 

@@ -15,7 +15,7 @@ from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample import Limits
 from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
 from slacktide.streams.columns.screen import BOUNDS, KEEP, MINIMUM, case_of, names
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 from slacktide.streams.rendering import rendered_headers, rendered_key
 
 _SEQ: Final = 0

@@ -15,12 +15,12 @@ from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.score import NOTHING
 from slacktide.streams.columns.marked import text
 from slacktide.streams.columns.rings import Ints
-from slacktide.streams.decisions.batch_resource import Capacity, cpu_policy
-from slacktide.streams.decisions.free_resource import BATCH
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, KnownPods, PodName
-from slacktide.streams.decisions.mid_forecast import MidForecast
-from slacktide.streams.decisions.mid_resource import STATIC
-from slacktide.streams.decisions.node_reserved import node_reserved
+from slacktide.streams.decisions.prediction.mid_forecast import MidForecast
+from slacktide.streams.decisions.resources.batch_resource import Capacity, cpu_policy
+from slacktide.streams.decisions.resources.free_resource import BATCH
+from slacktide.streams.decisions.resources.mid_resource import STATIC
+from slacktide.streams.decisions.resources.node_reserved import node_reserved
 
 USAGE, REQUEST, LARGER = range(3)
 """How high-priority pods are counted."""

@@ -24,12 +24,12 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.rings import Floats, Ints, Spreads
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
-from slacktide.streams.decisions.batch_resource import batch_resource
-from slacktide.streams.decisions.free_resource import free_resource
-from slacktide.streams.decisions.mid_forecast import NO_FORECAST, MidForecast
-from slacktide.streams.decisions.mid_resource import mid_resource
-from slacktide.streams.decisions.node_load import NodeLoad
-from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
+from slacktide.streams.decisions.resources.batch_resource import batch_resource
+from slacktide.streams.decisions.resources.free_resource import free_resource
+from slacktide.streams.decisions.resources.mid_resource import mid_resource
+from slacktide.streams.decisions.resources.node_load import NodeLoad
+from slacktide.streams.decisions.resources.published_floor import published_floor
 
 AMOUNT_MAX = 2**53
 """Readers in other languages keep numbers up to this exact."""

@@ -23,7 +23,7 @@ from slacktide.streams.columns.screen import Bools
 from slacktide.streams.columns.sold import BATCH_TERMS, FREE_TERMS, MID_TERMS, sold
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
-from slacktide.streams.decisions.mid_forecast import MidForecast
+from slacktide.streams.decisions.prediction.mid_forecast import MidForecast
 
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(list[list[int]]).decode
 

@@ -1,1 +1,4 @@
-"""Pure decision functions, one file each: values in, one value with its terms out."""
+"""Pure decision functions by family, one file each: values in, one value with its terms out.
+
+Here: what all families share, and the decision about a whole node.
+"""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from slacktide.schemas.command import Answer, Evict, Hold, Setting, command_id
 from slacktide.schemas.knob import KnobKey, pod_group
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, Decision
+from slacktide.streams.decisions.evict.node_evict import Eviction
+from slacktide.streams.decisions.knobs.node_settings import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision
-from slacktide.streams.decisions.node_evict import Eviction
-from slacktide.streams.decisions.node_settings import WantedSetting
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, Decision
 
 
 def answer_of(decision: NodeDecision) -> Answer:

@@ -13,9 +13,9 @@ import msgspec
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.cpu_suppress import Decision, decide
-from slacktide.streams.decisions.node_evict import Eviction, evictions
-from slacktide.streams.decisions.node_settings import WantedSetting, settings
+from slacktide.streams.decisions.evict.node_evict import Eviction, evictions
+from slacktide.streams.decisions.knobs.node_settings import WantedSetting, settings
+from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
 
 
 class NodeDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):

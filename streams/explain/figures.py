@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.message import Terms
-from slacktide.streams.decisions.batch_resource import batch_because
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.free_resource import free_because
-from slacktide.streams.decisions.mid_resource import mid_because
-from slacktide.streams.decisions.published_floor import floor_because
+from slacktide.streams.decisions.resources.batch_resource import batch_because
+from slacktide.streams.decisions.resources.free_resource import free_because
+from slacktide.streams.decisions.resources.mid_resource import mid_because
+from slacktide.streams.decisions.resources.published_floor import floor_because
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

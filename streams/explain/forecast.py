@@ -11,7 +11,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.qos import effective_priority_class
-from slacktide.streams.decisions.mid_forecast import PROD, is_warm
+from slacktide.streams.decisions.prediction.mid_forecast import PROD, is_warm
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import amount, resource_name

@@ -12,7 +12,7 @@ from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import pod_of
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.qos import BANDS
-from slacktide.streams.decisions.label_selector import Expression, InvalidSelector, selector_of
+from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
 
 NOT_CREATED = "(not created yet)"
 """Replaces the uid of a pod that only exists as a manifest."""

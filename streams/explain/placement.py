@@ -10,7 +10,7 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import UNCOVERED_MS, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import Selector, matches
-from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.decisions.resources.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding, Place
 from slacktide.streams.explain.manifest import Manifest
 from slacktide.streams.explain.node_log import NodeLog

@@ -9,8 +9,8 @@ from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.cpu_pressure import PROOF_LOOKS, Bound, fold
-from slacktide.streams.decisions.cpu_suppress import PRESSURE
+from slacktide.streams.decisions.suppress.cpu_pressure import PROOF_LOOKS, Bound, fold
+from slacktide.streams.decisions.suppress.cpu_suppress import PRESSURE
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 

@@ -11,9 +11,9 @@ from slacktide.schemas.policy.effective import colocation_on, effective
 from slacktide.schemas.policy.idle import lacking
 from slacktide.schemas.policy.paths import key_of, path_of
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.batch_resource import cpu_policy, sums
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, known
+from slacktide.streams.decisions.resources.batch_resource import cpu_policy, sums
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node_log import NodeLog

@@ -17,7 +17,7 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.streams.columns.node_window import NodeWindow
 from slacktide.streams.columns.windows import Arrival
 from slacktide.streams.decisions.known_pods import KnownPods
-from slacktide.streams.decisions.mid_forecast import HeldForecast
+from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 from slacktide.streams.records import Record
 from slacktide.streams.worker.boots import Boots
 from slacktide.streams.worker.nodes import Described

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeFacts, NodeInventory
 from slacktide.schemas.policy.message import NodeSource
-from slacktide.streams.decisions.mid_forecast import HeldForecast
+from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 
 OPEN_NODES_MAX = 1_000
 """Of one worker, by default. A node takes some 50 KB of its memory."""

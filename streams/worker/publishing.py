@@ -19,7 +19,7 @@ from slacktide.streams.columns.head import SERIAL
 from slacktide.streams.columns.merging import Merging
 from slacktide.streams.columns.node_figures import Candidate, Named, allocatable_of, due, holds, metrics_of, publishing
 from slacktide.streams.columns.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
-from slacktide.streams.decisions.mid_forecast import NO_FORECAST, MidForecast
+from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.isolated import isolated
 from slacktide.streams.records import Out, Record, Writer
 from slacktide.streams.worker.covering import Covering

@@ -16,11 +16,11 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic, use_of
+from slacktide.streams.decisions.evict.node_evict import mem_below_line
 from slacktide.streams.decisions.known_pods import KnownPods, known
-from slacktide.streams.decisions.load_aware_args import LoadAwareArgs
-from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
-from slacktide.streams.decisions.load_aware_existing import is_prod
-from slacktide.streams.decisions.node_evict import mem_below_line
+from slacktide.streams.decisions.load.load_aware_args import LoadAwareArgs
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, estimate
+from slacktide.streams.decisions.load.load_aware_existing import is_prod
 
 CPU_SUPPRESSED = "cpu_suppressed"
 MEM_OVER_LINE = "mem_over_line"

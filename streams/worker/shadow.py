@@ -19,7 +19,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE
 from slacktide.streams.columns.node_figures import allocatable_of
-from slacktide.streams.decisions.mid_forecast import NO_FORECAST, HeldForecast
+from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, HeldForecast
 from slacktide.streams.records import Out, Record, Writer
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.stale import NodeFigures, stale

@@ -25,9 +25,9 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.score import NOTHING, NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.columns.publish import Figures, Packed
-from slacktide.streams.decisions.degraded import degraded
 from slacktide.streams.decisions.known_pods import PodName
-from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.decisions.resources.degraded import degraded
+from slacktide.streams.decisions.resources.published_floor import published_floor
 from slacktide.streams.records import Record, text_of
 
 M = TypeVar("M", bound=Message)

@@ -26,7 +26,7 @@ from slacktide.schemas.writer import LastWriter
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.joining import joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
-from slacktide.streams.decisions.mid_forecast import HeldForecast
+from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of

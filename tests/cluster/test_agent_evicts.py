@@ -16,8 +16,8 @@ from slacktide.agents.https import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.loop import LoopSettings, run
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit

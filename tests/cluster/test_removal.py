@@ -13,8 +13,8 @@ from slacktide.agents.https import Access
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.removal import Removal
 from slacktide.agents.node.state import State
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from testbed.brokers import EmbeddedBroker

@@ -19,8 +19,8 @@ from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.state import State
 from slacktide.agents.node.suspend.node_watch import NodeWatch
 from slacktide.agents.node.suspend.switch import ANNOTATION, FILE
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from testbed.cluster.api_server import ApiServer

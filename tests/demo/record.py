@@ -13,11 +13,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from slacktide.deploy.cli.demo import session
-from slacktide.deploy.cli.demo.conditions import conditions
-from slacktide.deploy.cli.demo.frame import Frame
-from slacktide.deploy.cli.demo.screen import PlainScreen
-from slacktide.deploy.cli.demo.view import View
+from slacktide.deploy.demo import session
+from slacktide.deploy.demo.conditions import conditions
+from slacktide.deploy.demo.frame import Frame
+from slacktide.deploy.demo.screen import PlainScreen
+from slacktide.deploy.demo.view import View
 
 WIDTH, HEIGHT = 118, 36
 SECONDS = 30.0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.deploy.cli import tied
-from slacktide.deploy.cli.demo import busy, join
-from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError, PodGroup
+from slacktide.deploy.demo import busy, join
+from slacktide.deploy.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError, PodGroup
+from slacktide.deploy.runtime import child_process
 
 MOUNT = Path("/sys/fs/cgroup")
 SERVICE = PodGroup(uid="5e", tier="burstable", request_milli=1500)
@@ -71,7 +71,7 @@ def test_weights_are_those_of_the_kubelet(groups):
 def test_a_process_joins_every_hierarchy_before_it_runs_and_its_cpu_time_is_counted(groups):
     """No work escapes its group."""
     groups.make([BATCH], 2000)
-    process = tied.popen(join.command(busy.__name__, join=groups.join_files(BATCH)))
+    process = child_process.popen(join.command(busy.__name__, join=groups.join_files(BATCH)))
 
     assert eventually(lambda: groups.cpu_s(BATCH.path) > 0.2)
     assert all(process.pid in set(map(int, file.read_text().split())) for file in groups.join_files(BATCH))
@@ -82,7 +82,9 @@ def test_a_process_joins_every_hierarchy_before_it_runs_and_its_cpu_time_is_coun
 def test_pods_that_are_not_wanted_any_more_are_ended_and_removed(groups):
     """Others keep their processes."""
     groups.make([SERVICE, BATCH], 2000)
-    kept, ended = (tied.popen(join.command(busy.__name__, join=groups.join_files(pod))) for pod in (SERVICE, BATCH))
+    kept, ended = (
+        child_process.popen(join.command(busy.__name__, join=groups.join_files(pod))) for pod in (SERVICE, BATCH)
+    )
     assert eventually(lambda: kept.pid in members(groups, SERVICE) and ended.pid in members(groups, BATCH))
 
     groups.make([SERVICE], 2000)
@@ -96,7 +98,7 @@ def test_pods_that_are_not_wanted_any_more_are_ended_and_removed(groups):
 def test_nothing_is_left_after_close(groups):
     """With processes still running in it."""
     groups.make([BATCH], 2000)
-    process = tied.popen(join.command(busy.__name__, join=groups.join_files(BATCH)))
+    process = child_process.popen(join.command(busy.__name__, join=groups.join_files(BATCH)))
     assert eventually(lambda: process.pid in members(groups, BATCH))
 
     groups.close()
@@ -115,14 +117,14 @@ def test_two_demos_do_not_meet(groups):
 CRASHES = """
 import os, signal, sys
 from pathlib import Path
-from slacktide.deploy.cli import tied
-from slacktide.deploy.cli.demo import busy, join
-from slacktide.deploy.cli.demo.groups import Groups, PodGroup
+from slacktide.deploy.runtime import child_process
+from slacktide.deploy.demo import busy, join
+from slacktide.deploy.demo.groups import Groups, PodGroup
 groups = Groups(Path("/sys/fs/cgroup"))
 groups.open(2000)
 pod = PodGroup(uid="ba", tier="besteffort")
 groups.make([pod], 2000)
-tied.popen(join.command(busy.__name__, join=groups.join_files(pod)))
+child_process.popen(join.command(busy.__name__, join=groups.join_files(pod)))
 while not (pids := groups.join_files(pod)[-1].read_text().split()):
     pass
 print(pids[0], flush=True)

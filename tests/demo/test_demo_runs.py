@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slacktide.deploy.cli.demo.session import sweep
+from slacktide.deploy.demo.session import sweep
 from testbed.one_machine import eventually
 
 MOUNT = Path("/sys/fs/cgroup")
@@ -25,8 +25,8 @@ ENDS_WITHIN_S = 20.0
 SHORT = """
 import sys
 from pathlib import Path
-from slacktide.deploy.cli.demo.conditions import conditions
-from slacktide.deploy.cli.demo.session import Session, DemoOptions
+from slacktide.deploy.demo.conditions import conditions
+from slacktide.deploy.demo.session import Session, DemoOptions
 nodes = int(sys.argv[2]) or None
 scenario = sys.argv[3]
 options = DemoOptions(seconds=4.0, virtual_nodes=nodes, plain=True, report=Path(sys.argv[1]), scenario=scenario)

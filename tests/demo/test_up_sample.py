@@ -35,7 +35,7 @@ def test_as_root_it_runs_in_control_groups_and_leaves_nothing(tmp_path: Path) ->
     with Up(tmp_path, "--sample") as up:
         up.wait_logged("sample: node demo with a service and batch work; root, cgroup v[12]", within_s=READY_S)
         up.wait_logged("first applied decision .*: no limit ->", within_s=READY_S)
-        batch = [one for one in up.children() if "slacktide.deploy.cli.demo.busy" in " ".join(one.cmdline())]
+        batch = [one for one in up.children() if "slacktide.deploy.demo.busy" in " ".join(one.cmdline())]
         assert batch
         assert up.stop()[0] == 0
         assert eventually(lambda: not any(psutil.pid_exists(one.pid) for one in batch))
@@ -48,7 +48,7 @@ def test_as_root_it_runs_in_control_groups_and_leaves_nothing(tmp_path: Path) ->
 def test_batch_work_that_was_evicted_starts_again(tmp_path: Path) -> None:
     with Up(tmp_path, "--sample") as up:
         up.wait_logged("ready in", within_s=READY_S)
-        one = next(one for one in up.children() if "slacktide.deploy.cli.demo.busy" in " ".join(one.cmdline()))
+        one = next(one for one in up.children() if "slacktide.deploy.demo.busy" in " ".join(one.cmdline()))
         one.kill()
         up.wait_logged(r"sample: a batch process \(pid \d+\) ended .*; starting the batch work again")
         assert up.stop()[0] == 0

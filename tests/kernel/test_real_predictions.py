@@ -11,7 +11,7 @@ import pytest
 
 from kernel.groups import V1, Groups, on
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Machine
+from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
 from slacktide.schemas.sample import Limits, PodUse
 from slacktide.streams.replay.model import used_milli
 

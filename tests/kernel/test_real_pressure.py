@@ -22,8 +22,8 @@ from slacktide.agents.node.cgroup.kernel import CgroupKernel
 from slacktide.agents.node.cgroup.stall import StallReader
 from slacktide.agents.node.cgroup.use import LatencySensitiveUse
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.cpu_pressure import fold
-from slacktide.streams.decisions.cpu_suppress import UNLIMITED
+from slacktide.streams.decisions.suppress.cpu_pressure import fold
+from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
 from testbed.rungs import machine_cannot
 
 PROC = Path("/proc")

@@ -40,7 +40,7 @@ from grafting import GraftError, graft
 from prometheus_client import REGISTRY
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("schemas", "streams", "agents", "deploy", "tests", ".src", "pyproject.toml")
+COPIED = ("schemas", "streams", "agents", "deploy", "tests", "bench", ".src", "pyproject.toml")
 CPU_MAX_S = 30
 """Of the first run. Each other one has three times what that took and a little more: a broken loop may have no end."""
 MORE_S = 4
@@ -128,6 +128,12 @@ def _tests(names: list[str]) -> Tests:
     return Tests([name for name in names if any(Path("tests/vectors").glob(f"{name}.jsonl*"))], files)
 
 
+def _module(name: str) -> Path:
+    """A module of the decisions by its name, with or without its family: ``queue/assign``, ``cpu_evict``."""
+    [path] = [path for path in Path("streams/decisions").rglob("*.py") if path.match(f"{name}.py")]
+    return path
+
+
 class Breaking:
     """Takes the place of pytest's loop over its tests: once all are collected, each mutant is a fork."""
 
@@ -140,7 +146,7 @@ class Breaking:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Break the module in all ways; the share that was noticed."""
-        path = Path(f"streams/decisions/{self._name}.py")
+        path = _module(self._name)
         gc.freeze()
         failed, took_s = _forked(lambda: self._fails(session), CPU_MAX_S)
         if failed:
@@ -164,7 +170,7 @@ class Breaking:
         with use_mutation(path, operator, one.occurrence) as (before, after):
             if after is None:
                 return WorkResult(worker_outcome=WorkerOutcome.SKIPPED)
-            module = f"slacktide.streams.decisions.{self._name.replace('/', '.')}"
+            module = "slacktide." + ".".join(path.with_suffix("").parts)
             killed = module in sys.modules and self._noticed(lambda: self._fails_grafted(session, module, after))
             killed = killed or self._noticed(lambda: _fails_anew(self._tests))
         diff = "\n".join(unified_diff(before.split("\n"), after.split("\n"), str(path), str(path), lineterm=""))

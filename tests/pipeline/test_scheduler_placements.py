@@ -27,7 +27,7 @@ from slacktide.schemas.placement import PodPlacement, RankedNode
 from slacktide.schemas.policy.message import KEY
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import METRIC, PLACEMENT, POLICY, SCORE
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker, free_port

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.deploy.cli.process import DRAIN_S
+from slacktide.deploy.runtime.process import DRAIN_S
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.feed import NODES, Feed, agree
 from testbed.parts import Part

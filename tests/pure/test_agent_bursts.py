@@ -5,8 +5,8 @@ import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand, Setting, command_id
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
@@ -15,7 +15,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.message import versioned
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.node_burst import RULE
+from slacktide.streams.decisions.burst.node_burst import RULE
 from slacktide.streams.decisions.node_command import answer_of, holds, setting_of
 from slacktide.streams.decisions.node_decision import decide_node
 

@@ -17,7 +17,7 @@ from slacktide.streams.assess.assessment import assess
 from slacktide.streams.assess.sold import Terms, sold
 from slacktide.streams.assess.spans import future_max, past_max, spread
 from slacktide.streams.assess.usage import Amounts, Matrix, Usage
-from slacktide.streams.decisions.batch_resource import Capacity, Sums, available
+from slacktide.streams.decisions.resources.batch_resource import Capacity, Sums, available
 
 GIB = 1 << 30
 AMOUNT = st.integers(0, 2**45)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.cgroup.read import PodsReader
 from slacktide.agents.node.kernel import Reading
-from slacktide.deploy.cli.virtual.files import Projection
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.files import Projection
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.sample import Limits, Missing
 from testbed.plain_node import LS_UID, MIB, PROC, UID, V1_GROUP, V1_POD, V2_GROUP, V2_POD, Node
 

@@ -15,13 +15,13 @@ import urllib.request
 
 import pytest
 
-from slacktide.deploy.cli import logs, process
-from slacktide.deploy.cli.endpoints import Endpoints, EndpointsError
+from slacktide.deploy.runtime import logs, process
+from slacktide.deploy.runtime.endpoints import Endpoints, EndpointsError
 from slacktide.schemas.health import Health
 
 PROCESS = """
 import asyncio, logging, sys, time
-from slacktide.deploy.cli import process
+from slacktide.deploy.runtime import process
 from slacktide.schemas.errors import LogError
 
 async def work(stop, health):

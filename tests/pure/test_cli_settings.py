@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.main import COMMANDS, cli
-from slacktide.deploy.cli.settings import configured, setting
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.settings import configured, setting
 
 LONG_RUNNING = ("up", "agent", "stream")
 

@@ -9,9 +9,9 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from slacktide.deploy.cli.logs import _Formatter, _human
 from slacktide.deploy.cli.records import UnknownTopicError, dead_letter_row, dead_letter_text, line, topic_named
-from slacktide.deploy.cli.text import Duration, instant, show, table
+from slacktide.deploy.runtime.logs import _Formatter, _human
+from slacktide.deploy.runtime.text import Duration, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, POLICY, SAMPLE, SAMPLE_COLUMNS, Topic

@@ -14,8 +14,8 @@ from slacktide.deploy.cli import machine
 from slacktide.deploy.cli.decisions import FirstDecisions
 from slacktide.deploy.cli.machine import MachineError
 from slacktide.deploy.cli.main import cli
-from slacktide.deploy.cli.supervisor import how
 from slacktide.deploy.cli.up import SHIPPED_POLICY, UpSettings, parts_of
+from slacktide.deploy.runtime.supervisor import how
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster, Security
 from slacktide.schemas.inventory import NodeFacts, Resources

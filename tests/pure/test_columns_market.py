@@ -13,7 +13,7 @@ from slacktide.schemas.inventory import Pod, Resources
 from slacktide.streams.columns.market import Market, market_of
 from slacktide.streams.columns.publish import pod_line
 from slacktide.streams.decisions.known_pods import KnownPods, PodName
-from slacktide.streams.decisions.mid_forecast import NO_FORECAST
+from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST
 from testbed.samples import FACTS, SUPPRESS
 
 CLASSES = "koord-prod", "koord-mid", "koord-batch"

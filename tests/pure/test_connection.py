@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.kafka_config import forget, read
 from slacktide.deploy.cli.main import cli
+from slacktide.deploy.runtime.kafka_config import forget, read
 from slacktide.schemas.connection import (
     KEYS,
     MECHANISMS,

@@ -22,7 +22,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.coverage import LATE_MS, UNCOVERED_S, Coverage
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.node_log import node_log

@@ -9,10 +9,10 @@ from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy import DEFAULT, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.be_limits import looser
-from slacktide.streams.decisions.cpu_suppress import Decision, decide
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
-from slacktide.streams.decisions.node_reserved import cpu_list, node_reserved
+from slacktide.streams.decisions.resources.node_reserved import cpu_list, node_reserved
+from slacktide.streams.decisions.suppress.be_limits import looser
+from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
 CAPACITY = Resources(cpu_milli=8_000, mem_bytes=16 << 30)

@@ -10,8 +10,8 @@ from slacktide.schemas.inventory import NodeFacts, Pod, Processor, Resources
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, LsPressure, NodeSample, NodeUse, PodUse, PressureGate, PressureLook
-from slacktide.streams.decisions.cpu_suppress import Decision, decide
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
+from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 
 CAPACITY = Resources(cpu_milli=8_000, mem_bytes=16 << 30)
 FACTS = NodeFacts(

@@ -8,13 +8,13 @@ from typing import Literal
 
 import pytest
 
-from slacktide.deploy.cli.demo import conductor
-from slacktide.deploy.cli.demo.backend import DemoError, Machine, Served, Used
-from slacktide.deploy.cli.demo.conditions import Scenario, conditions
-from slacktide.deploy.cli.demo.conductor import Conductor
-from slacktide.deploy.cli.demo.load import Load
-from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
-from slacktide.deploy.cli.demo.story import Story
+from slacktide.deploy.demo import conductor
+from slacktide.deploy.demo.backend import DemoError, Machine, Served, Used
+from slacktide.deploy.demo.conditions import Scenario, conditions
+from slacktide.deploy.demo.conductor import Conductor
+from slacktide.deploy.demo.load import Load
+from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
+from slacktide.deploy.demo.story import Story
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.demo.backend import Served, Used
-from slacktide.deploy.cli.demo.conditions import Condition, conditions
-from slacktide.deploy.cli.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
-from slacktide.deploy.cli.demo.ledger import Ledger
-from slacktide.deploy.cli.demo.report import (
+from slacktide.deploy.demo.backend import Served, Used
+from slacktide.deploy.demo.conditions import Condition, conditions
+from slacktide.deploy.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
+from slacktide.deploy.demo.ledger import Ledger
+from slacktide.deploy.demo.report import (
     Decided,
     Reaction,
     Report,

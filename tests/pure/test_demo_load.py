@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.demo.conditions import BLOCKS, conditions
-from slacktide.deploy.cli.demo.figures import percentile
-from slacktide.deploy.cli.demo.load import HIGH_PART, LOW_PART, ROOM_S, Load, spiky
-from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS, arrivals
-from slacktide.deploy.cli.demo.queueing import Queue
+from slacktide.deploy.demo.conditions import BLOCKS, conditions
+from slacktide.deploy.demo.figures import percentile
+from slacktide.deploy.demo.load import HIGH_PART, LOW_PART, ROOM_S, Load, spiky
+from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS, arrivals
+from slacktide.deploy.demo.queueing import Queue
 
 seeds = st.integers(0, 2**32)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import yaml
 
-from slacktide.deploy.cli.demo.groups import Groups, PodGroup, plan, shares_of, weight_of
-from slacktide.deploy.cli.demo.keeper import least, room_mib
-from slacktide.deploy.cli.demo.pods import batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
+from slacktide.deploy.demo.groups import Groups, PodGroup, plan, shares_of, weight_of
+from slacktide.deploy.demo.keeper import least, room_mib
+from slacktide.deploy.demo.pods import batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
 from slacktide.schemas.qos import is_best_effort

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.demo import chart
-from slacktide.deploy.cli.demo.because import because
-from slacktide.deploy.cli.demo.chart import Scale
-from slacktide.deploy.cli.demo.conditions import conditions
-from slacktide.deploy.cli.demo.frame import Frame, plain_line
-from slacktide.deploy.cli.demo.report import Decided, Reaction
-from slacktide.deploy.cli.demo.screen import PlainScreen
-from slacktide.deploy.cli.demo.story import Point, Story
-from slacktide.deploy.cli.demo.view import layout
+from slacktide.deploy.demo import chart
+from slacktide.deploy.demo.because import because
+from slacktide.deploy.demo.chart import Scale
+from slacktide.deploy.demo.conditions import conditions
+from slacktide.deploy.demo.frame import Frame, plain_line
+from slacktide.deploy.demo.report import Decided, Reaction
+from slacktide.deploy.demo.screen import PlainScreen
+from slacktide.deploy.demo.story import Point, Story
+from slacktide.deploy.demo.view import layout
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse

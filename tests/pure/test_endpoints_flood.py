@@ -15,13 +15,13 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from slacktide.deploy.cli.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_S, WRITE_S
+from slacktide.deploy.runtime.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_S, WRITE_S
 
 pytestmark = pytest.mark.exhaustive
 
 SERVER = """
 import sys
-from slacktide.deploy.cli.endpoints import Endpoints
+from slacktide.deploy.runtime.endpoints import Endpoints
 from slacktide.schemas.health import Health
 from prometheus_client import Gauge
 for name in range(int(sys.argv[1])):

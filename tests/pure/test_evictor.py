@@ -11,16 +11,16 @@ from slacktide.agents.credit_account import NO_CREDIT
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.evict.eviction_api import Reply, Wish
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
-from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.best_effort import VirtualBestEffort
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
-from slacktide.streams.decisions.node_evict import Eviction
+from slacktide.streams.decisions.evict.node_evict import Eviction
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 from testbed.policies import policy_from
 
 GIB = 1 << 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome

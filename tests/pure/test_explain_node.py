@@ -22,7 +22,7 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.decisions.resources.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import emptied_by, figures
 from slacktide.streams.explain.node import NodeExplanation, explain_node

@@ -11,7 +11,7 @@ from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, LsPressure, PressureGate, PressureLook
-from slacktide.streams.decisions.cpu_pressure import Bound, step
+from slacktide.streams.decisions.suppress.cpu_pressure import Bound, step
 from slacktide.streams.explain.node import NodeExplanation, explain_node
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.explain.pressure import pressure_text

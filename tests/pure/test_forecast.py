@@ -20,7 +20,7 @@ from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import PodUse
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, FORECAST
-from slacktide.streams.decisions.mid_forecast import HeldForecast, MidForecast, mid_forecast, production
+from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast, MidForecast, mid_forecast, production
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.chains import Chain

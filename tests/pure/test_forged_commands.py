@@ -17,8 +17,8 @@ import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting, command_id
 from slacktide.schemas.credit import EvictionCredit
@@ -27,8 +27,8 @@ from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.topics import COMMAND, SAMPLE
-from slacktide.streams.decisions.be_limits import quota_rate
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.suppress.be_limits import quota_rate
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from

@@ -11,7 +11,7 @@ import pytest
 from slacktide.agents.http import HttpError
 from slacktide.agents.https import Access, Https
 from slacktide.agents.listening import ALL, listening, reachable
-from slacktide.deploy.cli.endpoints import Endpoints
+from slacktide.deploy.runtime.endpoints import Endpoints
 from slacktide.schemas.health import Health
 
 

@@ -28,8 +28,8 @@ from slacktide.deploy.cli.console import command as console_command
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.scheduler import METRICS_PORT
 from slacktide.deploy.cli.scheduler import command as scheduler_command
-from slacktide.deploy.cli.settings import envvar
 from slacktide.deploy.cli.webhook import command as webhook_command
+from slacktide.deploy.runtime.settings import envvar
 from slacktide.schemas.enrolment import AUDIENCE
 from slacktide.schemas.proof import CURRENT, PREVIOUS
 from slacktide.schemas.units import whole

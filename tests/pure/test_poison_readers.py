@@ -16,7 +16,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import ALLOCATABLE, BY_NAME, INVENTORY, METRIC, SCORE
-from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
+from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
 from testbed.extremes import EXTREMES, full, paths, with_value
 from testbed.samples import START_MS

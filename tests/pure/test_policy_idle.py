@@ -20,8 +20,8 @@ from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
 from slacktide.schemas.policy.strategies import CpuBurst, ResourceThreshold
 from slacktide.schemas.policy.unused import unused
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
-from slacktide.streams.decisions.cpu_evict import CpuEvictNode, cpu_evict
-from slacktide.streams.decisions.memory_evict import memory_evict
+from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
+from slacktide.streams.decisions.evict.memory_evict import memory_evict
 from testbed.policies import policy_from
 
 NODE = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())

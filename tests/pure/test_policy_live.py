@@ -12,7 +12,7 @@ from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SCORE
-from slacktide.streams.decisions.cpu_suppress import decide
+from slacktide.streams.decisions.suppress.cpu_suppress import decide
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from
 from testbed.samples import FACTS, PODS, START_MS, keyframe, policy_record, record_of, sample

@@ -26,7 +26,7 @@ from slacktide.agents.cluster.scheduler.waiting import (
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
-from slacktide.streams.decisions.pod_placement import Asking, PlacementArgs, asking
+from slacktide.streams.decisions.load.pod_placement import Asking, PlacementArgs, asking
 
 GIB = 2**30
 MANY = 10**6

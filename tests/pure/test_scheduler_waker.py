@@ -18,8 +18,8 @@ from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.cluster.scheduler.waker import Waker
 from slacktide.agents.kubernetes import Access, ApiServer
-from slacktide.streams.decisions.load_aware_args import Percents, Thresholds
-from slacktide.streams.decisions.pod_placement import PlacementArgs, asking
+from slacktide.streams.decisions.load.load_aware_args import Percents, Thresholds
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs, asking
 
 PATH = "/api/v1/namespaces/batch/pods/p/status"
 

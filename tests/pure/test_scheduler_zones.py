@@ -21,8 +21,8 @@ from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import ZONES_STALE_S, BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.decisions.numa.placement import zones_score
-from slacktide.streams.decisions.pod_placement import PlacementArgs
 from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.records import Record
 

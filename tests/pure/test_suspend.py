@@ -15,7 +15,7 @@ from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import lacking
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.cpu_suppress import UNLIMITED
+from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED
 from testbed.policies import policy_from
 
 WHY = "the file /var/lib/slacktide/suspend"

@@ -9,8 +9,8 @@ from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.knobs.standoff import Standoff
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.policy import Policy

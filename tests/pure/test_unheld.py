@@ -15,8 +15,8 @@ from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, effective_priority_class, is_best_effort, vain_claim
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.cpu_suppress import decide
 from slacktide.streams.decisions.known_pods import known
+from slacktide.streams.decisions.suppress.cpu_suppress import decide
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.deploy.cli.virtual.files import Projection
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.files import Projection
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.sample import Limits
 
 GIB = 1 << 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slacktide.deploy.cli.virtual.files import Projection
-from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Machine
+from slacktide.deploy.virtual.files import Projection
+from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
 
 GIB = 1 << 30
 

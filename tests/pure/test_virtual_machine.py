@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, KUBEPODS, Machine
-from slacktide.deploy.cli.virtual.share import share
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import BEST_EFFORT, KUBEPODS, Machine
+from slacktide.deploy.virtual.share import share
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits
 

@@ -13,8 +13,8 @@ from slacktide.agents.cluster.webhook import review
 from slacktide.agents.cluster.webhook.mutation import Admission, admission, drawn
 from slacktide.agents.cluster.webhook.profile import priority_class_of, profile_of
 from slacktide.schemas.errors import BadMessageError
-from slacktide.streams.decisions.label_selector import InvalidSelector
-from slacktide.streams.decisions.webhook_colocation_profile import PriorityClass
+from slacktide.streams.decisions.admission.label_selector import InvalidSelector
+from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass
 
 CLASSES = {"koord-batch": PriorityClass(value=5000, preemption_policy="PreemptLowerPriority")}
 COLOCATED = {"koordinator.sh/enable-colocation": "true"}

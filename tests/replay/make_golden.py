@@ -22,11 +22,11 @@ from click.testing import CliRunner
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import main
-from slacktide.deploy.cli.broker import EmbeddedBroker
-from slacktide.deploy.cli.demo.pods import inventory_yaml
-from slacktide.deploy.cli.demo.stack import Part
-from slacktide.deploy.cli.demo.virtual import VirtualBackend
 from slacktide.deploy.cli.main import cli
+from slacktide.deploy.demo.pods import inventory_yaml
+from slacktide.deploy.demo.stack import Part
+from slacktide.deploy.demo.virtual import VirtualBackend
+from slacktide.deploy.runtime.broker import EmbeddedBroker
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import Policy, parse
 from slacktide.schemas.topics import ALLOCATABLE, METRIC

@@ -20,9 +20,9 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy, versioned
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
-from slacktide.streams.decisions.batch_resource import batch_resource
-from slacktide.streams.decisions.cpu_suppress import Decision, decide
-from slacktide.streams.decisions.node_load import NodeLoad
+from slacktide.streams.decisions.resources.batch_resource import batch_resource
+from slacktide.streams.decisions.resources.node_load import NodeLoad
+from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
 from slacktide.streams.worker.scores import node_score
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

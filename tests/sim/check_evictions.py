@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sim.check_budget import BudgetChecks
 from sim.trace import Trace
-from slacktide.deploy.cli.virtual.machine import BEST_EFFORT
+from slacktide.deploy.virtual.machine import BEST_EFFORT
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome

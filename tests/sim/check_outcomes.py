@@ -13,7 +13,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import OUTCOME
-from slacktide.streams.decisions.cpu_suppress import RULE
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE
 
 if TYPE_CHECKING:
     from sim.node import Node

@@ -11,7 +11,7 @@ from sim.check_evictions import EvictionChecks
 from sim.check_limits import LimitChecks
 from sim.check_outcomes import OutcomeChecks
 from sim.log import Entry
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of

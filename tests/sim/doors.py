@@ -9,8 +9,8 @@ import msgspec
 
 from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.kernel import Held, Reading
-from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.best_effort import VirtualBestEffort
+from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey

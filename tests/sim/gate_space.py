@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from unittest import mock
 
 from slacktide.schemas.sample import PressureGate, PressureLook
-from slacktide.streams.decisions import cpu_pressure
+from slacktide.streams.decisions.suppress import cpu_pressure
 
 CPUS, SECONDS, LOOK_MS = 4, 30, 100
 LOW, HIGH = 0.15, 0.45

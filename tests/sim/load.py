@@ -9,10 +9,10 @@ import msgspec
 
 from sim.node import Node
 from sim.policies import POOLS
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.qos import claims_in_vain
-from slacktide.streams.decisions.node_cpus import ANNOTATION_SYSTEM_QOS
+from slacktide.streams.decisions.suppress.node_cpus import ANNOTATION_SYSTEM_QOS
 
 if TYPE_CHECKING:
     from sim.world import World

@@ -9,7 +9,7 @@ from sim.doors import CrashError, WatchedKernel, WatchedSpool
 from sim.log import Entry
 from sim.timeline import NodeClock
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit

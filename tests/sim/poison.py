@@ -10,7 +10,7 @@ import msgspec
 from slacktide.schemas.command import Hold, NodeCommand
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 
 if TYPE_CHECKING:
     from sim.node import Node

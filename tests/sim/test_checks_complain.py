@@ -17,15 +17,15 @@ from slacktide.agents.node.evict.victims import Victims
 from slacktide.agents.node.protocol import Protocol
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.best_effort import VirtualBestEffort
+from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND
-from slacktide.streams.decisions import node_evict
-from slacktide.streams.decisions.evict_pod import EvictPod
+from slacktide.streams.decisions.evict import node_evict
+from slacktide.streams.decisions.evict.evict_pod import EvictPod
 from slacktide.streams.worker import Worker
 
 
@@ -258,7 +258,7 @@ def test_a_rule_and_a_door_that_let_any_pod_go(monkeypatch, complaint):
     def anybody(self, pod, use, measure, dying):
         return EvictPod(pod=pod, used=getattr(use, measure), already_evicted=pod.uid in dying)
 
-    monkeypatch.setattr("slacktide.streams.decisions.node_evict._Node._evictable", anybody)
+    monkeypatch.setattr("slacktide.streams.decisions.evict.node_evict._Node._evictable", anybody)
     monkeypatch.setattr(VirtualBestEffort, "_pod", lambda self, uid: self._machine.pods.get(uid))
 
     assert "touches a pod that is not best-effort" in complaint()

@@ -41,7 +41,7 @@ def test_the_door_to_kafka_is_as_lean() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["slacktide.streams", "slacktide.streams.worker", "slacktide.streams.decisions.cpu_suppress"]
+    "module", ["slacktide.streams", "slacktide.streams.worker", "slacktide.streams.decisions.suppress.cpu_suppress"]
 )
 def test_thinking_needs_neither_faust_nor_kafka(module: str) -> None:
     assert loaded_by(f"import {module}") & {*HEAVY, "aiokafka"} - {"numpy"} == set()

@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
-from slacktide.deploy.cli.broker import program
+from slacktide.deploy.runtime.broker import program
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import TOPICS
 

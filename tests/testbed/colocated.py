@@ -21,9 +21,9 @@ from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import SAMPLE_COLUMNS
 from slacktide.streams.advise.advice import Choice, Tag, advise
 from slacktide.streams.advise.trials import Trials, Tried
-from slacktide.streams.decisions.be_cpu_history import BeCpuHistory
-from slacktide.streams.decisions.be_limits import looser
+from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory
 from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.decisions.suppress.be_limits import looser
 from slacktide.streams.records import Record
 from slacktide.streams.replay.policies import Policies
 from testbed.fitted import FITTED

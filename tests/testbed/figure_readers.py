@@ -12,7 +12,7 @@ from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.scheduler import topic_reader as scheduler
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.connection import Cluster
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.records import Record
 
 

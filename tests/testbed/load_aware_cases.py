@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.streams.decisions.load_aware_args import (
+from slacktide.streams.decisions.load.load_aware_args import (
     Aggregation,
     Amounts,
     Factors,
@@ -19,8 +19,8 @@ from slacktide.streams.decisions.load_aware_args import (
     Thresholds,
     Weights,
 )
-from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load_aware_existing import (
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_existing import (
     AssignedPod,
     ExistingLoad,
     NodeReport,

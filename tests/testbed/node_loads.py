@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.streams.decisions.node_load import NOTHING, NodeLoad
+from slacktide.streams.decisions.resources.node_load import NOTHING, NodeLoad
 
 GIB = 1 << 30
 WHOLE = Resources(cpu_milli=10_000, mem_bytes=100 * GIB)

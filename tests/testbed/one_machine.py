@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
-from slacktide.deploy.cli.virtual import machine as model
-from slacktide.deploy.cli.virtual.files import Projection
+from slacktide.deploy.virtual import machine as model
+from slacktide.deploy.virtual.files import Projection
 from slacktide.schemas.connection import Cluster
 from testbed.history.records import Shown
 

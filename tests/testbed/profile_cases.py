@@ -5,9 +5,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.selector import Selector
-from slacktide.streams.decisions.admitted_pod import AdmittedPod, Container
-from slacktide.streams.decisions.label_selector import InvalidSelector
-from slacktide.streams.decisions.webhook_colocation_profile import Cluster, Mutation, PriorityClass, Profile, mutated
+from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, Container
+from slacktide.streams.decisions.admission.label_selector import InvalidSelector
+from slacktide.streams.decisions.admission.webhook_colocation_profile import (
+    Cluster,
+    Mutation,
+    PriorityClass,
+    Profile,
+    mutated,
+)
 
 GIB = 2**30
 BATCH_CPU, BATCH_MEM = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"

@@ -16,7 +16,7 @@ from slacktide.schemas.errors import QuantityError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.units import whole
-from slacktide.streams.decisions.resource_sync_decision import Pair, resource_sync_decision
+from slacktide.streams.decisions.resources.resource_sync_decision import Pair, resource_sync_decision
 
 TIERS = (
     {"batch_cpu_milli": "kubernetes.io/batch-cpu", "batch_mem_bytes": "kubernetes.io/batch-memory"},

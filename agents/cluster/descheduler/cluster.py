@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slacktide.agents.cluster.descheduler.pod import SeenPod, amounts_of
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.metric import NodeMetric, Use
-from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod
+from slacktide.streams.decisions.load.load_aware_classify import LoadedNode, PlacedPod
 
 MetricOf = Callable[[str], NodeMetric | None]
 """A node's latest metric; None: none."""

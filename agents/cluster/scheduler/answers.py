@@ -22,7 +22,7 @@ from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.cluster.scheduler.zone_words import given_zones
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
-from slacktide.streams.decisions.pod_placement import Choice
+from slacktide.streams.decisions.load.pod_placement import Choice
 
 NAMED = 5
 ANSWERED = 10_000

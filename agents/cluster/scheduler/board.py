@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slacktide.streams.decisions.pod_placement import Judged, Refusal, Willing
+from slacktide.streams.decisions.load.pod_placement import Judged, Refusal, Willing
 
 
 class Board:

@@ -12,7 +12,7 @@ import msgspec
 
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy.keys import seconds_of
-from slacktide.streams.decisions.load_aware_args import Aggregation, Percents, Thresholds
+from slacktide.streams.decisions.load.load_aware_args import Aggregation, Percents, Thresholds
 
 ANNOTATION = "scheduling.koordinator.sh/usage-thresholds"
 STATISTICS = ("avg", "p50", "p90", "p95", "p99")

@@ -14,7 +14,7 @@ from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
-from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 
 SCHEDULER = "koord-scheduler"
 """The schedulerName of Koordinator."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from slacktide.schemas.policy.descheduling import UsagePercents
 from slacktide.schemas.policy.placement import Placement
-from slacktide.streams.decisions.load_aware_args import Factors, Percents
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.load_aware_args import Factors, Percents
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 
 
 def governed(args: PlacementArgs, policy: Placement, *, free_class_enable: bool = False) -> PlacementArgs:

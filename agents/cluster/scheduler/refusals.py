@@ -12,10 +12,10 @@ from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
 from slacktide.agents.cluster.scheduler.zone_words import lacking_zones
 from slacktide.schemas.policy.placement import KEY
 from slacktide.schemas.zones import ZONES_STALE_S
-from slacktide.streams.decisions.load_aware_args import RESOURCES
-from slacktide.streams.decisions.load_aware_filter import Check
+from slacktide.streams.decisions.load.load_aware_args import RESOURCES
+from slacktide.streams.decisions.load.load_aware_filter import Check
+from slacktide.streams.decisions.load.pod_placement import Asking, Refusal
 from slacktide.streams.decisions.numa.placement import STALE, UNREAD
-from slacktide.streams.decisions.pod_placement import Asking, Refusal
 
 WORDS = {
     "stale": "its agent is silent",

@@ -22,7 +22,7 @@ from slacktide.agents.kubernetes import Access, ApiServer
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from slacktide.agents.cluster.scheduler.pod import SeenPod
-from slacktide.streams.decisions.load_aware_args import Amounts
-from slacktide.streams.decisions.pod_placement import Asking
+from slacktide.streams.decisions.load.load_aware_args import Amounts
+from slacktide.streams.decisions.load.pod_placement import Asking
 
 
 @dataclass(slots=True, eq=False)

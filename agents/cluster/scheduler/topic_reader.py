@@ -25,8 +25,8 @@ from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCO
 from slacktide.schemas.writer import LastWriter
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.coverage import Coverage
-from slacktide.streams.decisions.load_aware_args import Thresholds
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.load_aware_args import Thresholds
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record, place_of
 

@@ -13,9 +13,9 @@ from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
 from slacktide.schemas.inventory import ENDED_PHASES, Resources
 from slacktide.schemas.zones import NodeZones
-from slacktide.streams.decisions.load_aware_args import Thresholds
-from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.pod_placement import (
+from slacktide.streams.decisions.load.load_aware_args import Thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.pod_placement import (
     Asking,
     Choice,
     PlacementArgs,

@@ -20,7 +20,7 @@ from typing import Protocol
 from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.agents.cluster.scheduler.shapes import Shape, Shapes, Waits
 from slacktide.schemas.backoff import Backoff
-from slacktide.streams.decisions.pod_placement import Asking, PlacementArgs, asking
+from slacktide.streams.decisions.load.pod_placement import Asking, PlacementArgs, asking
 
 PODS_MAX = 10_000
 """Above this limit the oldest are forgotten; a kube-scheduler still retries them."""

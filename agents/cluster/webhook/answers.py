@@ -17,7 +17,7 @@ from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, Namespace
 from slacktide.agents.cluster.webhook.refusals import Refusals
 from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
 from slacktide.schemas.errors import BadMessageError, SlacktideError
-from slacktide.streams.decisions.namespace_quota import bounded, bounds_of, refusal_text
+from slacktide.streams.decisions.admission.namespace_quota import bounded, bounds_of, refusal_text
 
 log = logging.getLogger(__name__)
 

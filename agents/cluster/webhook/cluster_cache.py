@@ -28,8 +28,8 @@ from slacktide.agents.kubernetes import (
 )
 from slacktide.agents.kubernetes import PROFILES as PROFILE_KIND
 from slacktide.schemas.errors import BadMessageError
-from slacktide.streams.decisions.label_selector import InvalidSelector
-from slacktide.streams.decisions.webhook_colocation_profile import PriorityClass, Profile
+from slacktide.streams.decisions.admission.label_selector import InvalidSelector
+from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass, Profile
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from slacktide.agents.cluster.webhook.profile import profile_of
 from slacktide.schemas.missed_pod import LackedMark
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.qos import LABEL_QOS, LABEL_SUB_PRIORITY
-from slacktide.streams.decisions.label_selector import InvalidSelector
-from slacktide.streams.decisions.webhook_colocation_profile import Profile
+from slacktide.streams.decisions.admission.label_selector import InvalidSelector
+from slacktide.streams.decisions.admission.webhook_colocation_profile import Profile
 
 _Mark = tuple[str, str]
 """The part of the pod, and the key."""

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from slacktide.agents.cluster.webhook.json_patch import Operation, difference
 from slacktide.agents.cluster.webhook.review import Request
-from slacktide.streams.decisions.admitted_pod import object_of, pod_of
+from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
+from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 
 Result = Literal["mutated", "unchanged", "refused", "over_quota"]
 

@@ -14,7 +14,7 @@ from slacktide.agents.kubernetes import PODS, ApiServer
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod
-from slacktide.streams.decisions.namespace_quota import Exceeded, exceeded
+from slacktide.streams.decisions.admission.namespace_quota import Exceeded, exceeded
 
 log = logging.getLogger(__name__)
 

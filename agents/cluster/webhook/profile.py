@@ -13,8 +13,8 @@ import msgspec
 
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy.selector import Selector
-from slacktide.streams.decisions.label_selector import Expression, InvalidSelector, selector_of
-from slacktide.streams.decisions.webhook_colocation_profile import PriorityClass, Profile
+from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
+from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass, Profile
 
 ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
 """On a profile, with any value: pods keep native CPU and memory."""

@@ -12,7 +12,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.refused_pod import RefusedPod
 from slacktide.schemas.topics import REFUSED_POD
-from slacktide.streams.decisions.namespace_quota import Exceeded
+from slacktide.streams.decisions.admission.namespace_quota import Exceeded
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, event
 

@@ -17,8 +17,8 @@ from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.topics import MISSED_POD
-from slacktide.streams.decisions.label_selector import InvalidSelector, is_empty
-from slacktide.streams.decisions.webhook_colocation_profile import Profile
+from slacktide.streams.decisions.admission.label_selector import InvalidSelector, is_empty
+from slacktide.streams.decisions.admission.webhook_colocation_profile import Profile
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, event
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slacktide.schemas.sample import LOOKS_MAX, LsPressure, PressureGate, PressureLook
-from slacktide.streams.decisions.cpu_pressure import step
+from slacktide.streams.decisions.suppress.cpu_pressure import step
 
 
 class LookedGate:

@@ -22,9 +22,9 @@ from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.reporter import Reporter
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result
-from slacktide.streams.decisions.cpu_suppress import TARGET
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
-from slacktide.streams.decisions.node_evict import Eviction
+from slacktide.streams.decisions.evict.node_evict import Eviction
+from slacktide.streams.decisions.suppress.cpu_suppress import TARGET
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 
 FROZEN, THAWED = "frozen", "thawed"
 

@@ -17,9 +17,9 @@ from slacktide.schemas.inventory import ENDED_PHASES, Pod, revision_of
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions import peak_models
-from slacktide.streams.decisions.mid_forecast import is_warm
-from slacktide.streams.decisions.peak_models import PeakModel, PeakModels, PeakUse, SavedModel
+from slacktide.streams.decisions.prediction import peak_models
+from slacktide.streams.decisions.prediction.mid_forecast import is_warm
+from slacktide.streams.decisions.prediction.peak_models import PeakModel, PeakModels, PeakUse, SavedModel
 
 TRAIN_EVERY_MS = 60_000
 PUBLISH_MS = 10 * 60_000

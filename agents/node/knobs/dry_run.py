@@ -5,7 +5,8 @@ from __future__ import annotations
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, cpu_burst_on, resource_qos_on
-from slacktide.streams.decisions import be_isolation, cpu_burst_setting, node_burst
+from slacktide.streams.decisions.burst import cpu_burst_setting, node_burst
+from slacktide.streams.decisions.knobs import be_isolation
 
 QOS = frozenset({"CPUQOS", "MemoryQOS"})
 BURSTS = frozenset({cpu_burst_setting.RULE, node_burst.RULE})

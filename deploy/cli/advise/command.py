@@ -9,10 +9,10 @@ import click
 import msgspec
 
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.replay.options import jobs_option, one_source, trace_options
-from slacktide.deploy.cli.text import show
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import show
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError, Finding, SlacktideError

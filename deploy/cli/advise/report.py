@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.deploy.cli.assess import page
-from slacktide.deploy.cli.text import count, instant, table
+from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.streams.advise.advice import Advice, Choice, Figure
 
 MARKS = "abcdefghijklmnopqrstuvwxyz"

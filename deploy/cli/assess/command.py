@@ -14,9 +14,9 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
-from slacktide.deploy.cli.text import Duration, show
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import Duration, show
 from slacktide.schemas import policy as policies
 
 if TYPE_CHECKING:

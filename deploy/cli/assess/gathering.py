@@ -10,7 +10,7 @@ import numpy as np
 from slacktide.deploy.cli.assess.prometheus import Series
 from slacktide.deploy.cli.assess.queries import POOL_LABELS, Asked, queries
 from slacktide.deploy.cli.assess.recording import LABELS, Answer
-from slacktide.deploy.cli.text import count
+from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.assess.usage import Amounts, Matrix, Usage
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from slacktide.deploy.cli.assess import report
-from slacktide.deploy.cli.text import printable
+from slacktide.deploy.runtime.text import printable
 from slacktide.streams.assess.assessment import Assessment
 
 WIDTH, HEIGHT, LEFT = 900, 260, 70

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from slacktide.deploy.cli.text import table
+from slacktide.deploy.runtime.text import table
 from slacktide.streams.assess.assessment import LIFE_S, Amount, Assessment, HotNode, PoolReport
 
 GIB, CORES = "GiB", "cores"

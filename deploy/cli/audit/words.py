@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from slacktide.deploy.cli.not_found import near
-from slacktide.deploy.cli.text import count, instant, table
+from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.audit.acts import Act, what
-from slacktide.streams.decisions.evict_observed import observed
+from slacktide.streams.decisions.evict.evict_observed import observed
 
 _HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", "BY", "WHY")
 

@@ -12,57 +12,80 @@ import msgspec
 from slacktide.deploy.cli.calc.case import Calculated, Given
 from slacktide.schemas.errors import SlacktideError
 
-CALCULATIONS = {
-    "pod_requests": "what a pod of several containers asks for",
-    "batch_resource": "what batch pods may ask for on a node, and in its NUMA zones",
-    "batch_resource_publish": "what Koordinator would write of it; no part of Slacktide acts by it",
-    "mid_resource": "what mid pods may ask for on a node",
-    "peak_histogram": "percentiles of a usage, in which old samples weigh less",
-    "peak_models": "peaks of a node's pods, classes and system, as time goes on",
-    "prod_reclaimable": "what production pods are predicted to leave for mid pods",
-    "free_resource": "what koord-free pods may ask for: only what is idle",
-    "resource_sync_decision": "whether a change is large enough to be written",
-    "published_floor": "published figures, never below what runs there asked for",
-    "cpu_suppress_allowed": "CPU that best-effort pods may use",
-    "cpu_suppress_cfs_quota": "next CFS quota of the best-effort group",
-    "cpu_suppress_cpuset_pick": "which CPUs to take first",
-    "cpu_suppress_cpuset": "next CPU set of the best-effort group",
-    "cpu_pressure": "whether best-effort pods stop for a moment, because others wait",
-    "memory_evict": "victims when memory runs short, in order",
-    "cpu_evict": "victims when CPU runs short, in order",
-    "cpu_burst_value": "CFS burst of a container",
-    "cpu_burst_node_state": "whether a node has CPU to lend to throttled containers",
-    "cpu_burst_quota": "next CFS quota of throttled containers and their pod",
-    "load_aware_estimator": "what a pod is expected to use",
-    "load_aware_scheduling": "whether a pod may go to a node, and how well it would fit",
-    "load_aware_assign_cache": "load of a node as pods are assigned between two reports",
-    "pod_placement": "which nodes may take a pod, and which of them should",
-    "load_aware_descheduling": "which pods leave overloaded nodes for which others",
-    "webhook_colocation_profile": "a pod as ClusterColocationProfiles change it",
-    "numa_filter": "whether a node's NUMA zones can hold a pod",
-    "numa_policy_admit": "whether the kubelet's topology manager admits a request, and to which zones",
-    "numa_score": "how well a node's NUMA zones suit a pod",
-    "numa_batch_zones": "what of a node's batch resources each NUMA zone gives",
-    "numa_pod_fingerprint": "a text that is equal for equal sets of pods",
-    "numa_overreserve": "what NUMA zones have left beside pods that were placed there",
-    "queue_quota": "quota, usage and what is available in a tree of cohorts",
-    "queue_order": "which workload of a ClusterQueue is next",
-    "queue_share": "how much a ClusterQueue or cohort borrows of what may be lent",
-    "queue_preempt": "whom a workload preempts, without fair sharing",
-    "queue_preempt_fair": "whom a workload preempts, with fair sharing",
-    "queue_assign": "which flavors a workload gets, and whom it would preempt",
-    "queue_cycle": "which workloads scheduling cycles admit, without fair sharing",
-    "queue_cycle_fair": "which workloads scheduling cycles admit, with fair sharing",
-    "queue_admitted_usage": "quota that an admitted workload uses",
-    "queue_job": "a Job as a workload of the queue",
-    "queue_job_start": "a Job as it is started and stopped",
-    "queue_pods_ready": "what becomes of an admitted workload whose pods are not ready",
-    "queue_pods_ready_condition": "what the condition PodsReady of a workload becomes",
-    "queue_requeue": "which workloads wait, step aside and come back",
-    "job_status": "where a Job stands, from what its pods came to",
-    "queue_block_admission": "whether a workload may be admitted while others wait for pods",
+FAMILIES = {
+    "resources": {
+        "batch_resource": "what batch pods may ask for on a node, and in its NUMA zones",
+        "batch_resource_publish": "what Koordinator would write of it; no part of Slacktide acts by it",
+        "mid_resource": "what mid pods may ask for on a node",
+        "free_resource": "what koord-free pods may ask for: only what is idle",
+        "resource_sync_decision": "whether a change is large enough to be written",
+        "published_floor": "published figures, never below what runs there asked for",
+    },
+    "admission": {
+        "pod_requests": "what a pod of several containers asks for",
+        "webhook_colocation_profile": "a pod as ClusterColocationProfiles change it",
+    },
+    "prediction": {
+        "peak_histogram": "percentiles of a usage, in which old samples weigh less",
+        "peak_models": "peaks of a node's pods, classes and system, as time goes on",
+        "prod_reclaimable": "what production pods are predicted to leave for mid pods",
+    },
+    "suppress": {
+        "cpu_suppress_allowed": "CPU that best-effort pods may use",
+        "cpu_suppress_cfs_quota": "next CFS quota of the best-effort group",
+        "cpu_suppress_cpuset_pick": "which CPUs to take first",
+        "cpu_suppress_cpuset": "next CPU set of the best-effort group",
+        "cpu_pressure": "whether best-effort pods stop for a moment, because others wait",
+    },
+    "evict": {
+        "memory_evict": "victims when memory runs short, in order",
+        "cpu_evict": "victims when CPU runs short, in order",
+    },
+    "burst": {
+        "cpu_burst_value": "CFS burst of a container",
+        "cpu_burst_node_state": "whether a node has CPU to lend to throttled containers",
+        "cpu_burst_quota": "next CFS quota of throttled containers and their pod",
+    },
+    "load": {
+        "load_aware_estimator": "what a pod is expected to use",
+        "load_aware_scheduling": "whether a pod may go to a node, and how well it would fit",
+        "load_aware_assign_cache": "load of a node as pods are assigned between two reports",
+        "pod_placement": "which nodes may take a pod, and which of them should",
+        "load_aware_descheduling": "which pods leave overloaded nodes for which others",
+    },
+    "numa": {
+        "numa_filter": "whether a node's NUMA zones can hold a pod",
+        "numa_policy_admit": "whether the kubelet's topology manager admits a request, and to which zones",
+        "numa_score": "how well a node's NUMA zones suit a pod",
+        "numa_batch_zones": "what of a node's batch resources each NUMA zone gives",
+        "numa_pod_fingerprint": "a text that is equal for equal sets of pods",
+        "numa_overreserve": "what NUMA zones have left beside pods that were placed there",
+    },
+    "queue": {
+        "queue_quota": "quota, usage and what is available in a tree of cohorts",
+        "queue_order": "which workload of a ClusterQueue is next",
+        "queue_share": "how much a ClusterQueue or cohort borrows of what may be lent",
+        "queue_preempt": "whom a workload preempts, without fair sharing",
+        "queue_preempt_fair": "whom a workload preempts, with fair sharing",
+        "queue_assign": "which flavors a workload gets, and whom it would preempt",
+        "queue_cycle": "which workloads scheduling cycles admit, without fair sharing",
+        "queue_cycle_fair": "which workloads scheduling cycles admit, with fair sharing",
+        "queue_admitted_usage": "quota that an admitted workload uses",
+        "queue_job": "a Job as a workload of the queue",
+        "queue_job_start": "a Job as it is started and stopped",
+        "queue_pods_ready": "what becomes of an admitted workload whose pods are not ready",
+        "queue_pods_ready_condition": "what the condition PodsReady of a workload becomes",
+        "queue_requeue": "which workloads wait, step aside and come back",
+        "queue_block_admission": "whether a workload may be admitted while others wait for pods",
+    },
+    "jobs": {
+        "job_status": "where a Job stands, from what its pods came to",
+    },
 }
-"""Name, which is also the module's, and the description."""
+"""By family, which is also the folder's name: the rules, each named as its module, with a description."""
+
+CALCULATIONS = {name: description for rules in FAMILIES.values() for name, description in rules.items()}
+"""All rules by name."""
 
 _encoder = msgspec.json.Encoder()
 _KEY_IN = "key` in `"
@@ -103,7 +126,8 @@ class Calculation:
     @classmethod
     def named(cls, name: str, *, explain: bool = False) -> Self:
         """Import the module of that name: its ``Input`` and its ``calculate``."""
-        module = importlib.import_module(f"{__package__}.{name}")
+        family = next(family for family, rules in FAMILIES.items() if name in rules)
+        module = importlib.import_module(f"{__package__}.{family}.{name}")
         return cls(module.Input, module.calculate, explain=explain)
 
     def answer(self, line: str | bytes) -> Answered:

@@ -8,7 +8,7 @@ import click
 
 from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
 from slacktide.deploy.cli.calc.waterfall import waterfall
-from slacktide.deploy.cli.text import count, table
+from slacktide.deploy.runtime.text import count, table
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slacktide.agents.listening import reachable
 from slacktide.deploy.cli.doctor.facts import AgentFacts
-from slacktide.deploy.cli.endpoints import PROCESS
+from slacktide.deploy.runtime.endpoints import PROCESS
 
 ANSWER_S = 3.0
 

@@ -28,8 +28,8 @@ from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.deploy.cli.doctor.preflight_checks import preflight_findings
 from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
-from slacktide.deploy.cli.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
-from slacktide.deploy.cli.text import show
+from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
+from slacktide.deploy.runtime.text import show
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import Parsed, parse

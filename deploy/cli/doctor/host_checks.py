@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slacktide.deploy.cli.doctor.facts import HostFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
-from slacktide.deploy.cli.text import count
+from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError
 
 NAMED_MAX = 5

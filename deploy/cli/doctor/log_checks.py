@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from slacktide.deploy.cli.doctor.facts import LogFacts, LoginFacts, Newest, NoLog
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, warned
-from slacktide.deploy.cli.text import count
+from slacktide.deploy.runtime.text import count
 from slacktide.schemas.connection import options
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE
 from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX

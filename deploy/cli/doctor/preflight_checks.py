@@ -9,7 +9,7 @@ from typing import Literal
 
 from slacktide.deploy.cli.doctor.api_checks import MINOR_FINE_GRAINED, MINOR_MIN
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unknown, warned
-from slacktide.deploy.cli.text import count
+from slacktide.deploy.runtime.text import count
 
 EXAMPLE_CPU_MILLI = 400
 """What the pod of deploy/kubernetes/examples/batch-job.yaml requests."""

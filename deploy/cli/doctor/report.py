@@ -9,7 +9,7 @@ from textwrap import wrap
 import msgspec
 
 from slacktide.deploy.cli.doctor.finding import Finding, ready, tally
-from slacktide.deploy.cli.text import count, table
+from slacktide.deploy.runtime.text import count, table
 
 FOUND_WIDTH = 52
 NEEDED_WIDTH = 40

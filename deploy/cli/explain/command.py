@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.group import Group
-from slacktide.deploy.cli.text import Duration, Name, show
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # not needed for --help

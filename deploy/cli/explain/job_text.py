@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slacktide.deploy.cli.explain.findings import age, findings_text
 from slacktide.deploy.cli.explain.queue_text import queue_text
-from slacktide.deploy.cli.text import instant, table
+from slacktide.deploy.runtime.text import instant, table
 from slacktide.schemas.topics import JOB_POD
 from slacktide.streams.explain.job import JobExplanation, condition
 

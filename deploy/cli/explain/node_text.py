@@ -8,15 +8,15 @@ from typing import Any
 
 from slacktide.deploy.cli.calc.waterfall import block
 from slacktide.deploy.cli.explain.findings import WIDTH, age, findings_text
-from slacktide.deploy.cli.text import count, instant
+from slacktide.deploy.runtime.text import count, instant
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.decisions.cpu_list import cpu_ranges
+from slacktide.streams.decisions.suppress.be_limits import measured
 from slacktide.streams.explain.carried_out import what
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node import Input, NodeExplanation, Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slacktide.deploy.cli.explain.findings import age
-from slacktide.deploy.cli.text import count, table
+from slacktide.deploy.runtime.text import count, table
 from slacktide.schemas.message import Terms
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.streams.explain.evidence import Logged

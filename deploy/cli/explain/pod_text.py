@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from slacktide.deploy.cli.explain.findings import age, findings_text
 from slacktide.deploy.cli.explain.placement_text import placement_text
-from slacktide.deploy.cli.text import count, instant, table
+from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.explain.evictions import Eviction
 from slacktide.streams.explain.placement import NodeRoom, Room

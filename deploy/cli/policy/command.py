@@ -10,8 +10,8 @@ from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.policy.compare import compare
 from slacktide.deploy.cli.policy.on_node import described_node, report, shown
-from slacktide.deploy.cli.settings import file
-from slacktide.deploy.cli.text import count
+from slacktide.deploy.runtime.settings import file
+from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.configmap import NAME

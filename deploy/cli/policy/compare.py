@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import Duration, Name, show
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import msgspec
 
-from slacktide.deploy.cli.text import count, table
+from slacktide.deploy.runtime.text import count, table
 from slacktide.streams.comparison import Comparison, Sold, Tally, difference
 
 NODES_SHOWN = 20

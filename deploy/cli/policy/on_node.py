@@ -10,7 +10,7 @@ import msgspec
 
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.policy.words import value_text
-from slacktide.deploy.cli.text import table
+from slacktide.deploy.runtime.text import table
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.policy import Parsed
 from slacktide.schemas.policy.carried_out import CARRIED_OUT

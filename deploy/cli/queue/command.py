@@ -11,8 +11,8 @@ from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.queue import run, topics
 from slacktide.deploy.cli.queue.files import cluster_of
 from slacktide.deploy.cli.queue.report import lines, report
-from slacktide.deploy.cli.settings import file
-from slacktide.deploy.cli.text import Duration, show
+from slacktide.deploy.runtime.settings import file
+from slacktide.deploy.runtime.text import Duration, show
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings

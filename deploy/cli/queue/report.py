@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from slacktide.deploy.cli.text import count, instant, table
+from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster

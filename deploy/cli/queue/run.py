@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import garbage, process, proof_keys
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, folder, setting
+from slacktide.deploy.cli import proof_keys
 from slacktide.deploy.cli.stream import worker_name
-from slacktide.deploy.cli.text import Duration
+from slacktide.deploy.runtime import garbage, process
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, folder, setting
+from slacktide.deploy.runtime.text import Duration
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.proof import ClusterKey

@@ -16,8 +16,8 @@ from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.queue.carrying import carrying
 from slacktide.deploy.cli.queue.files import objects_of as objects_of_files
 from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, Kafka, file, option
-from slacktide.deploy.cli.text import count, instant, show, table
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, Kafka, file, option
+from slacktide.deploy.runtime.text import count, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError

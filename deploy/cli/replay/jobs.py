@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from slacktide.deploy.cli import garbage
+from slacktide.deploy.runtime import garbage
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import Policy
 from slacktide.streams.advise.trials import Trials, Tried

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import MomentType
-from slacktide.deploy.cli.text import Name
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import Name
 from slacktide.schemas.connection import Cluster
 
 C = TypeVar("C", bound=Callable[..., Any])

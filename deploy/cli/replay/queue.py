@@ -8,7 +8,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.replay import source
-from slacktide.deploy.cli.text import count
+from slacktide.deploy.runtime.text import count
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.queue.replay import replay
 from slacktide.streams.records import Record

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from slacktide.deploy.cli.text import count, instant, table
+from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.streams.replay.difference import Difference
 from slacktide.streams.replay.replay import Result
 from slacktide.streams.replay.whatif import Change, NodeChange

@@ -12,7 +12,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.replay import source
 from slacktide.deploy.cli.replay.jobs import Jobs, Plan
-from slacktide.deploy.cli.text import instant
+from slacktide.deploy.runtime.text import instant
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.replay.lines import REPLAYED
 from slacktide.streams.rows import SAMPLE_NAMES

@@ -10,10 +10,10 @@ import msgspec
 from click.core import ParameterSource
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.not_found import NotFoundError
-from slacktide.deploy.cli.text import Name, instant, show
+from slacktide.deploy.runtime import settings
+from slacktide.deploy.runtime.text import Name, instant, show
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:

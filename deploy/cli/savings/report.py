@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from slacktide.deploy.cli.text import count, instant, table
+from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.topics import BY_NAME, HOUR_MS, OUTCOME
 from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.savings.report import Ages, NodeReport, Report, Saved, Suffered

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from slacktide.deploy.cli.size.sizing import Size, measured, sized
-from slacktide.deploy.cli.text import show, table
+from slacktide.deploy.runtime.text import show, table
 
 
 @click.command(epilog="Example: slacktide size --nodes 1000 --pods 30")

@@ -1,6 +1,6 @@
 """Computes records, disks, partitions, workers and memory for a number of nodes. Pure except for a data file.
 
-``measured.json`` has the measurements and their source; ``tests/bench/record_sizes.py`` writes it.
+``measured.json`` has the measurements and their source; ``bench/record_sizes.py`` writes it.
 """
 
 from __future__ import annotations

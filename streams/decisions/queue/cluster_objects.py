@@ -46,7 +46,7 @@ from slacktide.schemas.queue_objects import (
     WorkloadSpec,
 )
 from slacktide.schemas.units import quantity
-from slacktide.streams.decisions import label_selector
+from slacktide.streams.decisions.admission import label_selector
 from slacktide.streams.decisions.queue.admitted_usage import AdmittedPodSet, admitted_usage, pod_set_usage
 from slacktide.streams.decisions.queue.amount import UNLIMITED, FlavorResource
 from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.errors import BadMessageError
-from slacktide.streams.decisions.admitted_pod import AdmittedPod, Container, amount_of, object_of, pod_of, quantity_of
+from slacktide.streams.decisions.admission.admitted_pod import (
+    AdmittedPod,
+    Container,
+    amount_of,
+    object_of,
+    pod_of,
+    quantity_of,
+)
 from testbed import profile_cases as cases
 
 REAL = {

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.batch_resource import batch_resource
-from slacktide.streams.decisions.degraded import degraded
-from slacktide.streams.decisions.node_load import NOTHING, NodeLoad
+from slacktide.streams.decisions.resources.batch_resource import batch_resource
+from slacktide.streams.decisions.resources.degraded import degraded
+from slacktide.streams.decisions.resources.node_load import NOTHING, NodeLoad
 from testbed.node_loads import GIB, batch_pod, facts, load, pod, pods_and_metrics, use, used, uses
 
 PLAIN = Colocation(cpu_reclaim_threshold_pct=100, mem_reclaim_threshold_pct=100)

@@ -3,7 +3,7 @@
 import pytest
 
 from slacktide.schemas.inventory import Resources
-from slacktide.streams.decisions.batch_resource_publish import Allocation, Published, batch_resource_publish
+from slacktide.streams.decisions.resources.batch_resource_publish import Allocation, Published, batch_resource_publish
 
 GIVEN = Resources(batch_cpu_milli=1_000, batch_mem_bytes=8_000)
 

@@ -13,7 +13,7 @@ from slacktide.agents.node.kernel import Reading
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, Limits, NodeUse, PodUse
-from slacktide.streams.decisions.be_cpu_history import SPANS_MAX, BeCpuHistory
+from slacktide.streams.decisions.evict.be_cpu_history import SPANS_MAX, BeCpuHistory
 
 SECOND_NS = 1_000_000_000
 FACTS = NodeFacts(name="n", capacity=Resources(cpu_milli=8_000), allocatable=Resources(cpu_milli=7_000))

@@ -10,7 +10,7 @@ import pytest
 from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.be_isolation import isolation
+from slacktide.streams.decisions.knobs.be_isolation import isolation
 
 ON = Colocation(enable=True)
 MIB = 1 << 20

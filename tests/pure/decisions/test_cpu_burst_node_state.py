@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.cpu_burst_node_state import SharePool, SharePoolPod, share_pool
+from slacktide.streams.decisions.burst.cpu_burst_node_state import SharePool, SharePoolPod, share_pool
 from testbed.cpu_cases import answered, labels
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.cpu_burst_limiter import Limiter
-from slacktide.streams.decisions.cpu_burst_quota import BurstContainer, ContainerQuota, PodQuota, next_quotas
+from slacktide.streams.decisions.burst.cpu_burst_limiter import Limiter
+from slacktide.streams.decisions.burst.cpu_burst_quota import BurstContainer, ContainerQuota, PodQuota, next_quotas
 from testbed.cpu_cases import answered
 
 AUTO = CpuBurst(policy="auto")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.cpu_burst_value import cfs_burst, pod_cfs_burst
+from slacktide.streams.decisions.burst.cpu_burst_value import cfs_burst, pod_cfs_burst
 from testbed.cpu_cases import answered
 
 AUTO = CpuBurst(policy="auto")

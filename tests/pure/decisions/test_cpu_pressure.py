@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slacktide.agents.node.ahead.gate import LookedGate
 from slacktide.schemas.sample import LOOKS_MAX, PAUSE_MS_MAX, PAUSE_MS_MIN, LsPressure, PressureGate, PressureLook
-from slacktide.streams.decisions.cpu_pressure import LINE_PERMILLE_MIN, PROOF_LOOKS, Step, fold, last, step
+from slacktide.streams.decisions.suppress.cpu_pressure import LINE_PERMILLE_MIN, PROOF_LOOKS, Step, fold, last, step
 
 CAPACITY = 2_000
 SPAN_US = 100_000

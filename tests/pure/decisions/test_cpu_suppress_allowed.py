@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
+from slacktide.streams.decisions.suppress.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
 from testbed.cpu_cases import answered
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN, QuotaStep, next_cfs_quota
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN, QuotaStep, next_cfs_quota
 from testbed.cpu_cases import answered
 
 

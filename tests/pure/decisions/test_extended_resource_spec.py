@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 
 from slacktide.schemas.errors import BadMessageError
-from slacktide.streams.decisions.admitted_pod import AdmittedPod
+from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod
+from slacktide.streams.decisions.admission.extended_resource_spec import ANNOTATION, Asked, read, recorded
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.extended_resource_spec import ANNOTATION, Asked, read, recorded
 from testbed.profile_cases import BATCH_CPU, BATCH_MEM, GIB, MID_CPU, container, pod, pods
 
 

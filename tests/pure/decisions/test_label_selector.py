@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.selector import matches
-from slacktide.streams.decisions.label_selector import Expression, InvalidSelector, is_empty, selector_of
+from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, is_empty, selector_of
 
 
 def expression(operator: str, *values: str, key: str = "app") -> Expression:

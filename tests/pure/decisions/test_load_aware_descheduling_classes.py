@@ -5,7 +5,7 @@ from math import inf
 import pytest
 from hypothesis import given
 
-from slacktide.streams.decisions.load_aware_classify import Survey, SurveyPolicy, survey
+from slacktide.streams.decisions.load.load_aware_classify import Survey, SurveyPolicy, survey
 from testbed.descheduling_cases import band, classes, clusters, node, pod, policy, survey_policies, surveys
 
 

@@ -9,7 +9,7 @@ from slacktide.schemas.forecast import FORECAST_STALE_MS, NodePeaks, Peaks, PodP
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.mid_forecast import (
+from slacktide.streams.decisions.prediction.mid_forecast import (
     NO_FORECAST,
     HeldForecast,
     MidForecast,

@@ -16,7 +16,7 @@ from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import lacking
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.node_evict import (
+from slacktide.streams.decisions.evict.node_evict import (
     CPU_COOL_MS,
     CPU_RULES,
     MEMORY_COOL_MS,

@@ -14,7 +14,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, MemoryQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.sample import Drift
-from slacktide.streams.decisions.node_knobs import RELEASED, drift_settings, wanted
+from slacktide.streams.decisions.knobs.node_knobs import RELEASED, drift_settings, wanted
 
 MIB = 1 << 20
 FACTS = NodeFacts(

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.load_aware_args import Amounts, LoadAwareArgs, Percents, Thresholds
-from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
-from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load_aware_scheduling import NodeState, place
-from slacktide.streams.decisions.pod_placement import Asking, Choice, NodeView, PlacementArgs, asking, choose
+from slacktide.streams.decisions.load.load_aware_args import Amounts, LoadAwareArgs, Percents, Thresholds
+from slacktide.streams.decisions.load.load_aware_assign_cache import AssignCache
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_scheduling import NodeState, place
+from slacktide.streams.decisions.load.pod_placement import Asking, Choice, NodeView, PlacementArgs, asking, choose
 from testbed.load_aware_cases import GIB, T, asked, report
 
 ARGS = PlacementArgs()

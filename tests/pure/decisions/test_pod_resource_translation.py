@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.admitted_pod import AdmittedPod
+from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod
+from slacktide.streams.decisions.admission.pod_resource_translation import priority_class_of, translated
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.pod_resource_translation import priority_class_of, translated
 from testbed.profile_cases import (
     BATCH_CPU,
     BATCH_MEM,

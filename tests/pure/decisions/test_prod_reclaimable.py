@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import Use
-from slacktide.streams.decisions.prod_reclaimable import NodePeaks, PredictedPod, ProdReclaimable, prod_reclaimable
+from slacktide.streams.decisions.prediction.prod_reclaimable import (
+    NodePeaks,
+    PredictedPod,
+    ProdReclaimable,
+    prod_reclaimable,
+)
 from testbed.node_loads import GIB, WHOLE, batch_pod, pod, use
 
 DAY_S = 86_400

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.decisions.resources.published_floor import published_floor
 from testbed.node_loads import GIB, batch_pod, pod, pods_and_metrics
 
 RUNNING = batch_pod("b", 3_000, 30)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.strategic_merge_patch import MERGE_KEYS, PatchError, patched
+from slacktide.streams.decisions.admission.strategic_merge_patch import MERGE_KEYS, PatchError, patched
 
 
 def in_spec(**fields) -> dict:

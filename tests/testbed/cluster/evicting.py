@@ -14,8 +14,8 @@ from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.cli.virtual.kernel import VirtualKernel
-from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.deploy.virtual.kernel import VirtualKernel
+from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome

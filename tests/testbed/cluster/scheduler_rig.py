@@ -30,7 +30,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, SCORE
-from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out
 from testbed.brokers import free_port, running

@@ -1,0 +1,155 @@
+"""``slacktide calc numa_overreserve``."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+from slacktide.deploy.cli.calc.case import Calculated, Given
+from slacktide.deploy.cli.calc.numa.numa_case import GivenPod, GivenTopology, written
+from slacktide.schemas.errors import CaseError
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.numa.overreserve import Counted, Detect, OverReserve, Resync
+from slacktide.streams.decisions.numa.reservations import DiscardReserved, Passthrough, SeenPod, Topology, View
+from slacktide.streams.decisions.numa.until_seen import UntilSeen
+
+T = TypeVar("T")
+Variant = Literal["over_reserve", "discard_reserved", "passthrough", "until_seen"]
+
+
+class GivenSeenPod(GivenPod, frozen=True, kw_only=True):
+    """A pod as the API server has it."""
+
+    namespace: str = "default"
+    name: str
+    uid: str = ""
+    scheduler_name: str = ""
+    node: str = ""
+    phase: str = ""
+
+    def seen(self, field: str) -> SeenPod:
+        """Convert to the rule's type; the uid is the name where there is none."""
+        return SeenPod(
+            namespace=self.namespace,
+            name=self.name,
+            uid=self.uid or self.name,
+            scheduler=self.scheduler_name,
+            node=self.node,
+            phase=self.phase,
+            pod=self.pod(field),
+        )
+
+
+class GivenNodeTopology(GivenTopology, frozen=True, kw_only=True):
+    """A node's topology object; ``uids``: pods that the agent's record counts."""
+
+    node: str
+    annotations: dict[str, str] | None = None
+    uids: list[str] | None = None
+
+    def object(self, field: str) -> Topology:
+        """Convert to the rule's type."""
+        return Topology(
+            zones=self.named_zones(field),
+            policies=self.topology_policies or (),
+            attributes=self.pairs(),
+            annotations=self.annotations or {},
+            uids=frozenset(self.uids or ()),
+        )
+
+
+class GivenEvent(Given, frozen=True, kw_only=True):
+    """What happens."""
+
+    type: Literal[
+        "topology", "topology_deleted", "reserve", "unreserve", "post_bind", "filter_failed", "pod_seen", "pod_gone",
+        "resync",
+    ]  # fmt: skip
+    node: str | None = None
+    topology: GivenNodeTopology | None = None
+    pod: GivenSeenPod | None = None
+
+
+class Input(Given, frozen=True, kw_only=True):
+    """Topologies, and events in order."""
+
+    variant: Variant = "over_reserve"
+    resync_method: Resync = "Autodetect"
+    pods_counted: Counted = "shared"
+    foreign_pods_detect: Detect = "All"
+    own_scheduler_names: list[str] | None = None
+    topologies_at_start: list[GivenNodeTopology] | None = None
+    events: list[GivenEvent] | None = None
+
+    def cache(self) -> Passthrough:
+        """The variant's, as it starts."""
+        field = "input.topologies_at_start"
+        at_start = {one.node: one.object(f"{field}[{at}]") for at, one in enumerate(self.topologies_at_start or ())}
+        simple = {"discard_reserved": DiscardReserved, "passthrough": Passthrough, "until_seen": UntilSeen}
+        if self.variant in simple:
+            return simple[self.variant](at_start)
+        return OverReserve(
+            at_start,
+            resync_method=self.resync_method,
+            counted=self.pods_counted,
+            detect=self.foreign_pods_detect,
+            own_schedulers=self.own_scheduler_names or (),
+        )
+
+
+def calculate(given: Input) -> Calculated:
+    """What zones have left beside reserved pods, after each event."""
+    cache = given.cache()
+    nodes = {one.node for one in given.topologies_at_start or ()}
+    after, because = [], []
+    for at, event in enumerate(given.events or ()):
+        _apply(event, cache, f"input.events[{at}]")
+        nodes |= set() if event.topology is None else {event.topology.node}
+        after.append(
+            {
+                "generation": cache.generation,
+                "dirty": sorted(cache.dirty),
+                "config_changed": sorted(cache.config_changed),
+                "views": {node: _shown(cache.view(node)) for node in sorted(nodes)},
+            }
+        )
+        terms: dict[str, int | float] = {"generation": cache.generation, "dirty_count": len(cache.dirty)}
+        because.append(Because(of=f"after_each_event/{at}", bound=event.type, terms=terms))
+    return Calculated(output={"after_each_event": after}, because=because)
+
+
+def _apply(event: GivenEvent, cache: Passthrough, field: str) -> None:
+    if event.type == "resync":
+        cache.resync()
+    elif event.type == "topology":
+        topology = _needed(event.topology, f"{field}.topology")
+        cache.topology(topology.node, topology.object(f"{field}.topology"))
+    elif event.type == "topology_deleted":
+        cache.topology_deleted(_needed(event.node, f"{field}.node"))
+    elif event.type == "filter_failed":
+        cache.filter_failed(_needed(event.node, f"{field}.node"))
+    else:
+        _apply_to_pod(event, cache, field)
+
+
+def _apply_to_pod(event: GivenEvent, cache: Passthrough, field: str) -> None:
+    pod = _needed(event.pod, f"{field}.pod").seen(f"{field}.pod")
+    of_pod = {"pod_seen": cache.pod_seen, "pod_gone": cache.pod_gone}
+    of_node = {"reserve": cache.reserve, "unreserve": cache.unreserve, "post_bind": cache.post_bind}
+    if event.type in of_pod:
+        of_pod[event.type](pod)
+    else:
+        of_node[event.type](_needed(event.node, f"{field}.node"), pod)
+
+
+def _needed(value: T | None, field: str) -> T:
+    if value is None:
+        raise CaseError(field, "missing: accepted: a value, which an event of this type needs")
+    return value
+
+
+def _shown(view: View) -> dict[str, object]:
+    zones = view.zones
+    return {
+        "fresh": view.fresh,
+        "zones": None if zones is None else {name: written(amounts) for name, amounts in zones.items()},
+    }

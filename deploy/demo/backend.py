@@ -1,0 +1,94 @@
+"""The interface of the demo's nodes, real or virtual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from slacktide.deploy.demo.agents import PlannedNode
+from slacktide.deploy.demo.conditions import Scenario
+from slacktide.deploy.demo.load import Load
+from slacktide.deploy.demo.pods import DemoPod, Form
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import SlacktideError
+
+
+class DemoError(SlacktideError):
+    """The demo cannot continue; the text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One node's size."""
+
+    capacity_milli: int
+    mem_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """CPU seconds so far, over all nodes."""
+
+    service_s: float
+    batch_s: float
+    service_mem_bytes: int | None = None
+    """Memory of the service's cgroup with its page cache; None: not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One request: its scheduled arrival on the monotonic clock, and its latency."""
+
+    arrival_s: float
+    latency_ms: float
+
+
+class Backend(Protocol):
+    """Identical nodes with their pods."""
+
+    mode: Literal["real", "virtual"]
+    scenario: Scenario
+    why: str
+    """Why they are real or virtual, and where they are."""
+    nodes: Sequence[str]
+    machine: Machine
+
+    async def open(self) -> None:
+        """Create the nodes; the service starts idle.
+
+        Raises:
+            DemoError: they are not available.
+
+        """
+
+    def planned(self) -> list[PlannedNode]:
+        """Each node with its folders, after ``open``."""
+
+    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
+        """For each process of agents: module and arguments."""
+
+    async def enter(self, form: Form) -> None:
+        """Run the batch work in this form; no change if it does already."""
+
+    def pods(self) -> list[DemoPod]:
+        """The running pods of all nodes."""
+
+    def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
+        """Give each node's service a load, from an instant of the monotonic clock on."""
+
+    def served(self) -> list[Served]:
+        """Requests finished since the last call."""
+
+    def used(self) -> Used:
+        """CPU seconds of the pods so far."""
+
+    def unsettled(self) -> str:
+        """What the batch work or its limits still lack; "": nothing."""
+
+    def trouble(self) -> str:
+        """Which process ended, in one sentence; "": none."""
+
+    async def close(self) -> None:
+        """Clean up, even after a failed ``open``."""

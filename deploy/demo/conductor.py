@@ -1,0 +1,173 @@
+"""Runs the demo's conditions and measures each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from slacktide.agents.clock import Clock
+from slacktide.deploy.demo.backend import Backend, DemoError, Used
+from slacktide.deploy.demo.conditions import Condition
+from slacktide.deploy.demo.ledger import Ledger
+from slacktide.deploy.demo.load import Load, spiky, steady
+from slacktide.deploy.demo.pods import DemoPod
+from slacktide.deploy.demo.report import Report
+from slacktide.deploy.demo.story import Story
+
+POLL_S = 0.2
+LEAD_S = 0.4
+"""From publishing a load to its start: workers poll a few times a second."""
+ANSWERED_WITHIN_S = 60.0
+"""Timeout for starting everything, on a busy machine."""
+SETTLED_WITHIN_S = 40.0
+DRAIN_S = 0.8
+"""Until the last requests are served and the last outcomes read."""
+STEADY_S = 3_600.0
+
+
+class Publish(Protocol):
+    """Publishes inventory and policy."""
+
+    def __call__(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
+        """Publish these pods; ``suppress``: whether the policy limits best-effort work."""
+
+
+class Conductor:
+    """Runs the conditions in order; figures are available at any time."""
+
+    def __init__(
+        self, backend: Backend, story: Story, clock: Clock, *, publish: Publish, trouble: Callable[[], str]
+    ) -> None:
+        """Create it.
+
+        Args:
+            backend: not opened yet.
+            story: the records so far.
+            clock: the machine's.
+            publish: publishes pods and policy.
+            trouble: returns which process of the stack ended, or "".
+
+        """
+        self.condition: Condition | None = None
+        self.stage = "starting"
+        """What it waits for; "" while measuring."""
+        self.ledger = Ledger(clock.wall_ms() - clock.mono_ns() / 1e6)
+        self._backend = backend
+        self._story = story
+        self._publish = publish
+        self._clock = clock
+        self._trouble = trouble
+
+    def now_s(self) -> float:
+        """The monotonic clock."""
+        return self._clock.mono_ns() / 1e9
+
+    def left_s(self) -> float:
+        """Seconds left of the current measurement; 0 outside."""
+        windows = self.ledger.windows
+        return max(0.0, windows[-1].end_s - self.now_s()) if windows and windows[-1].used is None else 0.0
+
+    def report(self) -> Report:
+        """The figures so far."""
+        return self.ledger.report(self._backend, self._story, self.now_s())
+
+    async def run(self, conditions: Sequence[Condition]) -> None:
+        """Run all conditions.
+
+        Raises:
+            DemoError: a process ended, or a change did not reach the kernel in time.
+
+        """
+        await self._wait(self._silent, ANSWERED_WITHIN_S)
+        for condition in conditions:
+            await self._settle(condition)
+            await self._measure(condition)
+        self.stage = "ending"
+        await self._pass(DRAIN_S)
+
+    async def _settle(self, condition: Condition) -> None:
+        """Change the condition, and wait until the change reaches the kernel."""
+        self.condition, self.stage = condition, "settling"
+        self._story.condition = condition.name
+        self._play({name: steady(STEADY_S) for name in self._backend.nodes}, condition.seed)
+        await self._backend.enter(condition.batch)
+        self._publish(self._backend.pods(), suppress=condition.limited)
+        await self._pass(condition.settle_s)
+        await self._wait(lambda: self._unsettled(condition), SETTLED_WITHIN_S)
+
+    async def _wait(self, missing: Callable[[], str], within_s: float) -> None:
+        """Wait until nothing is missing."""
+        begun_s = self.now_s()
+        while what := missing():
+            self.stage = f"waiting: {what}"
+            if self.now_s() - begun_s > within_s:
+                raise DemoError(f"The loop did not close: after {within_s:.0f} s there is {what}.")
+            await self._pass(POLL_S)
+
+    def _silent(self) -> str:
+        """Nodes without samples or decisions by the stream."""
+        for name in self._backend.nodes:
+            story = self._story.nodes.get(name)
+            if story is None or not story.points:
+                return f"no sample of node {name}"
+            if story.in_charge != "stream":
+                return f"no decision of the stream for node {name}"
+        return ""
+
+    def _unsettled(self, condition: Condition) -> str:
+        """What the condition still lacks, by the nodes' newest samples and cgroups."""
+        for name in self._backend.nodes:
+            limited = self._story.nodes[name].points[-1].allowance_milli is not None
+            if condition.limited and not limited:
+                return f"no limit in the kernel of node {name}"
+            if limited and not condition.limited:
+                return f"still a limit in the kernel of node {name}, though the policy has none"
+        return self._backend.unsettled()
+
+    async def _measure(self, condition: Condition) -> None:
+        loads = {
+            name: spiky(condition.seed * 1_000 + number, condition.measured_s)
+            for number, name in enumerate(self._backend.nodes)
+        }
+        start_s = self._play(loads, condition.seed)
+        await self._pass(start_s - self.now_s())
+        before = self._backend.used()
+        self.stage = ""
+        window = self.ledger.begin(condition, start_s)
+        if condition.limited:
+            for node, load in loads.items():
+                self.ledger.expect(node, [start_s + offset_s for offset_s in load.steps_s], window.end_s)
+        try:
+            await self._pass(window.end_s - self.now_s())
+        finally:  # also if the demo is stopped meanwhile
+            after = self._backend.used()
+            window.end_s = min(window.end_s, self.now_s())
+            window.used = Used(
+                service_s=after.service_s - before.service_s,
+                batch_s=after.batch_s - before.batch_s,
+                service_mem_bytes=after.service_mem_bytes,
+            )
+
+    def _play(self, loads: Mapping[str, Load], seed: int) -> float:
+        start_s = self.now_s() + LEAD_S
+        self._backend.play(loads, seed, start_s)
+        return start_s
+
+    async def _pass(self, seconds: float) -> None:
+        """Wait, reading served requests and checking processes."""
+        until_s = self.now_s() + seconds
+        while True:
+            self.receive()
+            if trouble := self._backend.trouble() or self._trouble():
+                raise DemoError(f"The demo cannot go on: {trouble}.")
+            left_s = until_s - self.now_s()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(POLL_S, left_s))
+
+    def receive(self) -> None:
+        """Read served requests."""
+        served = self._backend.served()
+        self.ledger.receive(served)
+        self._story.latencies((self.ledger.wall_ms(request.arrival_s), request.latency_ms) for request in served)

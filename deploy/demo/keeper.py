@@ -1,0 +1,52 @@
+"""Batch work that holds data in memory: as much as it wants, or as its pod's limit allows.
+
+``python -m slacktide.deploy.demo.keeper WANTED_MIB SHARE [LIMIT_FILE …]``: the limit is the smallest in these
+files, divided by SHARE processes; until there is one it holds nothing. Without files it is unlimited.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+MIB = 1 << 20
+OWN_MIB = 12
+"""Memory of the process itself."""
+TURN_S = 0.2
+GROWS_MIB = 16
+"""Per step."""
+OOM_SCORE_ADJ = "1000"
+"""As the kubelet sets it for best-effort pods: the OOM killer picks these first."""
+UNLIMITED_BYTES = 1 << 62
+"""cgroup v1 has a number above this for no limit."""
+
+
+def least(limits: Iterable[str]) -> int | None:
+    """The smallest limit in bytes in these texts; None: there is none."""
+    found = [int(limit) for limit in limits if limit.strip().isdigit()]
+    return min((limit for limit in found if limit < UNLIMITED_BYTES), default=None)
+
+
+def room_mib(limits: Iterable[str], share: int) -> int:
+    """What one of ``share`` processes can hold under these limits; 0 without one."""
+    return max(0, (least(limits) or 0) // share // MIB - OWN_MIB)
+
+
+def main(wanted_mib: int, share: int, files: list[Path]) -> None:
+    """Loop forever."""
+    Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
+    kept: list[bytearray] = []
+    while True:
+        until_s = time.monotonic() + TURN_S
+        while time.monotonic() < until_s:
+            sum(range(1000))
+        room = room_mib((file.read_text() for file in files), share) if files else wanted_mib
+        goal = min(wanted_mib, room)
+        del kept[goal:]
+        kept += [bytearray(b"x") * MIB for _ in range(min(GROWS_MIB, goal - len(kept)))]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), [Path(file) for file in sys.argv[3:]])

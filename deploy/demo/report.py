@@ -1,0 +1,205 @@
+"""The demo's results, as JSON and as a table. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from slacktide.deploy.demo.conditions import MEANINGS, NAMES, Name, Scenario
+
+LIMITED: tuple[Name, ...] = ("uncontrolled", "weights", "controlled")
+BATCH_CPU_S_MIN = 0.01
+AS_GOOD = 1.05
+"""Slowdowns that differ by less count as equal."""
+NEXT = (
+    ("slacktide up --sample", "run it on this machine, until you stop it"),
+    ("slacktide topics tail outcome --follow", "beside it: read what the agent did"),
+    ("slacktide assess --prometheus URL", "report what your cluster could sell"),
+)
+"""Next steps for the user."""
+OTHERS_PART_MAX = 0.35
+"""Above this the machine is too busy with other work for meaningful figures."""
+
+
+class Reaction(msgspec.Struct, frozen=True, kw_only=True):
+    """From load steps to the first lower limit in the kernel, milliseconds."""
+
+    p50: int | None
+    p99: int | None
+    n: int
+    """Answered steps."""
+    steps: int
+    """All steps."""
+
+
+class Utilization(msgspec.Struct, frozen=True, kw_only=True):
+    """Use of the pods, as a part of the machine."""
+
+    ls_alone: float | None
+    colocated: float | None
+    others: float | None
+    """Use outside of pods, during controlled time: the loop, the view and other processes."""
+
+
+class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
+    """The service's p99 latency relative to running alone: ratio of medians over the blocks."""
+
+    uncontrolled: float | None
+    weights: float | None
+    controlled: float | None
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """Use of the pods in one condition."""
+
+    utilization: float
+    """As a part of the machine."""
+    batch_cpus: float
+    """CPU seconds of batch work per second."""
+    service_mem_bytes: int | None = None
+    """Memory of the service at the end of a measurement; null: not measured."""
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """Who made the decisions that were applied or already in force, during controlled time."""
+
+    stream: int
+    guard: int
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of one run; null: not measured."""
+
+    mode: str
+    scenario: Scenario = "cpu"
+    reaction_ms: Reaction
+    utilization: Utilization
+    ls_slowdown: Slowdown
+    batch_cpu_seconds: float
+    decided_by: Decided
+    ls_p99_ms: dict[Name, float | None]
+    shares: dict[Name, Share]
+    ls_requests: int
+    applied: int
+    """Decisions that changed a limit in a kernel, in the whole run."""
+    controlled_seconds: float
+    """Measured controlled time."""
+
+
+def as_json(report: Report) -> bytes:
+    """The report as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+
+
+def not_closed(report: Report) -> str:
+    """Why the loop did not close, in one sentence; "": it did."""
+    if not report.controlled_seconds:
+        return "The loop did not close: the demo ended before any controlled time was measured."
+    if not report.ls_requests:
+        return "The loop did not close: the latency-sensitive service answered no request."
+    if report.scenario == "cpu" and report.batch_cpu_seconds < BATCH_CPU_S_MIN:
+        return "The loop did not close: the batch work got no CPU time in controlled time."
+    if not report.applied:
+        return (
+            f"The loop did not close: in {report.controlled_seconds:.0f} s of controlled time "
+            "no decision changed a limit in the kernel."
+        )
+    return ""
+
+
+def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
+    """The comparison: condition, description, p99 latency, slowdown, utilization, batch work."""
+    slowdowns = _slowdowns(report)
+    found: list[tuple[str, str, str, str, str, str]] = []
+    for name in NAMES[report.scenario]:
+        share = report.shares.get(name)
+        used = (None, None) if share is None else (share.utilization, share.batch_cpus)
+        figures = _ms(report.ls_p99_ms.get(name)), _times(slowdowns[name]), _part(used[0]), _cpus(used[1])
+        found.append((name, MEANINGS[name], *figures))
+    return found
+
+
+def verdict(report: Report) -> str:
+    """The conclusion in a sentence or two, even if weights alone do as well; "": too little ran."""
+    slow, shares = report.ls_slowdown, report.shares
+    if not all(_slowdowns(report)[name] and name in shares for name in NAMES[report.scenario]):
+        return ""
+    if report.scenario == "memory":
+        return _memory_verdict(report)
+    alone, weights, ours = (shares[name] for name in ("alone", "weights", "controlled"))
+    text = (
+        f"Controlled, the machine is {_part(ours.utilization)} busy instead of {_part(alone.utilization)}, and the "
+        f"service's p99 is {_times(slow.controlled)} that of the service alone; uncontrolled it is "
+        f"{_times(slow.uncontrolled)}."
+    )
+    if (slow.weights or 0) <= (slow.controlled or 0) * AS_GOOD and weights.batch_cpus >= ours.batch_cpus:
+        return (
+            f"{text} On this load weights alone do as well, with {_cpus(weights.batch_cpus)} of batch work instead of "
+            f"{_cpus(ours.batch_cpus)}: they hold CPU, but not memory: slacktide demo --scenario memory."
+        )
+    return f"{text} Weights alone give {_times(slow.weights)}."
+
+
+def _memory_verdict(report: Report) -> str:
+    slow, shares = report.ls_slowdown, report.shares
+    alone, weights, ours = (_mib(shares[name].service_mem_bytes) for name in NAMES["memory"])
+    text = (
+        f"Weights give batch work less CPU, and all the memory it asks for: of {alone} the service keeps {weights}, "
+        f"and its p99 is {_times(slow.weights)} that of the service alone. Controlled, each batch pod has the memory "
+        f"limit that it requested: the service keeps {ours}, and its p99 is {_times(slow.controlled)}."
+    )
+    if (slow.weights or 0) <= (slow.controlled or 0) * AS_GOOD:
+        return f"{text} On this machine the lost memory did not slow the service."
+    return text
+
+
+def _slowdowns(report: Report) -> dict[str, float | None]:
+    found: dict[str, Any] = msgspec.structs.asdict(report.ls_slowdown) | {"alone": 1.0}
+    return found
+
+
+def sentences(report: Report) -> list[tuple[str, str]]:
+    """The other figures with descriptions."""
+    use, reaction, decided = report.utilization, report.reaction_ms, report.decided_by
+    reacted = f"p50 {_ms(reaction.p50)}, p99 {_ms(reaction.p99)}; {reaction.n} of {reaction.steps} steps"
+    held = {name: share.service_mem_bytes for name, share in report.shares.items() if share.service_mem_bytes}
+    memory = [("service's memory", ", ".join(f"{name} {_mib(held_bytes)}" for name, held_bytes in held.items()))]
+    return [
+        *(memory if held else []),
+        ("utilization by pods", f"{_part(use.ls_alone)} service alone -> {_part(use.colocated)} together, controlled"),
+        ("everything else", _others(use.others)),
+        ("batch work done", f"{report.batch_cpu_seconds:.1f} CPU seconds in {report.controlled_seconds:.0f} s"),
+        ("load step -> lower limit", reacted),
+        ("decided by", f"stream {decided.stream}, guard {decided.guard}; in all {report.applied} changed a limit"),
+    ]
+
+
+def _others(part: float | None) -> str:
+    busy = part is not None and part > OTHERS_PART_MAX
+    note = (
+        ": the machine is busy with something else, these figures mean little"
+        if busy
+        else ", the loop and this view included"
+    )
+    return f"{_part(part)} of the machine{note}"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} ms"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} x"
+
+
+def _cpus(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} CPUs"
+
+
+def _mib(value: int | None) -> str:
+    return "-" if value is None else f"{value >> 20} MiB"
+
+
+def _part(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"

@@ -1,0 +1,134 @@
+"""The demo's output: the live view, or one line per second; then the summary."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+import click
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from slacktide.deploy.demo.backend import Backend
+from slacktide.deploy.demo.frame import Frame, plain_line
+from slacktide.deploy.demo.report import NEXT, Report, rows, sentences, verdict
+from slacktide.deploy.demo.view import View
+
+
+class Screen(Protocol):
+    """A context manager that is open while the demo runs."""
+
+    every_s: float
+    """Interval of frames."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, frame: Frame) -> None:
+        """Show a frame."""
+
+    def note(self, text: str) -> None:
+        """Print one line at the end."""
+
+    def summary(self, report: Report, backend: Backend) -> None:
+        """Print the figures at the end."""
+
+
+def screen_of(*, plain: bool) -> Screen:
+    """The screen for the user's option."""
+    return PlainScreen() if plain else LiveScreen()
+
+
+class PlainScreen:
+    """Lines of ``key=value``."""
+
+    every_s = 1.0
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._console = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, frame: Frame) -> None:
+        """Print one line; first a header, and once the console's address."""
+        if not self._begun:
+            click.echo(f"slacktide demo: {frame.mode}: {frame.why}; takes about {frame.takes_s:.0f} s")
+            self._begun = True
+        if frame.console != self._console:
+            self._console = frame.console
+            self.note(frame.console)
+        click.echo(plain_line(frame))
+
+    def note(self, text: str) -> None:
+        """Print it unchanged."""
+        click.echo(f"slacktide demo: {text}")
+
+    def summary(self, report: Report, backend: Backend) -> None:
+        """Print the table without colours and borders."""
+        click.echo(f"slacktide demo: {report.mode}: {backend.why}")
+        for name, meaning, p99, slowdown, used, batch in rows(report):
+            service = f"service p99 {p99:>8}  slowdown {slowdown:>8}"
+            click.echo(f"{name:<14} {meaning:<38} {service}  utilization {used:>4}  batch work {batch:>9}")
+        for name, value in sentences(report):
+            click.echo(f"{name}: {value}")
+        click.echo(verdict(report))
+        for command, what in NEXT:
+            click.echo(f"next: {command:<40} {what}")
+
+
+class LiveScreen:
+    """Uses the whole terminal, and restores it at the end."""
+
+    every_s = 0.5
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, frame: Frame) -> None:
+        """Draw the frame."""
+        self._live.update(View(frame), refresh=True)
+
+    def note(self, text: str) -> None:
+        """Print it dimmed."""
+        self._console.print(f"  [dim]{text}[/]", highlight=False)
+
+    def summary(self, report: Report, backend: Backend) -> None:
+        """Print a table, with the other figures below."""
+        table = Table(box=box.SIMPLE_HEAD, title=f"slacktide demo, {report.mode}", title_justify="left")
+        table.add_column("condition", style="bold")
+        table.add_column("what it is")
+        table.add_column("service p99", justify="right")
+        table.add_column("slowdown", justify="right")
+        table.add_column("utilization", justify="right")
+        table.add_column("batch work", justify="right")
+        for row in rows(report):
+            table.add_row(*row)
+        self._console.print(table)
+        for name, value in sentences(report):
+            self._console.print(f"  [bold]{name}[/]: {value}", highlight=False)
+        self._console.print(f"\n  {verdict(report)}\n", highlight=False)
+        for command, what in NEXT:
+            self._console.print(f"  [bold]{command:<40}[/] {what}", highlight=False)
+        self._console.print(f"  [dim]{backend.why}[/]", highlight=False)

@@ -1,0 +1,218 @@
+"""One run of the demo: setup, conditions, output, report, cleanup."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.demo.backend import Backend
+from slacktide.deploy.demo.chart import Scale
+from slacktide.deploy.demo.conditions import Condition, Scenario, conditions
+from slacktide.deploy.demo.conductor import Conductor
+from slacktide.deploy.demo.feed import feed
+from slacktide.deploy.demo.frame import Frame
+from slacktide.deploy.demo.groups import Groups, NoGroupsError
+from slacktide.deploy.demo.memory import MemoryBackend
+from slacktide.deploy.demo.pods import CEILING_PCT, batch_uids, service_pod
+from slacktide.deploy.demo.real import RealBackend, groups_here
+from slacktide.deploy.demo.report import as_json, not_closed
+from slacktide.deploy.demo.screen import Screen, screen_of
+from slacktide.deploy.demo.stack import Stack
+from slacktide.deploy.demo.story import Story
+from slacktide.deploy.demo.virtual import VirtualBackend
+from slacktide.schemas.errors import SlacktideError
+
+FOLDER = "slacktide-demo-"
+NODES_USUAL = 2
+"""Default number of virtual nodes."""
+OVERHEAD_S = 2.0
+"""Approximate overhead per condition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """The user's options."""
+
+    seconds: float
+    virtual_nodes: int | None
+    """None: real if possible."""
+    plain: bool
+    report: Path | None
+    console: bool = False
+    """Serve the console, too."""
+    scenario: Scenario = "cpu"
+
+
+class Session:
+    """One run."""
+
+    def __init__(self, options: DemoOptions, plan: Sequence[Condition] | None = None) -> None:
+        """Create it; ``plan``: other conditions than the default."""
+        self._options = options
+        self._clock = SystemClock()
+        self._plan = conditions(options.seconds, scenario=options.scenario) if plan is None else plan
+
+    def run(self) -> str:
+        """Run to the end or Ctrl-C; returns why the loop did not close, or ""."""
+        sweep(Path(tempfile.gettempdir()))
+        with (
+            tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            # not to the terminal, which shows the view
+            logging.basicConfig(filename=Path(folder) / "demo.log", level="INFO", force=True)
+            return runner.run(self._run(Path(folder)))
+
+    async def _run(self, folder: Path) -> str:
+        stop = asyncio.get_running_loop().create_future()
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(name, _stop_by, stop, name)
+        try:
+            backend = choose(self._options.virtual_nodes, folder, scenario=self._options.scenario)
+        except NoGroupsError as exc:
+            return f"The memory scenario needs root and control groups with the memory controller: {exc}"
+        stack = Stack(folder, self._clock, console=self._options.console)
+        story = Story(batch_uids(backend.nodes, backend.machine.capacity_milli))
+        conductor = Conductor(backend, story, self._clock, publish=stack.publish, trouble=stack.trouble)
+        screen = screen_of(plain=self._options.plain)
+        failure = ""
+        try:
+            with screen:
+                await first(
+                    asyncio.create_task(self._lead(backend, stack, story, conductor), name="lead"),
+                    asyncio.create_task(self._show(screen, backend, stack, story, conductor), name="show"),
+                    stop,
+                )
+        except SlacktideError as exc:
+            failure = str(exc)
+        finally:
+            await stack.stop()
+            await backend.close()
+        report = conductor.report()
+        if stop.done() and not stop.cancelled():
+            screen.note(f"stopped by {stop.result().name}: these are the figures so far")
+        screen.summary(report, backend)
+        if self._options.report is not None:
+            self._options.report.write_bytes(as_json(report))
+        return failure or not_closed(report)
+
+    async def _lead(self, backend: Backend, stack: Stack, story: Story, conductor: Conductor) -> None:
+        """Start everything, then run the conditions."""
+        conductor.stage = "starting the service"
+        await backend.open()
+        conductor.stage = "starting broker, stream worker and agent"
+        await stack.start(backend)
+        feeding = asyncio.create_task(feed(stack.bootstrap, story, backend.nodes))
+        try:
+            await first(feeding, asyncio.create_task(conductor.run(self._plan)))
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _show(self, screen: Screen, backend: Backend, stack: Stack, story: Story, conductor: Conductor) -> None:
+        while True:
+            screen.show(self._frame(backend, stack, story, conductor))
+            await asyncio.sleep(screen.every_s)
+
+    def _frame(self, backend: Backend, stack: Stack, story: Story, conductor: Conductor) -> Frame:
+        capacity_milli = backend.machine.capacity_milli
+        return Frame(
+            mode=backend.mode,
+            why=backend.why,
+            takes_s=sum(self._spans_s()),
+            console=stack.console,
+            now_ms=self._clock.wall_ms(),
+            story=story,
+            scale=Scale(
+                capacity_milli=capacity_milli,
+                ceiling_milli=capacity_milli * CEILING_PCT // 100,
+                request_milli=service_pod("", capacity_milli).cpu_milli,
+            ),
+            condition=conductor.condition,
+            stage=conductor.stage,
+            left_s=conductor.left_s(),
+            done_part=self._done_part(conductor),
+            p99_ms=conductor.ledger.p99_ms(),
+            slowdowns=conductor.ledger.slowdowns(),
+            reaction=conductor.ledger.reaction(story.cuts, conductor.now_s()),
+            decided=conductor.ledger.decided(story, conductor.now_s()),
+        )
+
+    def _spans_s(self) -> list[float]:
+        """Approximate duration of each condition."""
+        return [condition.settle_s + condition.measured_s + OVERHEAD_S for condition in self._plan]
+
+    def _done_part(self, conductor: Conductor) -> float:
+        """Progress of the run, 0 to 1."""
+        spans_s = self._spans_s()
+        windows = conductor.ledger.windows
+        done_s = sum(spans_s[: len(windows)]) - conductor.left_s()
+        return min(1.0, done_s / sum(spans_s))
+
+
+def sweep(folder: Path) -> None:
+    """Remove leftovers of killed demos: the folder name has the process id."""
+    for left in folder.glob(f"{FOLDER}*-*"):
+        pid = left.name.removeprefix(FOLDER).partition("-")[0]
+        if not pid.isdigit():
+            continue
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(left, ignore_errors=True)
+        except PermissionError:  # it runs as another user
+            continue
+
+
+def _stop_by(stop: asyncio.Future[signal.Signals], name: signal.Signals) -> None:
+    if not stop.done():
+        stop.set_result(name)
+
+
+async def first(*tasks: asyncio.Future[Any]) -> None:
+    """Wait for the first task to end and cancel the others; re-raise their errors."""
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, scenario: Scenario = "cpu") -> Backend:
+    """The real machine if possible and not overridden, else virtual nodes.
+
+    Raises:
+        NoGroupsError: the memory scenario needs real cgroups.
+
+    """
+    if scenario == "memory":
+        return _with_memory(groups_here(), folder)
+    if virtual_nodes is not None:
+        return VirtualBackend(virtual_nodes, folder, "as asked")
+    try:
+        return RealBackend(groups_here(), folder)
+    except NoGroupsError as exc:
+        return VirtualBackend(usual, folder, str(exc))
+
+
+def _with_memory(groups: Groups, folder: Path) -> Backend:
+    try:
+        return MemoryBackend(groups, folder)
+    except NoGroupsError:
+        groups.close()
+        raise

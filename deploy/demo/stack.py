@@ -1,0 +1,155 @@
+"""Slacktide's processes in the demo: broker, topics, publisher, stream worker, agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.publisher import Publisher
+from slacktide.deploy.demo.backend import Backend, Machine
+from slacktide.deploy.demo.pods import DemoPod, inventory_yaml, policy_yaml
+from slacktide.deploy.runtime import child_process, console_process
+from slacktide.deploy.runtime.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
+from slacktide.deploy.runtime.supervisor import PROGRAM, how
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.kubernetes import described
+from slacktide.schemas.policy import parse
+from slacktide.streams.kafka import create_topics
+
+STOP_S = 4.0
+LAST_WORDS_BYTES = 4_000
+
+
+class Part:
+    """One process with a log file."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+        """Start the module in ``arguments[0]`` with the other arguments."""
+        self.name = name
+        self._log = folder / f"{name.replace(' ', '-')}.log"
+        self._file: IO[bytes] = self._log.open("wb")
+        command = [sys.executable, "-P", "-m", *arguments]
+        # Its files are deleted with the demo's folder, even if it is killed.
+        self._process: subprocess.Popen[bytes] = child_process.popen(
+            command, stdout=self._file, stderr=subprocess.STDOUT, env=os.environ | {"TMPDIR": str(folder)}
+        )
+
+    def trouble(self) -> str:
+        """How it ended, with its last output; "": it runs."""
+        code = self._process.poll()
+        return "" if code is None else f"the {self.name} ended ({how(code)}); its last output: {self._last_words()}"
+
+    async def stop(self) -> None:
+        """Stop it gracefully."""
+        await child_process.end(self._process, STOP_S)
+        self._file.close()
+
+    def _last_words(self) -> str:
+        lines = self._log.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "nothing"
+
+
+class Stack:
+    """All processes, started in order and stopped in reverse."""
+
+    def __init__(self, folder: Path, clock: Clock, *, console: bool = False) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._with_console = console
+        self._console: Part | None = None
+        self.console = ""
+        """The console's address, or why there is none."""
+        self._broker = EmbeddedBroker()
+        self._parts: list[Part] = []
+        self._publisher: Publisher | None = None
+        self._publishing: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._nodes: Sequence[str] = ()
+        self._machine: Machine | None = None
+
+    @property
+    def bootstrap(self) -> Cluster:
+        """The broker's address."""
+        return self._broker.bootstrap
+
+    async def start(self, backend: Backend) -> None:
+        """Start broker, topics, publisher, worker and agents.
+
+        Raises:
+            SlacktideError: a process did not start.
+
+        """
+        await self._broker.start()
+        await create_topics(self.bootstrap)
+        self._nodes, self._machine = backend.nodes, backend.machine
+        self._publisher = Publisher(
+            self.bootstrap,
+            ensure_topics=partial(create_topics, self.bootstrap),
+            now_ms=self._clock.wall_ms,
+            node_source="open",
+        )
+        self.publish(backend.pods(), suppress=False)
+        self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
+        worker = [
+            PROGRAM, "stream", "--bootstrap", str(self.bootstrap), "--fetch-wait-ms", str(FETCH_WAIT_MS),
+            "--session-timeout", str(SESSION_S), "--metrics-port", "0",
+        ]  # fmt: skip
+        self._parts.append(Part("stream worker", worker, self._folder))
+        for command in backend.agent_commands(self.bootstrap, self._inventory):
+            self._parts.append(Part("agent", command, self._folder))
+        if self._with_console and console_process.is_installed():
+            port = console_process.usual_port()
+            arguments = console_process.console_arguments(self.bootstrap, self._folder / "console", port)
+            self._console = Part("console", [PROGRAM, *arguments], self._folder)
+            self.console = f"console: {console_process.url_of(port)}"
+        elif self._with_console:
+            self.console = console_process.LACKING
+
+    def publish(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
+        """Publish policy and inventory: to the operator's files, and directly to Kafka."""
+        assert self._publisher is not None
+        assert self._machine is not None
+        policy = policy_yaml(suppress=suppress)
+        inventory = inventory_yaml(self._nodes, self._machine.capacity_milli, self._machine.mem_bytes, pods)
+        _replace(self._folder / "policy.yaml", policy)
+        _replace(self._inventory, inventory)
+        self._publisher.policy(parse(yaml.safe_load(policy), "policy.yaml").policy)
+        document = yaml.safe_load(inventory)
+        for node in self._nodes:
+            self._publisher.inventory(described(document, self._inventory.name, node).facts)
+
+    def trouble(self) -> str:
+        """The first process that ended; "": all run."""
+        if self._parts and not self._broker.running:
+            return "the broker ended"
+        if self._publishing is not None and self._publishing.done():
+            return "the publisher ended"
+        return next((trouble for part in self._parts if (trouble := part.trouble())), "")
+
+    async def stop(self) -> None:
+        """Stop all, the broker last."""
+        self._stop.set()
+        await asyncio.gather(*(part.stop() for part in [*self._parts, *([self._console] if self._console else [])]))
+        if self._publishing is not None:
+            await asyncio.gather(self._publishing, return_exceptions=True)
+        await self._broker.stop()
+
+    @property
+    def _inventory(self) -> Path:
+        return self._folder / "inventory.yaml"
+
+
+def _replace(file: Path, text: str) -> None:
+    """Atomically, so that no watcher reads a partial file."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)

@@ -1,0 +1,221 @@
+"""The records so far, for the view and the figures. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from slacktide.deploy.demo.because import because, limit_milli
+from slacktide.deploy.demo.conditions import Name
+from slacktide.deploy.demo.figures import Cut, percentile
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.suppress.be_limits import looser
+
+POINTS_MAX = 400
+LINES_MAX = 40
+SECONDS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One sample of the chart, in millicores."""
+
+    at_ms: int
+    ls_milli: int
+    be_milli: int
+    """The batch work in any form."""
+    system_milli: int
+    """Use outside of pods."""
+    allowance_milli: int | None
+    """The best-effort limit in force; None: unlimited."""
+    reclaimable_milli: int | None
+    """Batch CPU published by the stream; None: none yet."""
+    condition: Name | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ages:
+    """Durations of one decision's stages, milliseconds."""
+
+    sample_to_command: int | None
+    """None: the guard decided, or the command was not read yet."""
+    command_to_applied: int | None
+    sample_to_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A change of the limit in words."""
+
+    at_ms: int
+    node: str
+    origin: str
+    ages: Ages
+    text: str
+
+
+@dataclass(slots=True)
+class NodeStory:
+    """One node's records."""
+
+    points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
+    newest: NodeSample | None = None
+    answered_seq: int = -1
+    reclaimable_milli: int | None = None
+    decided_ms: dict[int, int] = field(default_factory=dict)
+    """By seq: when the stream decided."""
+    moved_milli: dict[int, int] = field(default_factory=dict)
+    """By seq: the change of the service's use."""
+    last: NodeOutcome | None = None
+    """The newest decision that was applied or already in force."""
+
+    @property
+    def in_charge(self) -> str:
+        """Who decided last; "": nobody yet."""
+        return self.last.origin if self.last else ""
+
+    @property
+    def ages(self) -> Ages | None:
+        """Of the newest decision."""
+        return self.ages_of(self.last) if self.last else None
+
+    def ages_of(self, outcome: NodeOutcome) -> Ages:
+        """Computed on access, since an outcome may be read before its command."""
+        decided_ms = self.decided_ms.get(outcome.seq) if outcome.origin == "stream" else None
+        return Ages(
+            sample_to_command=None if decided_ms is None else max(0, decided_ms - outcome.observed_ms),
+            command_to_applied=None if decided_ms is None else max(0, outcome.acted_ms - decided_ms),
+            sample_to_applied=outcome.age_ms,
+        )
+
+
+class Story:
+    """All nodes."""
+
+    def __init__(self, batch_uids: Iterable[str]) -> None:
+        self.nodes: dict[str, NodeStory] = {}
+        self._changes: deque[NodeOutcome] = deque(maxlen=LINES_MAX)
+        self.cuts: list[Cut] = []
+        self.condition: Name | None = None
+        """The current condition."""
+        self._batch_uids = frozenset(batch_uids)
+        self._decided: list[tuple[int, str, str]] = []
+        self._others_milli: list[tuple[int, int]] = []
+        self._latencies: dict[int, list[float]] = {}
+        self._p99_ms: dict[int, float | None] = {}
+
+    def sample(self, sample: NodeSample) -> None:
+        """Add a sample."""
+        story = self.nodes.setdefault(sample.node, NodeStory())
+        before = story.points[-1] if story.points else None
+        batch = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid in self._batch_uids)
+        service = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid not in self._batch_uids)
+        others = max(0, (sample.use.cpu_milli or 0) - service - batch)
+        if before is not None and _pods_changed(story.newest, sample):
+            # A new or ended pod has no rate; here it is batch work.
+            usual = min(others, before.system_milli)
+            batch, others = batch + others - usual, usual
+        story.newest = sample
+        self._others_milli.append((sample.observed_ms, others))
+        story.points.append(
+            Point(
+                at_ms=sample.observed_ms,
+                ls_milli=service,
+                be_milli=batch,
+                system_milli=others,
+                allowance_milli=limit_milli(sample.limits) if sample.limits else None,
+                reclaimable_milli=story.reclaimable_milli,
+                condition=self.condition,
+            )
+        )
+        if before is not None:
+            _remember(story.moved_milli, sample.seq, service - before.ls_milli)
+
+    def command(self, command: NodeCommand) -> None:
+        """Add a command."""
+        story = self.nodes.setdefault(command.node, NodeStory())
+        story.answered_seq = max(story.answered_seq, command.seq)
+        _remember(story.decided_ms, command.seq, command.decided_ms)
+
+    def outcome(self, outcome: NodeOutcome) -> None:
+        """Add an outcome of the limit; others are ignored."""
+        if not outcome.about_limit or outcome.result not in {"applied", "unchanged"} or outcome.origin == "agent":
+            return
+        self.nodes.setdefault(outcome.node, NodeStory()).last = outcome
+        self._decided.append((outcome.acted_ms, outcome.origin, outcome.result))
+        if outcome.result == "applied":
+            self._changes.append(outcome)
+            if outcome.before and outcome.after and looser(outcome.before, outcome.after):
+                cut = Cut(node=outcome.node, observed_ms=outcome.observed_ms, acted_ms=outcome.acted_ms)
+                self.cuts.append(cut)
+
+    def lines(self, count: int) -> list[Line]:
+        """The last changes of limits, newest first."""
+        newest = list(self._changes)[: -count - 1 : -1]
+        return [self._line(outcome, self.nodes[outcome.node]) for outcome in newest]
+
+    def allocatable(self, allocatable: NodeAllocatable) -> None:
+        """Add an allocatable record."""
+        self.nodes.setdefault(allocatable.node, NodeStory()).reclaimable_milli = allocatable.batch_cpu_milli
+
+    def latencies(self, served: Iterable[tuple[int, float]]) -> None:
+        """Add served requests: (scheduled arrival in epoch milliseconds, latency in milliseconds)."""
+        for arrival_ms, latency_ms in served:
+            second = arrival_ms // 1000
+            self._latencies.setdefault(second, []).append(latency_ms)
+            self._p99_ms.pop(second, None)
+        while len(self._latencies) > SECONDS_MAX:
+            oldest = next(iter(self._latencies))
+            del self._latencies[oldest]
+            self._p99_ms.pop(oldest, None)
+
+    def p99_ms(self, at_ms: int) -> float | None:
+        """The service's p99 latency in a second; None: no request served."""
+        second = at_ms // 1000
+        if second not in self._p99_ms:
+            self._p99_ms[second] = percentile(self._latencies.get(second, ()), 99)
+        return self._p99_ms[second]
+
+    def decided(self, since_ms: int, until_ms: int) -> Counter[tuple[str, str]]:
+        """Decisions in a span, counted by (origin, result)."""
+        return Counter((who, what) for at_ms, who, what in self._decided if since_ms <= at_ms < until_ms)
+
+    def others_milli(self, since_ms: int, until_ms: int) -> list[int]:
+        """Use outside of pods in a span, per sample."""
+        return [milli for at_ms, milli in self._others_milli if since_ms <= at_ms < until_ms]
+
+    def applied(self) -> int:
+        """Decisions that changed a limit in a kernel, in the whole run."""
+        return sum(what == "applied" for _, _, what in self._decided)
+
+    def lag(self) -> int:
+        """Samples without an answer so far, over all nodes."""
+        return sum(
+            max(0, story.newest.seq - story.answered_seq) for story in self.nodes.values() if story.newest is not None
+        )
+
+    @staticmethod
+    def _line(outcome: NodeOutcome, story: NodeStory) -> Line:
+        return Line(
+            at_ms=outcome.acted_ms,
+            node=outcome.node,
+            origin=outcome.origin,
+            ages=story.ages_of(outcome),
+            text=because(outcome, story.moved_milli.get(outcome.seq)),
+        )
+
+
+def _pods_changed(before: NodeSample | None, now: NodeSample) -> bool:
+    """Whether pods started or ended between two samples."""
+    gone = before is not None and {use.uid for use in before.pod_use} - {use.uid for use in now.pod_use}
+    return bool(gone) or any(use.cpu_milli is None for use in now.pod_use)
+
+
+def _remember(by_seq: dict[int, int], seq: int, value: int) -> None:
+    by_seq[seq] = value
+    if len(by_seq) > POINTS_MAX:
+        del by_seq[next(iter(by_seq))]

@@ -1,0 +1,207 @@
+"""Virtual nodes: a kernel model each, in real time, with cgroup files in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from slacktide.deploy.demo import agents
+from slacktide.deploy.demo.backend import Machine, Served, Used
+from slacktide.deploy.demo.conditions import Scenario
+from slacktide.deploy.demo.load import Load, steady
+from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS, arrivals
+from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
+from slacktide.deploy.demo.queueing import Queue
+from slacktide.deploy.runtime.broker import FETCH_WAIT_MS
+from slacktide.deploy.virtual import machine as model
+from slacktide.deploy.virtual.files import Projection
+from slacktide.schemas.connection import Cluster
+
+CPUS = 8
+MEM_BYTES = 32 << 30
+TICK_S = 0.05
+SYSTEM_PART = 0.03
+POD_MEM_BYTES = 200 << 20
+WITHOUT_END_S = 1e9
+
+
+class VirtualNode:
+    """One node: kernel model, service queue and batch work."""
+
+    def __init__(self, name: str, number: int, size: Machine, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.form: Form = "none"
+        self.batch: list[DemoPod] = []
+        self.machine = model.Machine(cpus=size.capacity_milli // 1000, mem_bytes=size.mem_bytes)
+        self.machine.system.demand_milli = round(size.capacity_milli * SYSTEM_PART)
+        self._size = size
+        self._number = number
+        self._service = service_pod(name, size.capacity_milli)
+        self._add(self._service)
+        self.files = Projection(self.machine, folder)
+        self._queue = Queue(self.machine.cpus, seed=number)
+        self._coming: Iterator[float] = iter(())
+        self._next_s: float | None = None
+        self._batch_ns = 0
+
+    def play(self, load: Load, seed: int, start_s: float) -> None:
+        """Change the load from an instant on."""
+        rates = load.rates(self._size.capacity_milli, 1)
+        self._coming = (start_s + offset_s for offset_s in arrivals(f"{seed}/{self._number}", rates))
+        self._next_s = next(self._coming, None)
+
+    def enter(self, form: Form) -> None:
+        """Change the batch pods."""
+        for pod in self.batch:
+            self.machine.remove_pod(pod.uid)
+        self.form, self.batch, self._batch_ns = form, batch_pods(form, self.name, self._size.capacity_milli), 0
+        for pod in self.batch:
+            self._add(pod)
+            self.machine.pods[pod.uid].demand_milli = self._size.capacity_milli
+
+    def step(self, now_s: float, dt_ms: int) -> list[Served]:
+        """Advance to now: apply the agent's writes, serve requests, write files."""
+        due = list(self._due(now_s))
+        self.machine.pods[self._service.uid].demand_milli = round(len(due) * REQUEST_CPU_MS * 1000 / dt_ms)
+        self.files.read_back()
+        self.machine.step(dt_ms)
+        self.files.write_files()
+        batch_ns = sum(self.machine.pods[pod.uid].usage_ns for pod in self.batch)
+        part = (batch_ns - self._batch_ns) / (dt_ms * 1_000_000 * self.machine.cpus)
+        self._batch_ns = batch_ns
+        served = self._queue.serve(due, batch_part=min(1.0, max(0.0, part)), batch_share=self._batch_share())
+        return [Served(*request) for request in served]
+
+    def used(self) -> Used:
+        """CPU seconds so far."""
+        pods = self.machine.pods
+        return Used(
+            service_s=pods[self._service.uid].usage_ns / 1e9,
+            batch_s=sum(pods[pod.uid].usage_ns for pod in self.batch) / 1e9,
+        )
+
+    def pods(self) -> list[DemoPod]:
+        """The service and the batch work."""
+        return [self._service, *self.batch]
+
+    def _add(self, pod: DemoPod) -> None:
+        group = self.machine.add_pod(pod.uid, pod.kube_qos, request_milli=pod.request_milli)
+        group.mem_bytes = POD_MEM_BYTES
+
+    def _due(self, now_s: float) -> Iterator[float]:
+        while self._next_s is not None and self._next_s <= now_s:
+            yield self._next_s
+            self._next_s = next(self._coming, None)
+
+    def _batch_share(self) -> float:
+        """By the kubelet's weights: of the pods in one tier, else of the tiers."""
+        if self.form == "none":
+            return 0.0
+        if self.form == "besteffort":
+            batch, service = self.machine.best_effort.weight, self.machine.groups["kubepods/burstable"].weight
+        else:
+            batch = sum(self.machine.pods[pod.uid].weight for pod in self.batch)
+            service = self.machine.pods[self._service.uid].weight
+        return batch / (batch + service)
+
+
+class VirtualBackend:
+    """Several identical virtual nodes."""
+
+    mode: Literal["real", "virtual"] = "virtual"
+    scenario: Scenario = "cpu"
+
+    def __init__(self, count: int, folder: Path, why: str) -> None:
+        self.machine = Machine(capacity_milli=CPUS * 1000, mem_bytes=MEM_BYTES)
+        self.nodes: Sequence[str] = tuple(f"virtual-{number + 1}" for number in range(count))
+        self.why = f"{why}: {count} virtual node{'s' * (count > 1)} of {CPUS} CPUs, a kernel model with cgroup files"
+        self._folder = folder
+        self._running: list[VirtualNode] = []
+        self._served: list[Served] = []
+        self._driver: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Create the nodes and start their clock."""
+        for number, name in enumerate(self.nodes):
+            self._running.append(VirtualNode(name, number, self.machine, self._folder / name))
+        self.play({name: steady(WITHOUT_END_S) for name in self.nodes}, 0, time.monotonic())
+        self._driver = asyncio.create_task(self._drive(), name="virtual kernel")
+
+    def planned(self) -> list[agents.PlannedNode]:
+        """Each node's folders."""
+        return [
+            agents.PlannedNode(
+                name=node.name,
+                cgroup_mount=str(node.files.cgroup_mount),
+                proc_mount=str(node.files.proc_mount),
+                kubepods=model.KUBEPODS,
+                state_folder=str(node.folder / "agent"),
+            )
+            for node in self._running
+        ]
+
+    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
+        """One process for all agents."""
+        plan = agents.Plan(
+            bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=self.planned()
+        )
+        file = self._folder / "agents.json"
+        file.write_bytes(msgspec.json.encode(plan))
+        return [[agents.__name__, str(file)]]
+
+    async def enter(self, form: Form) -> None:
+        """Change the batch pods on each node."""
+        for node in self._running:
+            if node.form != form:
+                node.enter(form)
+
+    def pods(self) -> list[DemoPod]:
+        """Of all nodes."""
+        return [pod for node in self._running for pod in node.pods()]
+
+    def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
+        """Change the load on each node."""
+        for node in self._running:
+            node.play(loads[node.name], seed, start_s)
+
+    def served(self) -> list[Served]:
+        """Requests served since the last call."""
+        served, self._served = self._served, []
+        return served
+
+    def used(self) -> Used:
+        """Over all nodes."""
+        each = [node.used() for node in self._running]
+        return Used(service_s=sum(used.service_s for used in each), batch_s=sum(used.batch_s for used in each))
+
+    def unsettled(self) -> str:
+        """Nothing: virtual pods settle immediately."""
+        return ""
+
+    def trouble(self) -> str:
+        """Whether the model has stopped."""
+        if self._driver is None or not self._driver.done():
+            return ""
+        return f"the kernel model stopped: {self._driver.exception()!r}"
+
+    async def close(self) -> None:
+        """Stop the clock."""
+        if self._driver is not None:
+            self._driver.cancel()
+            await asyncio.gather(self._driver, return_exceptions=True)
+
+    async def _drive(self) -> None:
+        before_s = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = time.monotonic()
+            dt_ms = round((now_s - before_s) * 1000)
+            before_s += dt_ms / 1000
+            for node in self._running:
+                self._served += node.step(now_s, dt_ms)

@@ -1,0 +1,174 @@
+"""Common parts of long-running processes: event loop, signals, logs and endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+import uvloop
+
+from slacktide.agents.clock import Clock, SystemClock
+from slacktide.deploy.runtime.endpoints import Endpoints
+from slacktide.deploy.runtime.logs import configure
+from slacktide.deploy.runtime.settings import PORT, setting
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.health import Health
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 9.0
+"""A stop that takes longer is forced, below the promised 10 s."""
+BEAT_S = 1.0
+STUCK_S = 10.0
+STOPPED_S = 180.0
+"""A task that should run once a minute counts as stopped after this time."""
+
+Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Log settings."""
+
+    log_level: str = setting(
+        "Lowest level that is logged.", click.Choice(["debug", "info", "warning", "error"]), default="info"
+    )
+    log_format: Literal["auto", "human", "json"] = setting(
+        "Format of log lines on stderr. auto: human on a terminal, otherwise json.",
+        click.Choice(["auto", "human", "json"]),
+        default="auto",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings(LogSettings):
+    """Logs and endpoints of a process."""
+
+    metrics_host: str = setting("Host address of /metrics, /live, /ready and /fresh.", default="127.0.0.1")
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.", PORT, default=0
+    )
+
+
+def run(name: str, settings: ProcessSettings, work: Work) -> None:
+    """Run ``work`` with logs and endpoints until it returns, or SIGTERM or SIGINT.
+
+    Args:
+        name: of the process, for logs.
+        settings: logs and endpoints.
+        work: receives the stop event, and the health for ``/live``, ``/ready`` and ``/fresh``.
+
+    Raises:
+        SystemExit: with 1 if the work failed; the reason is in the logs.
+
+    """
+    configure(name, settings.log_level, settings.log_format)
+    health = Health()
+
+    async def served(stop: asyncio.Event) -> None:
+        beat = _Beat(health)
+        with Endpoints(settings.metrics_host, settings.metrics_port, health, beat.stuck, name=name) as endpoints:
+            log.info("serving /metrics, /live, /ready, /fresh", extra={"url": endpoints.url})
+            beating = asyncio.create_task(beat.run())
+            try:
+                await work(stop, health)
+            finally:
+                beating.cancel()
+
+    until_stopped(served)
+
+
+def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work`` on uvloop; the first SIGTERM or SIGINT sets its event, the second exits immediately.
+
+    Raises:
+        SystemExit: with 1 if the work failed; the reason is in the logs.
+
+    """
+
+    async def main() -> bool:
+        stop = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, _on_signal, name, stop)
+        try:
+            await work(stop)
+        except SlacktideError as exc:
+            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
+            return False
+        except Exception:
+            log.exception("stopped by an unexpected error")
+            return False
+        return True
+
+    before = set(threading.enumerate())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        done = runner.run(main())
+        ending = _cut_short_later()  # leftover tasks are cancelled now, and may ignore it
+    for thread in set(threading.enumerate()) - before:
+        if not thread.daemon:  # such as Faust's: the interpreter would wait for it
+            thread.join()
+    ending.cancel()
+    if not done:
+        raise SystemExit(1)
+
+
+def _on_signal(name: signal.Signals, stop: asyncio.Event) -> None:
+    if stop.is_set():
+        log.warning("second stop signal: exiting immediately", extra={"signal": name.name})
+        os._exit(128 + name)
+    log.info("stopping", extra={"signal": name.name})
+    stop.set()
+    _cut_short_later()
+
+
+def _cut_short_later() -> threading.Timer:
+    # a thread, which works even if the loop hangs
+    timer = threading.Timer(DRAIN_S, _cut_short)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _cut_short() -> None:
+    log.critical("did not stop within %g s: exiting", DRAIN_S)
+    os._exit(1)
+
+
+class _Beat:
+    """Detects a blocked event loop: the endpoints' threads would not notice."""
+
+    def __init__(self, health: Health, clock: Clock | None = None) -> None:
+        self._health = health
+        self._clock = SystemClock() if clock is None else clock
+        self._last_ns = self._clock.mono_ns()
+        self._turns: dict[str, tuple[int, int]] = {}
+        """By task: its number of rounds, and when that last changed."""
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(BEAT_S)
+
+    def look(self) -> None:
+        """Note that the loop runs, and which of its tasks do."""
+        self._last_ns = self._clock.mono_ns()
+        for part, count in self._health.turns.items():
+            if part not in self._turns or self._turns[part][0] != count:
+                self._turns[part] = count, self._last_ns
+
+    def stuck(self) -> str:
+        """Why the process is not live, or ""."""
+        now_ns = self._clock.mono_ns()
+        silent_s = (now_ns - self._last_ns) / 1e9
+        if silent_s > STUCK_S:
+            return f"the event loop has not turned for {silent_s:.0f} s"
+        stopped_s = {part: (now_ns - since_ns) / 1e9 for part, (_, since_ns) in dict(self._turns).items()}
+        return "; ".join(f"{part} stopped {s:.0f} s ago" for part, s in stopped_s.items() if s > STOPPED_S)

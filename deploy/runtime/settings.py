@@ -1,0 +1,210 @@
+"""Settings of a command: a frozen dataclass from flags, environment, and defaults, in this order.
+
+The option ``--sample-interval`` of any command has the variable ``SLACKTIDE_SAMPLE_INTERVAL``. ``--show-settings``
+prints each value with its origin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from slacktide.deploy.runtime import kafka_config
+from slacktide.schemas.connection import Cluster, Security, variable
+
+C = TypeVar("C", bound=Callable[..., Any])
+S = TypeVar("S")
+
+PORT = click.IntRange(0, 65_535)
+SECURITY = "slacktide.security"
+"""Key of the Kafka connection settings in click's context."""
+LOOPBACK_BROKER = Cluster("127.0.0.1:9092")
+_WORKLOAD = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
+
+
+class HostPort(click.ParamType):
+    """``HOST:PORT``, or several, comma-separated."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Reject invalid broker addresses."""
+        return self.addresses(value, param, ctx)
+
+    def addresses(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The validated value."""
+        for part in str(value).split(","):
+            host, _, port = part.strip().rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
+                self.fail(f"{part!r} is not HOST:PORT with a port from 1 to 65535", param, ctx)
+        return str(value)
+
+
+class WorkloadName(click.ParamType):
+    """``NAMESPACE/NAME`` of a DaemonSet or Deployment."""
+
+    name = "NAMESPACE/NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Reject anything but NAMESPACE/NAME."""
+        if not _WORKLOAD.fullmatch(str(value)):
+            self.fail(f"{value!r} is not NAMESPACE/NAME", param, ctx)
+        return str(value)
+
+
+class Kafka(HostPort):
+    """Brokers to connect to. Its option also adds ``--kafka-config``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Cluster:
+        """Combine addresses and connection settings."""
+        security = ctx.meta.get(SECURITY) if ctx is not None else None
+        return Cluster(self.addresses(value, param, ctx), security or Security())
+
+
+def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
+    """A field of a settings class: description with unit, type, default.
+
+    A callable default is called on demand; ``shown`` is its text in help.
+    """
+    metadata = {"help": text, "kind": kind, "hidden": hidden, "shown": shown or True}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def file() -> click.Path:
+    """A file. Its reader checks existence and content, and may have a last valid content."""
+    return click.Path(dir_okay=False, path_type=Path)
+
+
+def folder(*, exists: bool = True) -> click.Path:
+    """A folder; ``exists``: it must exist."""
+    return click.Path(exists=exists, file_okay=False, path_type=Path)
+
+
+def envvar(name: str) -> str:
+    """The environment variable of an option."""
+    return "SLACKTIDE_" + name.removeprefix("--").upper().replace("-", "_")
+
+
+def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
+    """An option with its environment variable."""
+    flag = next(text for text in declarations if text.startswith("--")).partition("/")[0]
+    attributes = {"show_default": True} | attributes
+    made: Callable[[C], C] = click.option(*declarations, envvar=envvar(flag), show_envvar=True, **attributes)
+    return (lambda command: made(_kafka_config(command))) if isinstance(attributes.get("type"), Kafka) else made
+
+
+def _kafka_config(command: C) -> C:
+    """Eager: processed before the addresses."""
+    return option(
+        "--kafka-config",
+        type=file(),
+        is_eager=True,
+        expose_value=False,
+        callback=_secured,
+        help="How to connect to Kafka: TLS and login, as `kcat -F` reads it. Without it, in the clear. "
+        f"A variable as {variable('sasl.password')} wins over the file's sasl.password, and so on.",
+    )(command)
+
+
+def _secured(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    ctx.meta[SECURITY] = kafka_config.read(value, os.environ)
+
+
+def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:
+    """Pass a command its settings. Adds an option per field, and ``--show-settings``."""
+    fields = _fields(kind)
+
+    def decorate(command: Callable[[S], None]) -> Callable[..., None]:
+        @click.pass_context
+        def called(ctx: click.Context, /, *, show_settings: bool, **values: Any) -> None:
+            if show_settings:
+                click.echo(shown(ctx, [name for field in fields for name in _options_of(field)]))
+                return
+            command(kind(**values))
+
+        called.__doc__ = command.__doc__
+        wrapped: Any = click.option(
+            "--show-settings", is_flag=True, help="Print each setting with its value and source, and exit."
+        )(called)
+        for field in reversed(fields):
+            wrapped = _option_of(field)(wrapped)
+        made: Callable[..., None] = wrapped
+        return made
+
+    return decorate
+
+
+def _fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """A class's own fields first, then inherited ones."""
+    names = [name for made in kind.__mro__ for name in inspect.get_annotations(made)]
+    return sorted(dataclasses.fields(kind), key=lambda field: names.index(field.name))
+
+
+def _options_of(field: dataclasses.Field[Any]) -> list[str]:
+    return [field.name, "kafka_config"] if isinstance(field.metadata["kind"], Kafka) else [field.name]
+
+
+def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
+    factory = field.default_factory
+    default = field.default if factory is dataclasses.MISSING else factory
+    flag = "--" + field.name.replace("_", "-")
+    meta = field.metadata
+    switch = isinstance(default, bool)
+    return option(
+        flag,
+        type=meta["kind"],
+        is_flag=switch,
+        default=default,
+        help=meta["help"],
+        hidden=meta["hidden"],
+        show_default=meta["shown"],
+    )
+
+
+def shown(ctx: click.Context, names: list[str]) -> str:
+    """One line per setting: name, value, origin."""
+    values = {"kafka_config": ctx.meta[SECURITY].file or None if SECURITY in ctx.meta else None} | ctx.params
+    rows = [(name.replace("_", "-"), _text(values[name]), _origin(ctx, name)) for name in names]
+    name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)
+
+
+def _origin(ctx: click.Context, name: str) -> str:
+    flag = "--" + name.replace("_", "-")
+    match ctx.get_parameter_source(name):
+        case ParameterSource.COMMANDLINE:
+            return f"flag {flag}"
+        case ParameterSource.ENVIRONMENT:
+            return f"environment {envvar(flag)}"
+        case _:
+            return "default"
+
+
+def node_name() -> str:
+    """The host name, which is the default node name."""
+    return socket.gethostname()
+
+
+def state_folder() -> Path:
+    """The state folder: /var/lib/slacktide for root, else under XDG_STATE_HOME."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/slacktide")
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "slacktide"

@@ -1,0 +1,80 @@
+"""Best-effort pods of a virtual machine: ``BestEffortPods`` of ``slacktide.agents.node.evict``. Pure."""
+
+from __future__ import annotations
+
+from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine
+from slacktide.schemas.errors import CgroupError
+
+
+class VirtualBestEffort:
+    """A pod is one process, which ends some time after SIGTERM, or only when killed."""
+
+    freeze_trouble = ""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def processes(self, uid: str) -> int:
+        """The number of processes in a pod; 0: it is gone.
+
+        Raises:
+            CgroupError: not a best-effort pod.
+
+        """
+        return 0 if self._pod(uid) is None else 1
+
+    def terminate(self, uid: str) -> None:
+        """Terminate a pod; a frozen pod is thawed.
+
+        Raises:
+            CgroupError: not a best-effort pod.
+
+        """
+        pod = self._pod(uid)
+        if pod is not None:
+            pod.frozen = False
+            self._machine.terminate_pod(uid)
+
+    def kill(self, uid: str) -> None:
+        """Kill a pod.
+
+        Raises:
+            CgroupError: not a best-effort pod.
+
+        """
+        if self._pod(uid) is not None:
+            self._machine.remove_pod(uid)
+
+    def freeze(self, uid: str) -> bool:
+        """Freeze a pod.
+
+        Raises:
+            CgroupError: not a best-effort pod, or gone.
+
+        """
+        pod = self._pod(uid)
+        if pod is None:
+            raise CgroupError(uid, "the pod is gone")
+        pod.frozen = True
+        return True
+
+    def thaw(self, uid: str) -> None:
+        """Thaw a pod.
+
+        Raises:
+            CgroupError: not a best-effort pod.
+
+        """
+        pod = self._pod(uid)
+        if pod is not None:
+            pod.frozen = False
+
+    def frozen(self) -> frozenset[str]:
+        """Uids of frozen pods."""
+        return frozenset(pod.uid for pod in self._machine.best_effort.children if pod.frozen)
+
+    def _pod(self, uid: str) -> Group | None:
+        pod = self._machine.pods.get(uid)
+        if pod is not None and not pod.path.startswith(f"{BEST_EFFORT}/"):
+            raise CgroupError(pod.path, "not a best-effort pod's group: never touched")
+        return pod

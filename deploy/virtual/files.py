@@ -1,0 +1,181 @@
+"""A virtual machine as files: cgroup mount and /proc in a folder, for an unmodified agent.
+
+Readers never see a partial file:
+
+- A file is written elsewhere and renamed into place, so readers must reopen it each time, as the agent does. (A write
+in place would keep descriptors valid, but readers on another CPU can see a mix: 2 in 100 reads on ext4, measured.)
+- A cgroup's folder is created elsewhere and renamed into place, and renamed away before it is deleted.
+- Control files (quota, period, weight) are written once, when the cgroup appears, and again only to undo an invalid
+write. Otherwise they belong to the agent.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from slacktide.deploy.virtual import texts
+from slacktide.deploy.virtual.knobs import plain, write
+from slacktide.deploy.virtual.machine import Group, Machine
+from slacktide.schemas.errors import CgroupError
+
+
+class Projection:
+    """One machine's files. Call ``read_back``, then ``machine.step``, then ``write_files``."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        """Create the files in an empty folder, best on tmpfs: ext4 flushes replaced files immediately.
+
+        Raises:
+            FileExistsError: the folder already has a machine.
+
+        """
+        self.machine = machine
+        self.cgroup_mount, self.proc_mount = folder / "cgroup", folder / "proc"
+        self._aside = folder / "aside"
+        self._groups: dict[str, Group] = {}
+        self._written: dict[Path, str] = {}
+        for made in (self.cgroup_mount, self._aside, self.proc_mount / "pressure"):
+            made.mkdir(parents=True)
+        for name, text in texts.sys_cpu(machine).items():
+            file = folder / "sys/devices/system/cpu" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
+        self.write_files()
+
+    def write_files(self) -> None:
+        """Write the current figures of all cgroups; add new pods and remove others."""
+        for path in [path for path, group in self._groups.items() if self.machine.groups.get(path) is not group]:
+            self._remove(path)
+        for path, group in self.machine.groups.items():
+            if path in self._groups:
+                self._write_all(path, self._texts(group), skip=self._control)
+            else:
+                self._make(path, group)
+        for name, text in texts.proc(self.machine).items():
+            self._write(self.proc_mount / name, text)
+
+    def read_back(self) -> list[CgroupError]:
+        """Apply writes to control files since the last call.
+
+        Returns:
+            Writes that the kernel would reject. They are undone in the files.
+
+        """
+        there = [group for path, group in self._groups.items() if path and self.machine.groups.get(path) is group]
+        asked = [group for group in there if self._asks(group)]
+        errors: dict[str, CgroupError] = {}
+        with suppress(CgroupError):  # together: on v1 the order matters if all move to other CPUs
+            self.machine.set_cpusets(self._cpusets_asked(asked))
+        # Files have no order of writes, so writes that depend on a parent's or child's are retried.
+        for _ in range(len(asked)):
+            errors = {group.path: error for group in asked if (error := self._take_over(group)) is not None}
+            asked = [group for group in asked if group.path in errors]
+            if not asked:
+                break
+        for group in asked:
+            self._write_all(group.path, self._texts(group), only=self._control)
+        return list(errors.values())
+
+    @property
+    def _control(self) -> tuple[str, ...]:
+        return texts.CONTROL[self.machine.version]
+
+    def _texts(self, group: Group) -> dict[str, dict[str, str]]:
+        """By hierarchy ("" on v2) and file name, the text."""
+        cpus = self.machine.effective_cpus(group.path)
+        return texts.v1(group, cpus) if self.machine.version == 1 else {"": texts.v2(group, cpus)}
+
+    def _file(self, group: Group, name: str) -> Path:
+        hierarchy = "" if self.machine.version == 2 else name.partition(".")[0]
+        return self.cgroup_mount / hierarchy / group.path / name
+
+    def _asks(self, group: Group) -> bool:
+        """Whether a control file changed. An empty file is about to be written."""
+        differ = False
+        for name in self._control:
+            text = _read(self._file(group, name))
+            if text and text != self._written[self._file(group, name)]:
+                self._written[self._file(group, name)] = text
+                differ = True
+        return differ
+
+    def _cpusets_asked(self, asked: Sequence[Group]) -> dict[str, frozenset[int]]:
+        """Including new cgroups, which in a kernel would have inherited the parent's CPUs."""
+        cpusets = {group.path: cpus for group in asked if (cpus := self._cpuset_asked(group))}
+        if self.machine.version == 1:
+            for path in self.machine.groups.keys() - self._groups.keys():
+                cpus = cpusets.get(path.rpartition("/")[0])
+                cpusets |= {} if cpus is None else {path: cpus}
+        return cpusets
+
+    def _cpuset_asked(self, group: Group) -> frozenset[int] | None:
+        return texts.cpuset_of(self._written[self._file(group, "cpuset.cpus")])
+
+    def _take_over(self, group: Group) -> CgroupError | None:
+        values = {name: self._written[self._file(group, name)] for name in self._control}
+        try:
+            if self.machine.version == 1:
+                quota_us, period_us = texts.quota_of_v1(values["cpu.cfs_quota_us"], values["cpu.cfs_period_us"])
+                weight = values["cpu.shares"]
+            else:
+                quota_us, period_us = texts.quota_of_v2(values["cpu.max"], group.period_us)
+                weight = values["cpu.weight"]
+            self.machine.set_quota(group.path, quota_us, period_us)
+            cpus = self._cpuset_asked(group)
+            if cpus is not None:
+                self.machine.set_cpusets({group.path: cpus})
+            self.machine.set_weight(group.path, texts.number(weight))
+            for knob, file in plain(self.machine.version).items():
+                write(self.machine, group.path, knob, file.read(values[file.name].encode()))
+        except CgroupError as error:
+            return error
+        except ValueError as error:
+            return CgroupError(group.path, f"invalid argument: {error}")
+        return None
+
+    def _make(self, path: str, group: Group) -> None:
+        self._groups[path] = group
+        for hierarchy, files in self._texts(group).items():
+            place = self.cgroup_mount / hierarchy / path
+            if place.exists():  # the mount itself
+                self._write_all(path, {hierarchy: files})
+                continue
+            new = self._aside / "new"
+            new.mkdir()
+            for name, text in files.items():
+                (new / name).write_text(f"{text}\n")
+                self._written[place / name] = text
+            place.parent.mkdir(exist_ok=True)
+            new.rename(place)
+
+    def _remove(self, path: str) -> None:
+        group = self._groups.pop(path)
+        for hierarchy, files in self._texts(group).items():
+            gone = self._aside / "gone"
+            (self.cgroup_mount / hierarchy / path).rename(gone)
+            shutil.rmtree(gone)
+            for name in files:
+                del self._written[self.cgroup_mount / hierarchy / path / name]
+
+    def _write_all(
+        self, path: str, files: dict[str, dict[str, str]], *, skip: tuple[str, ...] = (), only: tuple[str, ...] = ()
+    ) -> None:
+        for hierarchy, named in files.items():
+            for name, text in named.items():
+                if name not in skip and (not only or name in only):
+                    self._write(self.cgroup_mount / hierarchy / path / name, text)
+
+    def _write(self, file: Path, text: str) -> None:
+        if self._written.get(file) != text:
+            part = self._aside / "part"
+            part.write_text(f"{text}\n")
+            part.replace(file)
+            self._written[file] = text
+
+
+def _read(file: Path) -> str:
+    """The last write: a writer that shortens a file may not have truncated it yet."""
+    return file.read_text().partition("\n")[0].strip()

@@ -1,0 +1,1 @@
+"""What admission changes or refuses of new pods. Pure."""

@@ -1,0 +1,221 @@
+"""A new pod as ClusterColocationProfiles change it before it is stored.
+
+Reading: koordinator a7a1b76b, pkg/webhook/pod/mutating/cluster_colocation_profile.go,
+clusterColocationProfileMutatingPod and doMutateByColocationProfile. Other than there, an invalid selector and a
+namespace that cannot be read match nothing, and ``probability: 30%`` means 30 of 100 draws.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from slacktide.schemas.errors import BadMessageError, SlacktideError
+from slacktide.schemas.policy.selector import Selector, matches
+from slacktide.schemas.qos import LABEL_QOS, LABEL_SUB_PRIORITY
+from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, object_of, pod_of
+from slacktide.streams.decisions.admission.extended_resource_spec import Recorded, recorded
+from slacktide.streams.decisions.admission.label_selector import InvalidSelector, is_empty
+from slacktide.streams.decisions.admission.pod_resource_translation import translated
+from slacktide.streams.decisions.admission.strategic_merge_patch import PatchError, patched
+from slacktide.streams.decisions.because import Because
+
+_PERCENT = re.compile(r"([+-]?[0-9]{1,18})%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    """What a PriorityClass gives its pods."""
+
+    value: int
+    preemption_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A ClusterColocationProfile: which pods it is for, and what it makes of them."""
+
+    name: str
+    namespace_selector: Selector | InvalidSelector = field(default_factory=Selector)
+    selector: Selector | InvalidSelector = field(default_factory=Selector)
+    probability: int | str = 100
+    """In how many of 100 draws it is applied: a number, or ``30%``."""
+    skip_update_resources: bool = False
+    """Pods it is for keep native CPU and memory, also where another profile or a draw decides otherwise."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    label_keys_mapping: Mapping[str, str] = field(default_factory=dict)
+    """From which label to which one a value is copied."""
+    annotation_keys_mapping: Mapping[str, str] = field(default_factory=dict)
+    label_suffixes: Mapping[str, str] = field(default_factory=dict)
+    """What is appended to a label that there is."""
+    scheduler_name: str = ""
+    qos_class: str = ""
+    priority_class_name: str = ""
+    koordinator_priority: int | None = None
+    patch: object = None
+    """A strategic merge patch on the Kubernetes object."""
+    dry_run: bool = False
+    """Slacktide's own: it changes no pod. What it would change is reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What profiles need to know beside the pod."""
+
+    namespace_labels: Mapping[str, str] | None
+    """Of the pod's namespace; None: it could not be read."""
+    priority_classes: Mapping[str, PriorityClass]
+    draw: Callable[[str], int]
+    """A number from 0 to 99 for the profile of that name."""
+    free_class_enable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """The pod to store, or None where it is refused; per profile, in their order, and per amount what happened."""
+
+    pod: AdmittedPod | None
+    refused: str = ""
+    """Why, for the one who made the pod."""
+    because: tuple[Because, ...] = ()
+
+
+class _RefusedError(SlacktideError):
+    """A profile that matches cannot be applied."""
+
+    def __init__(self, because: Because, why: str) -> None:
+        self.because = because
+        super().__init__(why)
+
+
+def mutated(pod: AdmittedPod, operation: str, profiles: Iterable[Profile], cluster: Cluster) -> Mutation:
+    """Apply the profiles that match in the order of their names, translate resources, record batch resources.
+
+    Profiles are matched against the labels that the pod came with. Only what is created is changed.
+    """
+    if operation != "CREATE":
+        return Mutation(pod=pod, because=(Because(of="pod", bound="not_created", terms={}),))
+    because: list[Because] = []
+    try:
+        changed = _profiled(pod, sorted(profiles, key=lambda profile: profile.name), cluster, because)
+        spec = _recorded(changed)
+    except _RefusedError as exc:
+        return Mutation(pod=None, refused=str(exc), because=(*because, exc.because))
+    return Mutation(pod=spec.pod, because=(*because, spec.because))
+
+
+def _profiled(pod: AdmittedPod, profiles: Iterable[Profile], cluster: Cluster, because: list[Because]) -> AdmittedPod:
+    """Apply and translate; a profile that a draw passed over still decides on resources."""
+    changed, matched = pod, []
+    for profile in profiles:
+        of = f"profiles/{profile.name}"
+        if unmatched := _unmatched(profile, pod.labels, cluster.namespace_labels):
+            because.append(Because(of=of, bound=unmatched, terms={}))
+            continue
+        matched.append(profile)
+        terms = {"probability_pct": _percent(profile), "drawn_pct": cluster.draw(profile.name)}
+        drawn = terms["drawn_pct"] < terms["probability_pct"]
+        if drawn:
+            changed = _applied(changed, profile, cluster.priority_classes)
+        because.append(Because(of=of, bound="applied" if drawn else "probability", terms=dict(terms)))
+    return _translated(changed, matched, cluster, because)
+
+
+def _unmatched(profile: Profile, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> str:
+    """Why the profile is not for the pod, or ""; its namespace is looked at first."""
+    namespace, own = profile.namespace_selector, profile.selector
+    if isinstance(namespace, InvalidSelector) or isinstance(own, InvalidSelector):
+        return "invalid_selector"
+    if not is_empty(namespace) and namespace_labels is None:
+        return "namespace_unreadable"
+    if not matches(namespace, namespace_labels or {}):
+        return "namespace_selector"
+    return "" if matches(own, labels) else "selector"
+
+
+def _percent(profile: Profile) -> int:
+    """Of 100 draws, in how many the profile is applied."""
+    if isinstance(profile.probability, int):
+        return profile.probability
+    match = _PERCENT.fullmatch(profile.probability)
+    if match is None:
+        why = f"probability {profile.probability!r} is neither a whole number nor a percent such as 30%"
+        raise _refused(profile, "invalid_probability", why)
+    return int(match[1])
+
+
+def _refused(profile: Profile, bound: str, why: str) -> _RefusedError:
+    because = Because(of=f"profiles/{profile.name}", bound=bound, terms={})
+    return _RefusedError(because, f"ClusterColocationProfile {profile.name}: {why}")
+
+
+def _applied(pod: AdmittedPod, profile: Profile, classes: Mapping[str, PriorityClass]) -> AdmittedPod:
+    changed = replace(
+        pod,
+        labels=_labels(pod.labels, profile),
+        annotations=_copied({**pod.annotations, **profile.annotations}, profile.annotation_keys_mapping),
+        scheduler_name=profile.scheduler_name or pod.scheduler_name,
+    )
+    if profile.priority_class_name:
+        changed = _classed(changed, profile, classes)
+    if profile.patch is None:
+        return changed
+    try:
+        return pod_of(patched(object_of(changed), profile.patch))
+    except (PatchError, BadMessageError) as exc:
+        raise _refused(profile, "invalid_patch", str(exc)) from None
+
+
+def _labels(labels: Mapping[str, str], profile: Profile) -> dict[str, str]:
+    """Set, then copied, then suffixed; QoS class and priority last."""
+    changed = _copied({**labels, **profile.labels}, profile.label_keys_mapping)
+    for key, suffix in profile.label_suffixes.items():
+        if key in changed:
+            changed[key] += suffix
+    if profile.qos_class:
+        changed[LABEL_QOS] = profile.qos_class
+    if profile.koordinator_priority is not None:
+        changed[LABEL_SUB_PRIORITY] = str(profile.koordinator_priority)
+    return changed
+
+
+def _copied(texts: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
+    """Copy values to other keys, in the order of the source keys; a source that is missing gives an empty value."""
+    for source, target in sorted(mapping.items()):
+        texts[target] = texts.get(source, "")
+    return texts
+
+
+def _classed(pod: AdmittedPod, profile: Profile, classes: Mapping[str, PriorityClass]) -> AdmittedPod:
+    found = classes.get(profile.priority_class_name)
+    if found is None:
+        why = f"there is no PriorityClass {profile.priority_class_name}"
+        raise _refused(profile, "unknown_priority_class", why)
+    return replace(
+        pod,
+        priority_class_name=profile.priority_class_name,
+        priority=found.value,
+        preemption_policy=found.preemption_policy,
+    )
+
+
+def _translated(pod: AdmittedPod, matched: Sequence[Profile], cluster: Cluster, because: list[Because]) -> AdmittedPod:
+    if not matched:
+        because.append(Because(of="resources", bound="no_profile", terms={}))
+        return pod
+    if any(profile.skip_update_resources for profile in matched):
+        because.append(Because(of="resources", bound="skip_update_resources", terms={}))
+        return pod
+    done = translated(pod, free_class_enable=cluster.free_class_enable)
+    because.extend(done.because)
+    return done.pod
+
+
+def _recorded(pod: AdmittedPod) -> Recorded:
+    try:
+        return recorded(pod)
+    except BadMessageError as exc:
+        because = Because(of="extended_resource_spec", bound="invalid_annotation", terms={})
+        raise _RefusedError(because, str(exc)) from None

@@ -1,0 +1,1 @@
+"""CPU beyond their limit for throttled latency-sensitive pods, for a while. Pure."""

@@ -1,0 +1,178 @@
+"""The next CFS quotas of a pod and its containers: throttled ones get more than their limit for a while.
+
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, applyCFSQuotaBurst,
+genOperationByContainer, changeOperationByNode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.policy.strategies import CpuBurst
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.burst.cpu_burst_limiter import Limiter, limit
+from slacktide.streams.decisions.burst.cpu_burst_node_state import NodeState
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
+
+RAISE_FACTOR = 1.2
+CUT_FACTOR = 0.8
+Operation = Literal["scale_up", "scale_down", "remain", "reset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstContainer:
+    """A container as it is."""
+
+    name: str
+    limit_milli: int | None
+    """CPU limit; None or 0: none."""
+    quota_us: int
+    """In force, per 100 ms period; -1: unlimited."""
+    running: bool = True
+    throttled_ratio: float | None = None
+    """Share of periods in which it was throttled, last; None: no metric."""
+    used_cores: float | None = None
+    """None: no metric, which counts as the limit."""
+    limiter: Limiter | None = None
+    """What the last decision gave; None: nothing yet."""
+    start_tokens: int = 0
+    """What a new limiter starts with, see ``start_tokens`` in cpu_burst_limiter."""
+    elapsed_s: int = 0
+    """Whole seconds since the limiter's last decision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerQuota:
+    """What shall hold for a container."""
+
+    name: str
+    quota_us: int
+    limiter: Limiter | None
+    because: Because
+    """Its ``bound``: the operation, ``base`` or ``ceiling`` where these stopped it, or why the quota stays:
+    ``not_running``, ``no_limit``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodQuota:
+    """What shall hold for a pod and its containers, in the order given."""
+
+    quota_us: int
+    containers: tuple[ContainerQuota, ...]
+    because: tuple[Because, ...]
+    """The containers', then the pod's: ``formula``, or ``unlimited`` (no quota: nothing to add to)."""
+
+
+def next_quotas(
+    *, config: CpuBurst, node_state: NodeState, pod_quota_us: int, containers: Iterable[BurstContainer]
+) -> PodQuota:
+    """One step for each container between its limit (base) and its ceiling; the pod's quota goes along.
+
+    A throttled container's quota is raised by 20%. It is cut by 20% where its limiter has no tokens
+    left or the node is overloaded, and is not raised while the node is cooling or unknown.
+
+    Args:
+        config: the pod's configuration. Under a policy without quota burst, quotas go back to the limit.
+        node_state: whether the node has CPU to lend.
+        pod_quota_us: in force for the pod; 0 or below: unlimited.
+        containers: as they are.
+
+    """
+    results = []
+    quota_us = pod_quota_us
+    for container in containers:
+        result = _container(container, config, node_state)
+        results.append(result)
+        if quota_us > 0:
+            quota_us += result.quota_us - container.quota_us
+    terms: Terms = {"current_us": pod_quota_us, "change_us": quota_us - pod_quota_us, "quota_us": quota_us}
+    bound = "formula" if pod_quota_us > 0 else "unlimited"
+    pod = Because(of="pod_cfs_quota_us", bound=bound, terms=terms)
+    return PodQuota(
+        quota_us=quota_us, containers=tuple(results), because=(*(result.because for result in results), pod)
+    )
+
+
+def lends(config: CpuBurst) -> bool:
+    """Whether the configuration has quota burst at all."""
+    return config.policy in {"auto", "cfsQuotaBurstOnly"}
+
+
+def used_pct(used_cores: float | None, limit_milli: int) -> int:
+    """What a container used, in percent of its limit."""
+    return 100 if used_cores is None else int(used_cores / (limit_milli / 1000) * 100)
+
+
+def _container(container: BurstContainer, config: CpuBurst, node_state: NodeState) -> ContainerQuota:
+    if not container.running:
+        return _stays(container, "not_running")
+    if not container.limit_milli:
+        return _stays(container, "no_limit")
+    base_us = container.limit_milli * PERIOD_US // 1000
+    ceiling_us = _ceiling_us(base_us, config.cfs_quota_burst_pct)
+    limited = limit(
+        config,
+        container.limiter,
+        start=container.start_tokens,
+        used_pct=used_pct(container.used_cores, container.limit_milli),
+        elapsed_s=container.elapsed_s,
+    )
+    wanted = _operation(config, allowed=limited.allowed, throttled_ratio=container.throttled_ratio)
+    operation = _on_node(wanted, node_state)
+    scaled_us = _scaled(operation, container.quota_us, base_us)
+    quota_us = max(base_us, min(scaled_us, ceiling_us))
+    terms: Terms = {
+        "limit_milli": container.limit_milli,
+        "base_us": base_us,
+        "ceiling_us": ceiling_us,
+        **limited.terms,
+        "current_us": container.quota_us,
+        "scaled_us": scaled_us,
+        "quota_us": quota_us,
+    }
+    bound = operation if quota_us == scaled_us else "base" if quota_us == base_us else "ceiling"
+    return ContainerQuota(
+        name=container.name, quota_us=quota_us, limiter=limited.limiter, because=_because(container, bound, terms)
+    )
+
+
+def _ceiling_us(base_us: int, ceiling_pct: int | None) -> int:
+    if ceiling_pct is None or ceiling_pct <= 100:
+        return base_us
+    return int(float(base_us) * float(ceiling_pct) / 100)
+
+
+def _operation(config: CpuBurst, *, allowed: bool, throttled_ratio: float | None) -> Operation:
+    """What the container itself asks for."""
+    if not lends(config):
+        return "reset"
+    if not allowed:
+        return "scale_down"
+    return "scale_up" if throttled_ratio is not None and throttled_ratio > 0 else "remain"
+
+
+def _on_node(operation: Operation, node_state: NodeState) -> Operation:
+    """What of it the node permits."""
+    if node_state == "overload" and operation in {"scale_up", "remain"}:
+        return "scale_down"
+    return "remain" if operation == "scale_up" and node_state in {"cooling", "unknown"} else operation
+
+
+def _scaled(operation: Operation, current_us: int, base_us: int) -> int:
+    if operation == "reset":
+        return base_us
+    if operation == "remain":
+        return current_us
+    return int(current_us * (RAISE_FACTOR if operation == "scale_up" else CUT_FACTOR))
+
+
+def _stays(container: BurstContainer, why: str) -> ContainerQuota:
+    because = _because(container, why, {"quota_us": container.quota_us})
+    return ContainerQuota(name=container.name, quota_us=container.quota_us, limiter=container.limiter, because=because)
+
+
+def _because(container: BurstContainer, bound: str, terms: Terms) -> Because:
+    return Because(of=f"containers/{container.name}/cfs_quota_us", bound=bound, terms=terms)

@@ -1,0 +1,1 @@
+"""Which pods leave a node when CPU or memory runs short. Pure."""

@@ -1,0 +1,22 @@
+"""Which outcomes an auditor asks for: a pod was evicted, held back or let go on."""
+
+from __future__ import annotations
+
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.evict.node_evict import CPU_RULES, MEMORY_RULES
+
+HOLDS = frozenset({"throttled", "lifted", "frozen", "thawed"})
+"""Bounds of the acts that hold best-effort pods back, and of those that end it."""
+NOTICE = "notice"
+"""Bound of what announces an eviction, and of each wait for it."""
+ENDS = frozenset({"ended", "killed", "stuck"})
+"""Bounds of how an evicted pod went."""
+
+
+def audited(outcome: NodeOutcome) -> bool:
+    """Whether the audit keeps an outcome: what was done to pods, and what failed, but no request and no dry run."""
+    if outcome.knob is not None or outcome.result in {"refused", "dry-run", "gap"}:
+        return False
+    if outcome.pod is None:  # of the best-effort limit: suppression alone is no hold
+        return outcome.bound in HOLDS and outcome.rule in MEMORY_RULES | CPU_RULES
+    return outcome.result != "unchanged" or outcome.bound in HOLDS

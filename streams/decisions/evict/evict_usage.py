@@ -1,0 +1,58 @@
+"""How much to release where a node uses more than a percent of its capacity.
+
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and
+cpuevict/cpu_evict.go, the release by used threshold percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.evict.evict_pod import Measure
+from slacktide.streams.decisions.evict.evict_release import Release, invalid, nothing
+
+LOWER_BELOW_THRESHOLD_PCT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageThreshold:
+    """From ``threshold_pct`` of the capacity on, what exceeds ``lower_pct`` of it is to be released.
+
+    None: not configured. The lower percent is then two below the threshold.
+    """
+
+    threshold_pct: int | None
+    lower_pct: int | None
+
+
+def by_usage(feature: str, measure: Measure, *, capacity: int, used: int | None, at: UsageThreshold) -> Release:
+    """Capacity x (used% - lower%), with both percents whole numbers.
+
+    Args:
+        feature: who asks.
+        measure: what is short; ``capacity`` and ``used`` are in its unit.
+        capacity: the node's, above 0.
+        used: the node's; None: no metric, and nothing to release.
+        at: the percents.
+
+    """
+    threshold_pct, lower_pct = at.threshold_pct, at.lower_pct
+    if threshold_pct is None or threshold_pct < 0:
+        return invalid(feature, threshold_pct=threshold_pct, lower_pct=lower_pct)
+    if lower_pct is None:
+        lower_pct = threshold_pct - LOWER_BELOW_THRESHOLD_PCT
+    if lower_pct >= threshold_pct:
+        return invalid(feature, threshold_pct=threshold_pct, lower_pct=lower_pct)
+    of, unit = f"{feature}/{measure}", measure.rpartition("_")[2]
+    terms: Terms = {f"capacity_{unit}": capacity, "threshold_pct": threshold_pct, "lower_pct": lower_pct}
+    if used is None:
+        return nothing(of, "no_metric", terms)
+    used_pct = used * 100 // capacity
+    terms |= {f"used_{unit}": used, "used_pct": used_pct}
+    if used_pct < threshold_pct:
+        return nothing(of, "below_threshold", terms)
+    amount = capacity * (used_pct - lower_pct) // 100
+    because = Because(of=of, bound="formula", terms=terms | {f"release_{unit}": amount})
+    return Release(status="release", amounts={measure: amount}, because=(because,))

@@ -1,0 +1,90 @@
+"""Which pods leave a node when memory runs short.
+
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go, memoryEvict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.streams.decisions.evict.evict_allocatable import AllocatableThreshold
+from slacktide.streams.decisions.evict.evict_candidates import Order, best_effort_by_memory
+from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask, evict
+from slacktide.streams.decisions.evict.evict_pod import Measure
+from slacktide.streams.decisions.evict.evict_tasks import EvictNode, allocatable_task, no_capacity, used, used_task
+from slacktide.streams.decisions.evict.evict_usage import UsageThreshold, by_usage
+
+MEASURE: Measure = "mem_bytes"
+
+
+def memory_evict(
+    node: EvictNode,
+    *,
+    features: Collection[str],
+    policy: ResourceThreshold,
+    free_first: bool,
+    dying_first: bool = False,
+    classes_first: bool = False,
+) -> Evictions:
+    """Run the enabled ones of BEMemoryEvict, MemoryAllocatableEvict and MemoryEvict, in this order.
+
+    Args:
+        node: in bytes; without capacity nothing is done.
+        features: those enabled.
+        policy: thresholds, and whether sub-priorities order best-effort victims.
+        free_first: whether pods of class koord-free go before all others.
+        dying_first: whether all that dying pods free counts, not only what comes before a victim's turn.
+        classes_first: whether free pods go before batch pods, and these before mid pods.
+
+    """
+    if node.capacity <= 0:
+        return no_capacity()
+    order = Order(
+        dying_first=dying_first,
+        free_first=free_first,
+        classes_first=classes_first,
+        sub_priority=policy.sub_priority_enable,
+    )
+    return evict([task(name, node, policy, order) for name, task in _IN_TURN.items() if name in features])
+
+
+def _best_effort(feature: str, node: EvictNode, policy: ResourceThreshold, order: Order) -> EvictTask:
+    release = by_usage(feature, MEASURE, capacity=node.capacity, used=node.used, at=_threshold(policy))
+    return EvictTask(
+        feature=feature,
+        kind="used",
+        release=release,
+        candidates=best_effort_by_memory(node.pods, feature=feature, order=order) if release.amounts else (),
+        frees=lambda pod: {MEASURE: used(pod)},
+    )
+
+
+def _requested(feature: str, node: EvictNode, policy: ResourceThreshold, order: Order) -> EvictTask:
+    at = AllocatableThreshold(
+        threshold_pct=policy.mem_allocatable_evict_threshold_pct,
+        lower_pct=policy.mem_allocatable_evict_lower_pct,
+        priority_max=policy.allocatable_evict_priority_threshold,
+    )
+    return allocatable_task(feature=feature, measure=MEASURE, node=node, at=at, order=order)
+
+
+def _used(feature: str, node: EvictNode, policy: ResourceThreshold, order: Order) -> EvictTask:
+    return used_task(
+        feature=feature,
+        measure=MEASURE,
+        node=node,
+        at=_threshold(policy),
+        priority_max=policy.evict_enabled_priority_threshold,
+        order=order,
+        # A pod that uses nothing frees nothing; only BEMemoryEvict ends it all the same, as the reference does.
+        helps=used,
+    )
+
+
+def _threshold(policy: ResourceThreshold) -> UsageThreshold:
+    return UsageThreshold(threshold_pct=policy.mem_evict_threshold_pct, lower_pct=policy.mem_evict_lower_pct)
+
+
+_IN_TURN = {"BEMemoryEvict": _best_effort, "MemoryAllocatableEvict": _requested, "MemoryEvict": _used}
+FEATURES = tuple(_IN_TURN)

@@ -1,0 +1,172 @@
+"""Who shall leave a node, by memory and by CPU: the live side of the eviction rules.
+
+Only what is best-effort by the pod list and lies under the best-effort group may go, whatever a policy or a label
+has. Nobody is named while the last eviction of the kind is young: it has yet to show in the node's use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
+from slacktide.schemas.message import Terms
+from slacktide.schemas.policy import Policy, ResourceThreshold
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.policy.features import FEATURES
+from slacktide.schemas.qos import is_best_effort
+from slacktide.schemas.sample import NodeSample, PodUse
+from slacktide.streams.decisions.evict import cpu_evict, memory_evict
+from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
+from slacktide.streams.decisions.evict.evict_pod import EvictPod, Measure
+from slacktide.streams.decisions.evict.evict_satisfaction import NOT_MEASURED
+from slacktide.streams.decisions.evict.evict_tasks import EvictNode
+
+MEMORY_RULES, CPU_RULES = frozenset(memory_evict.FEATURES), frozenset(cpu_evict.FEATURES)
+"""By which of the two a victim goes; its cool-down is in the sample."""
+MEMORY_COOL_MS, CPU_COOL_MS = 4_000, 20_000
+_BY_MEMORY_USED = frozenset({"BEMemoryEvict", "MemoryEvict"})
+_NOWHERE = PodUse(uid="")
+_LACKS = {feature.name: feature.lacks for feature in FEATURES if feature.name in MEMORY_RULES | CPU_RULES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A pod that shall go, and why."""
+
+    pod: Pod
+    rule: str
+    """The feature that wants it."""
+    bound: str
+    terms: Terms
+
+
+def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> tuple[Eviction, ...]:
+    """The victims, the first one first: those by memory, then those by CPU. A pod is named once."""
+    threshold = resource_threshold_on(policy, facts)
+    features = _acting(threshold)
+    if _young(sample.evict.since_mem_ms, MEMORY_COOL_MS):
+        features -= MEMORY_RULES
+    if _young(sample.evict.since_cpu_ms, CPU_COOL_MS):
+        features -= CPU_RULES
+    if not features or (features <= _BY_MEMORY_USED and mem_below_line(sample, facts, threshold)):
+        return ()
+    node = _Node(sample, facts, pods, threshold)
+    dying = frozenset(sample.evict.dying)
+    by_memory: tuple[Eviction, ...] = ()
+    if features & MEMORY_RULES:
+        by_memory = tuple(_named(node.by_memory(features, dying)))
+    if not features & CPU_RULES:
+        return by_memory
+    return by_memory + tuple(_named(node.by_cpu(features, dying.union(one.pod.uid for one in by_memory))))
+
+
+@lru_cache(maxsize=64)
+def _acting(threshold: ResourceThreshold) -> frozenset[str]:
+    """The features that these thresholds make act."""
+    return frozenset(name for name, lacks in _LACKS.items() if not lacks(threshold))
+
+
+def evicts_by_memory_alone(threshold: ResourceThreshold) -> bool:
+    """Whether no feature acts but those that look at the memory used, or none at all."""
+    return _acting(threshold) <= _BY_MEMORY_USED
+
+
+def mem_below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
+    """Whether a look at the node's memory shows that none is to be released, as of most samples."""
+    used, capacity, line_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
+    return not used or not capacity or line_pct is None or used * 100 // capacity < line_pct
+
+
+def _young(since_ms: int | None, cool_ms: int) -> bool:
+    return since_ms is not None and since_ms < cool_ms
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A sample as the rules want it."""
+
+    sample: NodeSample
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    threshold: ResourceThreshold
+
+    def by_memory(self, features: Collection[str], dying: Collection[str]) -> Evictions:
+        node = EvictNode(
+            capacity=self.facts.capacity.mem_bytes or 0,
+            used=self.sample.use.mem_bytes,
+            allocatable=self.facts.allocatable,
+            pods=_Lazily(lambda: self._pods("mem_bytes", dying)),
+        )
+        return memory_evict.memory_evict(
+            node, features=features, policy=self.threshold, free_first=True, dying_first=True, classes_first=True
+        )
+
+    def by_cpu(self, features: Collection[str], dying: Collection[str]) -> Evictions:
+        node = cpu_evict.CpuEvictNode(
+            capacity=self.facts.capacity.cpu_milli or 0,
+            used=self._cpu_milli(),
+            allocatable=self.facts.allocatable,
+            pods=_Lazily(lambda: self._pods("cpu_milli", dying)),
+            be=self.sample.evict.be_cpu or NOT_MEASURED,
+        )
+        return cpu_evict.cpu_evict(
+            node, features=features, policy=self.threshold, free_first=True, dying_first=True, classes_first=True
+        )
+
+    def _pods(self, measure: Measure, dying: Collection[str]) -> list[EvictPod]:
+        """Each pod once: those that the kernel has, those about to run, and those that died just now."""
+        uses = {use.uid: use for use in self.sample.pod_use}
+        listed = {pod.uid: pod for pod in self.pods if pod.phase in LIVE_PHASES}
+        return [
+            self._evictable(pod, uses.get(uid, _NOWHERE), measure, dying)
+            for uid, pod in listed.items()
+            if uid in uses or uid in dying or pod.phase == "Pending"
+        ]
+
+    def _evictable(self, pod: Pod, use: PodUse, measure: Measure, dying: Collection[str]) -> EvictPod:
+        used: int | None = getattr(use, measure)
+        if pod.uid in dying:  # the kernel may be rid of it before the pod list is
+            return EvictPod(pod=pod, used=used or 0, already_evicted=True)
+        touchable = use.best_effort_group and is_best_effort(pod) and pod.uid not in self.sample.evict.stuck
+        return EvictPod(pod=pod, used=used, kept=pod.uid in self.sample.evict.kept, spared=not touchable)
+
+    def _cpu_milli(self) -> int | None:
+        """Over the policy's window; where it names none, since the previous sample."""
+        if self.threshold.cpu_evict_time_window_s is None:
+            return self.sample.use.cpu_milli
+        be = self.sample.evict.be_cpu
+        return None if be is None or be.node_usage_milli is None else int(be.node_usage_milli)
+
+
+class _Lazily(Sequence[EvictPod]):
+    """Made when a rule first asks for them: most samples are below every threshold."""
+
+    def __init__(self, make: Callable[[], list[EvictPod]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> list[EvictPod]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._made[place]
+
+
+def _named(found: Evictions) -> Iterator[Eviction]:
+    tasks = {task.feature: task for task in found.tasks}
+    for victim in found.victims:
+        yield _eviction(victim.pod, tasks[victim.feature])
+
+
+def _eviction(victim: EvictPod, task: EvictTask) -> Eviction:
+    """Rule, threshold and observed value: the arithmetic that asked for it, then what the victim frees."""
+    frees = task.frees(victim)
+    because = next(one for one in task.release.because if one.of.rpartition("/")[2] in frees)
+    own = {f"victim_{task.kind}_{resource}": amount for resource, amount in frees.items()}
+    return Eviction(pod=victim.pod, rule=task.feature, bound=because.bound, terms=because.terms | own)

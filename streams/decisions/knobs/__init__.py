@@ -1,0 +1,1 @@
+"""What the knobs of a node's groups hold: weights, ``cpu.idle``, limits and memory protection. Pure."""

@@ -1,0 +1,90 @@
+"""What knobs of a node's groups shall hold by spec and policy, and what becomes of those that hold something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.knob import BEST_EFFORT_TIER, TIERS, KnobKey, container_of, uid_of
+from slacktide.schemas.knob_table import KNOBS
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import colocation_on, cpu_burst_on, resource_qos_on
+from slacktide.schemas.sample import Drift
+from slacktide.streams.decisions.burst.cpu_burst_setting import cpu_burst
+from slacktide.streams.decisions.knobs.be_isolation import isolation
+from slacktide.streams.decisions.knobs.qos_class_cpu import cpu_qos
+from slacktide.streams.decisions.knobs.qos_class_memory import memory_qos
+from slacktide.streams.decisions.wanted_setting import WantedSetting
+
+RELEASED = "released"
+"""The rule by which a knob that nobody wants any more goes back to what the kubelet and the kernel make it."""
+
+
+def wanted(facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Mapping[KnobKey, WantedSetting]:
+    """Every knob that somebody wants to hold something; of two rules for one knob the first holds."""
+    found: dict[KnobKey, WantedSetting] = {}
+    strategy = resource_qos_on(policy, facts)
+    for one in (
+        *isolation(pods, colocation_on(policy, facts)),
+        *cpu_qos(pods, strategy),
+        *memory_qos(pods, facts, strategy),
+        *cpu_burst(pods, cpu_burst_on(policy, facts)),
+    ):
+        found.setdefault(KnobKey(one.group, one.knob), one)
+    return found
+
+
+def drift_settings(
+    drift: Sequence[Drift], facts: NodeFacts, pods: Sequence[Pod], policy: Policy
+) -> tuple[WantedSetting, ...]:
+    """What the knobs that hold something else shall hold, in the order in which a kernel takes it.
+
+    Of what is lowered the inner groups come first, then of what is raised the outer ones: a container may not hold
+    more than its pod. For the same reason bursts are cut before quotas, and raised after them.
+    """
+    if not drift:
+        return ()
+    by_key, known = wanted(facts, pods, policy), {pod.uid: pod for pod in pods}
+    return tuple(sorted_for_kernel(drift, _settings(drift, by_key, known)))
+
+
+def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
+    """What a knob holds that nobody wants to hold anything; None: not ours to set, or no such group."""
+    pod = known.get(uid_of(key.group))
+    if pod is None:
+        there = key.group in TIERS.values()
+        best_effort = key.group == BEST_EFFORT_TIER
+    else:
+        name = container_of(key.group)
+        there = not name or any(one.name == name for one in pod.containers)
+        best_effort = pod.kube_qos == "BestEffort"
+    if not there or (KNOBS[key.knob].from_spec and not best_effort):
+        return None
+    value = KNOBS[key.knob].default
+    return WantedSetting(group=key.group, knob=key.knob, value=value, rule=RELEASED, bound="not_wanted", terms={})
+
+
+def sorted_for_kernel(drift: Sequence[Drift], settings: Iterator[WantedSetting]) -> list[WantedSetting]:
+    """Inner groups first where less is to be held, outer groups first where more is."""
+    held = {KnobKey(one.group, one.knob): one.held for one in drift}
+
+    def place(one: WantedSetting) -> tuple[bool, int, bool, str, str]:
+        raised = _amount(one.value) > _amount(held[KnobKey(one.group, one.knob)])
+        depth = one.group.count("/")
+        return raised, depth if raised else -depth, (one.knob == "cfs_burst_us") == raised, one.group, one.knob
+
+    return sorted(settings, key=place)
+
+
+def _settings(
+    drift: Sequence[Drift], by_key: Mapping[KnobKey, WantedSetting], known: Mapping[str, Pod]
+) -> Iterator[WantedSetting]:
+    for key in dict.fromkeys(KnobKey(one.group, one.knob) for one in drift):
+        one = by_key.get(key) or released(key, known)
+        if one is not None:
+            yield one
+
+
+def _amount(value: int | None) -> float:
+    """Unlimited is more than any figure."""
+    return float("inf") if value is None else value

@@ -1,0 +1,1 @@
+"""Load-aware scheduling and descheduling. Pure."""

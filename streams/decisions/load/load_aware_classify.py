@@ -1,0 +1,211 @@
+"""Which nodes are overloaded, which have room: by all that runs there, and by production pods alone.
+
+Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/utilization_util.go, getNodeUsage,
+classifyNodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.message import Terms
+from slacktide.schemas.qos import effective_priority_class
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.load.load_aware_thresholds import (
+    Amounts,
+    Band,
+    Limits,
+    average_used,
+    complete_band,
+    node_limits,
+    watched_resources,
+    with_unit,
+)
+
+CLASSES = ("low", "high", "prod_low", "prod_high", "both_low", "between")
+"""``both_low`` has room in both views, ``low`` for pods of other classes, ``prod_low`` for production pods;
+``between`` neither has room nor is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPod:
+    """A pod on its node."""
+
+    pod: Pod
+    requests: Amounts
+    used: Amounts | None
+    """None: no metric."""
+    evictable: bool
+    """Whether nothing outside of this rule forbids to evict it."""
+    created_s: int
+    deletion_cost: int = 0
+    eviction_cost: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still holds what it requests."""
+        return self.pod.phase not in {"Succeeded", "Failed"}
+
+    @property
+    def is_prod(self) -> bool:
+        """Whether it counts for the production view."""
+        return effective_priority_class(self.pod) == "koord-prod"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedNode:
+    """A node, its pods and what was measured there."""
+
+    name: str
+    allocatable: Amounts
+    """What pods may request."""
+    capacity: Amounts
+    """What percents are of: the raw allocatable amounts where the node has them, else the allocatable ones."""
+    schedulable: bool
+    pods: Sequence[PlacedPod]
+    pods_max: int = 110
+    used_besides: Sequence[Amounts]
+    """By the system, and by pods that are no longer here."""
+    metric_age_s: float | None
+    """None: no metric. Infinite: a metric that nobody knows the age of."""
+
+    @property
+    def live_pods(self) -> list[PlacedPod]:
+        """Those that hold what they request."""
+        return [pod for pod in self.pods if pod.is_live]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One way to look at a node: what is used, for every watched resource, against the thresholds."""
+
+    used: Amounts
+    limits: Limits
+
+    @property
+    def excess(self) -> dict[str, int]:
+        """By how much each resource is above its high threshold; those that are not are left out."""
+        above = {name: self.used[name] - limit for name, limit in self.limits.high.items()}
+        return {name: amount for name, amount in above.items() if amount > 0}
+
+    @property
+    def is_under(self) -> bool:
+        """Whether every resource is at most at its low threshold."""
+        return all(self.used[name] <= limit for name, limit in self.limits.low.items())
+
+    def minus(self, used: Amounts) -> View:
+        """The same with a pod less."""
+        return View(used={name: own - used.get(name, 0) for name, own in self.used.items()}, limits=self.limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewedNode:
+    """A node with a usable metric."""
+
+    node: LoadedNode
+    whole: View
+    prod: View
+    """Production pods alone, against the thresholds for them; without the system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyPolicy:
+    """Which nodes count as what."""
+
+    whole: Band
+    prod: Band
+    use_deviation: bool = False
+    """The bands' percents are distances to the nodes' average use."""
+    metric_expiration_s: int = 180
+    """0 or less: metrics do not expire."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the nodes with usable metrics are; each class in the order of the nodes' names."""
+
+    resources: tuple[str, ...]
+    """Those that thresholds are for, sorted."""
+    classes: Mapping[str, Sequence[ViewedNode]]
+    because: tuple[Because, ...]
+    """Per node and view each resource's thresholds, then per node its class."""
+
+
+def survey(nodes: Iterable[LoadedNode], policy: SurveyPolicy) -> Survey:
+    """Look at every node from both views. The order of nodes and of their pods does not matter."""
+    ordered = sorted(nodes, key=lambda node: node.name)
+    left_out = [_left_out(node, policy) for node in ordered if not _is_usable(node, policy)]
+    measured = [node for node in ordered if _is_usable(node, policy)]
+    resources = watched_resources(policy.whole, policy.prod)
+    whole = _views("whole", measured, [_whole_usage(node, resources) for node in measured], policy.whole, policy)
+    prod = _views("prod", measured, [_prod_usage(node, resources) for node in measured], policy.prod, policy)
+    classes: dict[str, list[ViewedNode]] = {name: [] for name in CLASSES}
+    for views in zip(measured, whole, prod, strict=True):
+        node = ViewedNode(node=views[0], whole=views[1], prod=views[2])
+        classes[_load_class(node)].append(node)
+    limits = [one for pair in zip(whole, prod, strict=True) for view in pair for one in view.limits.because]
+    standings = [_why(name, node) for name, members in classes.items() for node in members]
+    return Survey(resources=resources, classes=classes, because=(*limits, *standings, *left_out))
+
+
+def _is_usable(node: LoadedNode, policy: SurveyPolicy) -> bool:
+    """Whether there is a metric, and it has not expired."""
+    expiration_s = policy.metric_expiration_s
+    return node.metric_age_s is not None and (expiration_s <= 0 or node.metric_age_s < expiration_s)
+
+
+def _whole_usage(node: LoadedNode, resources: Sequence[str]) -> Amounts:
+    """By the system and all pods that have a metric, also by those that ended or are no longer here."""
+    return _sum([*node.used_besides, *(pod.used for pod in node.pods)], resources)
+
+
+def _prod_usage(node: LoadedNode, resources: Sequence[str]) -> Amounts:
+    return _sum([pod.used for pod in node.live_pods if pod.is_prod], resources)
+
+
+def _sum(amounts: Iterable[Amounts | None], resources: Sequence[str]) -> Amounts:
+    known = [one for one in amounts if one is not None]
+    return {name: sum(one.get(name, 0) for one in known) for name in resources}
+
+
+def _views(
+    kind: str, nodes: Sequence[LoadedNode], usages: Sequence[Amounts], band: Band, policy: SurveyPolicy
+) -> list[View]:
+    """Each node's usage, against thresholds that may hang on all nodes' usage."""
+    resources = watched_resources(policy.whole, policy.prod)
+    complete = complete_band(band, resources, deviation=policy.use_deviation)
+    loads = [(used, node.capacity) for used, node in zip(usages, nodes, strict=True)]
+    average = average_used(resources, loads) if policy.use_deviation else None
+    return [
+        View(used=used, limits=node_limits(f"nodes/{node.name}/{kind}", complete, node.capacity, average))
+        for node, used in zip(nodes, usages, strict=True)
+    ]
+
+
+def _load_class(node: ViewedNode) -> str:
+    """Only a schedulable node can be low, in either view."""
+    schedulable = node.node.schedulable
+    prod = "prod_high" if node.prod.excess else "prod_low" if schedulable and node.prod.is_under else ""
+    if schedulable and node.whole.is_under:
+        return {"prod_high": "prod_high", "prod_low": "both_low"}.get(prod, "low")
+    return "high" if node.whole.excess else prod or "between"
+
+
+def _why(load_class: str, node: ViewedNode) -> Because:
+    terms: Terms = {}
+    for kind, view in (("whole", node.whole), ("prod", node.prod)):
+        for resource, used in view.used.items():
+            unit = with_unit(resource)
+            terms[f"{kind}_low_{unit}"] = view.limits.low[resource]
+            terms[f"{kind}_high_{unit}"] = view.limits.high[resource]
+            terms[f"{kind}_used_{unit}"] = used
+    return Because(of=f"nodes/{node.node.name}/class", bound=load_class, terms=terms)
+
+
+def _left_out(node: LoadedNode, policy: SurveyPolicy) -> Because:
+    terms: Terms = {"expiration_s": policy.metric_expiration_s}
+    if node.metric_age_s is None:
+        return Because(of=f"nodes/{node.name}/class", bound="no_metric", terms=terms)
+    return Because(of=f"nodes/{node.name}/class", bound="metric_expired", terms=terms | {"age_s": node.metric_age_s})

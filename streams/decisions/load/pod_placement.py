@@ -1,0 +1,385 @@
+"""Which nodes may take a pod, and which should: load-aware, and by what is left of batch, mid or free resource.
+
+Load is judged by the core's rules (``load_aware_filter``, ``load_aware_score``). Slacktide's own beside them: a node
+that is silent or has best-effort pods leave takes no new ones, what is published of batch, mid and free resource is
+counted against what was placed since, and the node with most of it left is preferred (Koordinator v0.1: to machines
+with more resources remaining in co-location).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+from typing import Literal, NamedTuple
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.qos import effective_priority_class, is_best_effort
+from slacktide.streams.decisions.load.extender_levels import levels
+from slacktide.streams.decisions.load.load_aware_args import NOTHING, RESOURCES, Amounts, LoadAwareArgs
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_filter import Check, filter_pod
+from slacktide.streams.decisions.load.load_aware_scheduling import Candidate, NodeState, candidate
+from slacktide.streams.decisions.load.load_aware_score import Scored, score_pod
+from slacktide.streams.decisions.numa.placement import (
+    NodeZonesView,
+    ZonedPod,
+    ZonesRefusal,
+    zones_refusal,
+    zones_score,
+)
+from slacktide.streams.decisions.numa.score import Strategy
+from slacktide.streams.decisions.numa.zones_given import ZonesGiven, zones_given, zones_terms
+
+Tier = Literal["", "batch", "mid", "free"]
+LEAVES = ("mem_over_line", "evicting")
+"""Pressure under which best-effort pods go: a new one would soon follow them."""
+HELD_BACK = "cpu_suppressed"
+"""Pressure under which they get less CPU than they asked for."""
+SCORED = "scored"
+WHOLE_PERMILLE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementArgs:
+    """The operator's settings. Of both weights 0 no node is preferred."""
+
+    load: LoadAwareArgs = field(default_factory=LoadAwareArgs)
+    load_weight: int = 1
+    """Of the load-aware score."""
+    balance_weight: int = 1
+    """Of what is left of batch, mid or free resource, for pods that ask for some."""
+    numa_weight: int = 1
+    """Of how well zones suit a Guaranteed pod, where any node has published its zones."""
+    numa_strategy: Strategy = "LeastNUMANodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A pod that looks for a node."""
+
+    candidate: Candidate
+    best_effort: bool
+    """It goes first when a node runs short: of class BE, or batch or free by its priority."""
+    tier: Tier
+    wanted: Amounts
+    """What it asks for of the tier's resource."""
+    zoned: ZonedPod | None = None
+    """What of it zones have to provide."""
+
+    @property
+    def shape(self) -> Hashable:
+        """What of it a node is judged by: pods of one shape are judged alike."""
+        one = self.candidate
+        return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted, self.zoned
+
+
+class NodeView(NamedTuple):
+    """What is known of a node as pods ask for it. A tuple, for a thousand are made each second."""
+
+    name: str
+    state: NodeState
+    silent: str = ""
+    """Why its figures may not be true any more: ``stale``, ``frozen``; "": they are fresh."""
+    expired: bool = False
+    """They are so old that the core's rules do not go by them either."""
+    pressure: Sequence[str] = ()
+    batch_left: Amounts = NOTHING
+    mid_left: Amounts = NOTHING
+    free_left: Amounts = NOTHING
+    zones: NodeZonesView | None = None
+    """None: the node publishes none, or its kubelet's policy is unknown."""
+
+    def left(self, tier: Tier) -> Amounts:
+        """Of a tier's resource, what nobody has asked for."""
+        lefts: Mapping[Tier, Amounts] = {"batch": self.batch_left, "mid": self.mid_left, "free": self.free_left}
+        return lefts.get(tier, NOTHING)
+
+
+class Short(NamedTuple):
+    """A resource of a tier of which the node has too little left."""
+
+    resource: int
+    """Which of ``RESOURCES``."""
+    wanted: int
+    left: int
+
+
+class Refusal(NamedTuple):
+    """Why a node does not take the pod."""
+
+    reason: str
+    check: Check | None = None
+    """The threshold that the pod would exceed, with its arithmetic."""
+    key: str = ""
+    """Of that threshold, as the operator writes it."""
+    own: bool = False
+    """The threshold is the node's own."""
+    short: Short | None = None
+    zones: ZonesRefusal | None = None
+    """What its NUMA zones lack."""
+
+
+class Willing(NamedTuple):
+    """A node that would take the pod, not compared with others yet: flat, for a thousand are compared for each pod."""
+
+    name: str
+    load_score: int
+    left_cpu_milli: int
+    """Of the tier's resource, with the pod there."""
+    left_mem_bytes: int
+    bound: str
+    """``scored``, or why the node attracts nothing."""
+    numa_score: int | None
+    """Of its zones, 0 to 100; None: they do not count for this pod."""
+    scored: Scored
+    node: NodeView
+
+    @property
+    def left(self) -> Amounts:
+        """Of the tier's resource, with the pod there."""
+        return Amounts(self.left_cpu_milli, self.left_mem_bytes)
+
+
+Judged = Refusal | Willing
+
+
+class Ranked(NamedTuple):
+    """A node that would take the pod, among all of them."""
+
+    willing: Willing
+    most: Amounts
+    """What is left on the node that has most, per resource."""
+    args: PlacementArgs
+    balance_permille: int
+    score_permille: int
+    level: int
+    zones: ZonesGiven | None = None
+    """Those that the pod would get there; None: its zones are not asked, or not known."""
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.willing.name
+
+    @property
+    def bound(self) -> str:
+        """``scored``, or why the node attracts nothing."""
+        return self.willing.bound
+
+    @property
+    def terms(self) -> Terms:
+        """The numbers that were computed: the load's, what is left against what is most, the total last."""
+        scored, left = self.willing.scored, self.willing.left
+        terms: Terms = {}
+        for one in scored.because[: len(RESOURCES)]:
+            terms |= one.terms
+        for index, (_, unit) in enumerate(RESOURCES):
+            if self.most[index]:
+                terms |= {f"left_{unit}": left[index], f"most_left_{unit}": self.most[index]}
+        terms |= {
+            "load_score": scored.score,
+            "load_weight": self.args.load_weight,
+            "balance_permille": self.balance_permille,
+            "balance_weight": self.args.balance_weight,
+        }
+        return terms | self._numa_terms | {"score_permille": self.score_permille}
+
+    @property
+    def _numa_terms(self) -> Terms:
+        terms = {} if self.zones is None else zones_terms(self.zones)
+        if self.willing.numa_score is not None:
+            terms |= {"numa_score": self.willing.numa_score, "numa_weight": self.args.numa_weight}
+        return terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What comes of one pod's question. Of a thousand nodes five are reported: only these are put into words."""
+
+    pod: Asking
+    refused: Mapping[str, Refusal]
+    """By node."""
+    willing: Sequence[Willing]
+    """The others; of the lists below each has one entry per node here."""
+    names: Sequence[str]
+    """Of these."""
+    most: Amounts
+    balances: Sequence[int]
+    scores: Sequence[int]
+    levels: Sequence[int]
+    args: PlacementArgs
+
+    @property
+    def ranked(self) -> tuple[Ranked, ...]:
+        """All of them, the best first; of equal ones by name."""
+        return self.best(len(self.willing))
+
+    def best(self, count: int) -> tuple[Ranked, ...]:
+        """The first of them."""
+        least = min(nlargest(count, self.scores), default=0)
+        among = [index for index, score in enumerate(self.scores) if score >= least]
+        among.sort(key=lambda index: (-self.scores[index], self.names[index]))
+        return tuple(map(self._ranked, among[:count]))
+
+    def _ranked(self, index: int) -> Ranked:
+        willing, pod = self.willing[index], self.pod.zoned
+        zones = willing.node.zones
+        return Ranked(
+            willing,
+            self.most,
+            self.args,
+            self.balances[index],
+            self.scores[index],
+            self.levels[index],
+            None if zones is None or pod is None else zones_given(pod, zones, self.args.numa_strategy),
+        )
+
+
+def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
+    """What is to be known of a pod before any node is looked at."""
+    requests = asked.pod.requests
+    wanted: dict[Tier, Amounts] = {
+        "batch": Amounts(requests.batch_cpu_milli or 0, requests.batch_mem_bytes or 0),
+        "mid": Amounts(requests.mid_cpu_milli or 0, requests.mid_mem_bytes or 0),
+        "free": Amounts(requests.free_cpu_milli or 0, requests.free_mem_bytes or 0),
+    }
+    tier: Tier = next((tier for tier, amounts in wanted.items() if any(amounts)), "")
+    of_class = effective_priority_class(asked.pod)
+    return Asking(
+        candidate=candidate(asked, args.load),
+        best_effort=is_best_effort(asked.pod) or of_class in {"koord-batch", "koord-free"},
+        tier=tier,
+        wanted=wanted.get(tier, NOTHING),
+        zoned=asked.zoned,
+    )
+
+
+def choose(pod: Asking, nodes: Iterable[NodeView], args: PlacementArgs) -> Choice:
+    """Ask each node, and rank those that would take the pod."""
+    judged = {node.name: judge(pod, node, args) for node in nodes}
+    refused = {name: one for name, one in judged.items() if isinstance(one, Refusal)}
+    return compare(pod, refused, [one for one in judged.values() if isinstance(one, Willing)], args)
+
+
+def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
+    """One node alone: it holds for all pods that ask for the same, until something is new of the node."""
+    refusal = refusal_of(pod, node, args)
+    if refusal is not None:
+        return refusal
+    _, scale = node.state.met_by(pod.candidate)
+    bound = node.silent or scale.unknown
+    if not bound and pod.best_effort and HELD_BACK in node.pressure:
+        bound = HELD_BACK
+    scored = score_pod(pod.candidate.estimate.amounts, scale, stale=False)
+    left_cpu_milli, left_mem_bytes = _left_with(pod, node)
+    numa = None
+    if pod.zoned is not None and node.zones is not None:
+        numa = zones_score(pod.zoned, node.zones, args.numa_strategy)
+    return Willing(node.name, scored.score, left_cpu_milli, left_mem_bytes, bound or SCORED, numa, scored, node)
+
+
+def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willing], args: PlacementArgs) -> Choice:
+    """Rank the nodes that would take the pod."""
+    names, loads, cpus, mems, bounds, numas, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
+    most = Amounts(max(cpus, default=0), max(mems, default=0))
+    balances = _balances((cpus, mems), most)
+    scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
+    if pod.zoned is not None and any(numa is not None for numa in numas):
+        scores = _with_zones(pod, scores, zip(numas, bounds, strict=True), args)
+    return Choice(
+        pod=pod,
+        refused=refused,
+        willing=willing,
+        names=list(names),
+        most=most,
+        balances=balances,
+        scores=scores,
+        levels=levels(scores, _first(names, scores)),
+        args=args,
+    )
+
+
+def _first(names: Sequence[str], scores: Sequence[int]) -> int | None:
+    """Of the best the first by name: the pod counts there until it is bound, which may take seconds."""
+    best = max(scores, default=0)
+    return min((index for index, score in enumerate(scores) if score == best), key=names.__getitem__, default=None)
+
+
+def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
+    """Why a node does not take the pod; None: it would. A DaemonSet's pod goes to every node."""
+    if pod.candidate.daemonset:
+        return None
+    if pod.best_effort or pod.tier:
+        away = node.silent or (next((one for one in LEAVES if one in node.pressure), "") if node.pressure else "")
+        if away:
+            return Refusal(away)
+    gate, _ = node.state.met_by(pod.candidate)
+    amounts = pod.candidate.estimate.amounts
+    filtered = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired)
+    if filtered.reject_reason is not None:
+        check = filtered.checks[-1] if filtered.checks else None
+        return Refusal(filtered.reject_reason, check=check, key=gate.key, own=gate.own)
+    return _short_of(pod, node) or _zones_of(pod, node, args)
+
+
+def _short_of(pod: Asking, node: NodeView) -> Refusal | None:
+    if not pod.tier:
+        return None
+    for resource, (wanted, left) in enumerate(zip(pod.wanted, node.left(pod.tier), strict=True)):
+        if wanted > left:
+            reason = f"{pod.tier}_short:{RESOURCES[resource].name}"
+            return Refusal(reason, short=Short(resource, wanted, left))
+    return None
+
+
+def _zones_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
+    if pod.zoned is None or node.zones is None:
+        return None
+    zones = zones_refusal(pod.zoned, node.zones, args.numa_strategy)
+    return None if zones is None else Refusal(zones.reason, zones=zones)
+
+
+def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementArgs) -> list[int]:
+    """Load and balance weighed; nothing where the load is not known, or best-effort pods are held back."""
+    load_weight, balance_weight = 10 * args.load_weight, args.balance_weight if pod.tier else 0
+    weight = max(1, args.load_weight + balance_weight)
+    return [
+        (load * load_weight + balance * balance_weight) // weight if bound == SCORED else 0
+        for load, balance, bound in nodes
+    ]
+
+
+def _with_zones(
+    pod: Asking, scores: Sequence[int], nodes: Iterable[tuple[int | None, str]], args: PlacementArgs
+) -> list[int]:
+    """The score so far and that of zones weighed; of a node that publishes no zones the latter is 0."""
+    weight = args.load_weight + (args.balance_weight if pod.tier else 0)
+    both = max(1, weight + args.numa_weight)
+    return [
+        (score * weight + 10 * (numa or 0) * args.numa_weight) // both if bound == SCORED else 0
+        for score, (numa, bound) in zip(scores, nodes, strict=True)
+    ]
+
+
+def _balances(lefts: Iterable[Sequence[int]], most: Amounts) -> list[int]:
+    """How much is left against the node that has most, of the scarcer resource; 0 where the pod asks for none."""
+    cpus, mems = (_permilles(left, top) for left, top in zip(lefts, most, strict=True))
+    if not any(most):
+        return [0] * len(cpus)
+    return [cpu if cpu < mem else mem for cpu, mem in zip(cpus, mems, strict=True)]  # noqa: FURB136 - faster
+
+
+def _permilles(lefts: Sequence[int], top: int) -> list[int]:
+    return [left * WHOLE_PERMILLE // top for left in lefts] if top else [WHOLE_PERMILLE] * len(lefts)
+
+
+def _left_with(pod: Asking, node: NodeView) -> Amounts:
+    """Of what the pod asks for of its tier; a DaemonSet's pod may find less than it asks for."""
+    if not pod.tier:
+        return NOTHING
+    left, wanted = node.left(pod.tier), pod.wanted
+    return Amounts(
+        max(0, left.cpu_milli - wanted.cpu_milli) if wanted.cpu_milli else 0,
+        max(0, left.mem_bytes - wanted.mem_bytes) if wanted.mem_bytes else 0,
+    )

@@ -1,0 +1,1 @@
+"""Forecasts of peaks, and what mid pods may request by them. Pure."""

@@ -1,0 +1,157 @@
+"""Peaks of a usage: percentiles of a histogram in which a sample weighs half as much after each half-life.
+
+Reading: koordinator a7a1b76b, pkg/util/histogram/histogram.go and decaying_histogram.go. Nothing ages in place: a newer
+sample weighs more, ``2 ** ((its time - reference) / half-life)``. The reference moves only when these weights grow too
+large. Time is that of the samples, in milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
+
+from slacktide.schemas.forecast import PeakCheckpoint
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.prediction.peak_buckets import Buckets
+
+YEAR_1_MS = -62_135_596_800_000
+"""The reference of a new histogram, and from where half-lives count."""
+EPSILON = 0.001 * 0.1
+"""A bucket that weighs less counts as empty."""
+HALF_LIVES_MAX = 100
+"""A sample further than this after the reference moves it."""
+CHECKPOINT_WEIGHT_MAX = 10_000.0
+PERCENTILES = {"p60": 0.6, "p90": 0.9, "p95": 0.95, "p98": 0.98, "max": 1.0}
+"""The peaks that are read, by the names they have everywhere."""
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A percentile of the usage, with its arithmetic."""
+
+    amount: int
+    """Millicores or bytes: the end of the bucket. 0 only if the histogram is empty."""
+    bound: str
+    """``empty``, ``bucket`` or ``last_bucket``, of which the start is taken."""
+    terms: Terms
+
+
+@dataclass(slots=True, kw_only=True)
+class PeakHistogram:
+    """Samples of one usage. Mutable; the time is that of the samples, given with them."""
+
+    buckets: Buckets
+    half_life_ms: int
+    """At least 1."""
+    reference_ms: int = YEAR_1_MS
+    total: float = 0.0
+    """Weight of all samples, also of those in buckets that count as empty."""
+    weights: array[float] = field(init=False, default_factory=lambda: array("d"))
+    """Of the buckets from ``base`` on that had a sample, and those between: most histograms have few of all."""
+    base: int = field(init=False, default=0)
+    low: int = field(init=False)
+    """The lowest bucket that is not empty, and the highest; an empty histogram has them crossed."""
+    high: int = 0
+
+    def __post_init__(self) -> None:
+        """No bucket has a weight yet."""
+        self.low = self.buckets.count - 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether no sample counts."""
+        return self.weight(self.low) < EPSILON
+
+    def weight(self, bucket: int) -> float:
+        """Of a bucket; of one below EPSILON, too."""
+        place = bucket - self.base
+        return self.weights[place] if 0 <= place < len(self.weights) else 0.0
+
+    def _place(self, bucket: int) -> int:
+        """Where the weight of a bucket is, from now on."""
+        self.base = self.base if self.weights else bucket
+        below, above = self.base - bucket, bucket - self.base - len(self.weights) + 1
+        if below > 0:
+            self.weights, self.base = array("d", bytes(8 * below)) + self.weights, bucket
+        elif above > 0:
+            self.weights += array("d", bytes(8 * above))
+        return bucket - self.base
+
+    def add(self, value: float, *, at_ms: int, weight: float = 1.0) -> None:
+        """Add a sample in cores or bytes, at least 0. One from before the reference weighs less and is not refused."""
+        if at_ms > self.reference_ms + HALF_LIVES_MAX * self.half_life_ms:
+            self._shift(at_ms)
+        weight *= 2.0 ** ((at_ms - self.reference_ms) / self.half_life_ms)
+        bucket = self.buckets.bucket_of(value)
+        place = self._place(bucket)
+        self.weights[place] += weight
+        self.total += weight
+        if self.weights[place] >= EPSILON:
+            self.low, self.high = min(self.low, bucket), max(self.high, bucket)
+
+    def _shift(self, at_ms: int) -> None:
+        """Move the reference to the nearest half-life, and scale down what is there by whole powers of 2."""
+        reference_ms = YEAR_1_MS + (2 * (at_ms - YEAR_1_MS) + self.half_life_ms) // (2 * self.half_life_ms) * (
+            self.half_life_ms
+        )
+        factor = math.ldexp(1.0, math.floor((self.reference_ms - reference_ms) / self.half_life_ms + 0.5))
+        for bucket in range(self.low, self.high + 1):
+            self.weights[bucket - self.base] *= factor
+        self.total *= factor
+        while self.low < self.buckets.count - 1 and self.weight(self.low) < EPSILON:
+            self.low += 1
+        while self.high > 0 and self.weight(self.high) < EPSILON:
+            self.high -= 1
+        self.reference_ms = reference_ms
+
+    def peak(self, share: float) -> Peak:
+        """What the usage stayed below for this share of the weight, 0 to 1."""
+        if self.empty:
+            return Peak(amount=0, bound="empty", terms={"total_weight": self.total})
+        threshold = share * self.total
+        bucket, below = self.low, self.weight(self.low)
+        while bucket < self.high and below < threshold:
+            bucket += 1
+            below += self.weight(bucket)
+        last = self.buckets.count - 1
+        amount = int(self.buckets.start(min(bucket + 1, last)) * self.buckets.per_unit)
+        terms: Terms = {"total_weight": self.total, "threshold_weight": threshold, "bucket": bucket}
+        terms[f"peak_{self.buckets.unit}"] = amount
+        return Peak(amount=amount, bound="bucket" if bucket < last else "last_bucket", terms=terms)
+
+    def checkpoint(self) -> PeakCheckpoint:
+        """What to keep. A bucket below 1/20,000 of the heaviest is forgotten, and stays in the whole weight."""
+        kept = range(self.low, self.high + 1)
+        heaviest = max((self.weight(bucket) for bucket in kept), default=0.0)
+        ratio = CHECKPOINT_WEIGHT_MAX / heaviest if heaviest else math.inf
+        shape = {} if math.isinf(ratio) else {bucket: math.floor(self.weight(bucket) * ratio + 0.5) for bucket in kept}
+        return PeakCheckpoint(
+            reference_ms=self.reference_ms,
+            total_weight=self.total,
+            bucket_weights={bucket: weight for bucket, weight in shape.items() if weight},
+        )
+
+    @classmethod
+    def restored(cls, checkpoint: PeakCheckpoint | None, buckets: Buckets, *, half_life_ms: int) -> Self | None:
+        """The histogram of a checkpoint: its whole weight is spread over the buckets that were kept.
+
+        Returns:
+            None if there is no checkpoint, its weight is negative, or a bucket is not among these.
+
+        """
+        if checkpoint is None or checkpoint.total_weight < 0:
+            return None
+        shape = checkpoint.bucket_weights
+        if any(not 0 <= bucket < buckets.count for bucket in shape):
+            return None
+        new = cls(buckets=buckets, half_life_ms=half_life_ms, reference_ms=checkpoint.reference_ms)
+        parts = sum(shape.values())
+        if parts:
+            for bucket, weight in shape.items():
+                place = new._place(bucket)  # first: it may replace the array
+                new.weights[place] = weight * (checkpoint.total_weight / parts)
+            new.low, new.high, new.total = min(shape), max(shape), checkpoint.total_weight
+        return new

@@ -1,0 +1,80 @@
+"""What koord-free pods may ask for on a node: only what is idle.
+
+Slacktide's own; the reference names the class and sells it nothing. Batch pods borrow what was requested and is not
+used; free pods get what remains when batch pods' use is taken off too, so that they never compete with a paying class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.schemas.inventory import LIVE_PHASES, Pod
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import Use
+from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.qos import effective_priority_class
+from slacktide.streams.decisions.because import Because, in_unit
+from slacktide.streams.decisions.resources.batch_resource import batch_resource
+from slacktide.streams.decisions.resources.node_load import NodeLoad
+
+BATCH = "koord-batch"
+_ADDS = ("+capacity", "-margin", "-system_or_reserved", "-high_priority", "-batch_used")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeResource:
+    """Free CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
+
+    cpu_milli: int
+    mem_bytes: int
+    because: tuple[Because, Because]
+
+
+def free_resource(load: NodeLoad, colocation: Colocation) -> FreeResource:
+    """Capacity less margin, system, what high-priority pods use and what batch pods use.
+
+    Whatever the calculation policies are, use is what counts; a batch pod without a metric counts what it asked for.
+    """
+    by_use = msgspec.structs.replace(
+        colocation,
+        cpu_calculate_policy="usage",
+        mem_calculate_policy="usage",
+        batch_cpu_threshold_pct=None,
+        batch_mem_threshold_pct=None,
+    )
+    left_cpu, left_mem = batch_resource(load, by_use).because
+    used = list(_batch_uses(load))
+    cpu = _less(left_cpu, "free_cpu_milli", "milli", sum(use.cpu_milli for use in used))
+    mem = _less(left_mem, "free_memory_bytes", "bytes", sum(use.mem_bytes for use in used))
+    return FreeResource(
+        cpu_milli=int(cpu.terms["free_milli"]), mem_bytes=int(mem.terms["free_bytes"]), because=(cpu, mem)
+    )
+
+
+def _batch_uses(load: NodeLoad) -> Iterable[Use]:
+    metrics = {metric.uid: metric for metric in load.metrics}
+    live = [pod for pod in load.pods if pod.phase in LIVE_PHASES]
+    for pod in live:
+        if effective_priority_class(pod) == BATCH:
+            yield metrics[pod.uid].use if pod.uid in metrics else _asked(pod)
+    known = {pod.uid for pod in live}
+    yield from (metric.use for uid, metric in metrics.items() if uid not in known and metric.priority_class == BATCH)
+
+
+def _asked(pod: Pod) -> Use:
+    return Use(cpu_milli=pod.requests.batch_cpu_milli or 0, mem_bytes=pod.requests.batch_mem_bytes or 0)
+
+
+def _less(left: Because, of: str, unit: str, used: int) -> Because:
+    terms: Terms = {name: value for name, value in left.terms.items() if name != f"batch_{unit}"}
+    free = int(terms[f"available_{unit}"]) - used
+    return free_because(of, unit, terms | {f"batch_used_{unit}": used, f"free_{unit}": max(0, free)})
+
+
+def free_because(of: str, unit: str, terms: Terms) -> Because:
+    """How the terms belong together: those just figured, or those that a record holds."""
+    bound = "formula" if terms[f"free_{unit}"] > 0 else "exhausted"
+    return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, *_ADDS))

@@ -1,0 +1,128 @@
+"""What mid pods may ask for on a node: what production pods are predicted to leave, and part of what nobody asked for.
+
+Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/midresource/plugin.go.
+``a x b%`` is the double product truncated, with b/100 taken first, as there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import Use
+from slacktide.schemas.policy.strategies import Colocation
+from slacktide.streams.decisions.because import Because, in_unit
+from slacktide.streams.decisions.known_pods import known
+from slacktide.streams.decisions.resources.node_load import NodeLoad
+from slacktide.streams.decisions.resources.node_reserved import node_reserved
+
+STATIC = "static"
+_TERMS = ("capacity", "reclaimable", "unused", "base", "system_or_reserved", "prod_request", "unallocated")
+_PARTS = ("base", "unallocated_part", "static")
+
+
+class MidResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Mid CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
+
+    cpu_milli: int
+    mem_bytes: int
+    because: tuple[Because, Because]
+
+
+class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One resource's."""
+
+    capacity: int
+    reclaimable: int
+    used: int | None
+    """Of the whole node; None: not wholly known, so nothing counts as unused."""
+    reserved: int
+    system: int
+    prod_request: int
+    unallocated_pct: int
+    static_pct: int
+    threshold_pct: int
+
+
+def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, node_use: Use | None) -> MidResource:
+    """Static: a share of the capacity. Otherwise what production leaves and is unused, and a share of the unallocated.
+
+    Args:
+        load: the node, its pods, its system use; host use is that of production applications alone.
+        colocation: the strategy in force.
+        reclaimable: what production pods are predicted to leave.
+        node_use: of the whole node; None: CPU or memory is not known.
+
+    """
+    reserved, facts = node_reserved(load.facts), load.facts
+    prod = known(load.pods).prod_request
+    cpu = _Figures(
+        capacity=facts.capacity.cpu_milli or 0,
+        reclaimable=reclaimable.cpu_milli,
+        used=None if node_use is None else node_use.cpu_milli + _idle_exclusive_milli(load),
+        reserved=reserved.cpu_milli or 0,
+        system=load.system.cpu_milli + load.host_use.cpu_milli,
+        prod_request=prod.cpu_milli,
+        unallocated_pct=colocation.mid_unallocated_pct,
+        static_pct=colocation.mid_static_cpu_reserved_pct,
+        threshold_pct=colocation.mid_cpu_threshold_pct,
+    )
+    mem = _Figures(
+        capacity=facts.capacity.mem_bytes or 0,
+        reclaimable=reclaimable.mem_bytes,
+        used=None if node_use is None else node_use.mem_bytes,
+        reserved=reserved.mem_bytes or 0,
+        system=load.system.mem_bytes + load.host_use.mem_bytes,
+        prod_request=prod.mem_bytes,
+        unallocated_pct=colocation.mid_unallocated_pct,
+        static_pct=colocation.mid_static_mem_reserved_pct,
+        threshold_pct=colocation.mid_mem_threshold_pct,
+    )
+    rule = _static if colocation.mid_reclaim_mode == STATIC else _dynamic
+    because_cpu, because_mem = rule(cpu, "mid_cpu_milli", "milli"), rule(mem, "mid_memory_bytes", "bytes")
+    return MidResource(
+        cpu_milli=int(because_cpu.terms["mid_milli"]),
+        mem_bytes=int(because_mem.terms["mid_bytes"]),
+        because=(because_cpu, because_mem),
+    )
+
+
+def _idle_exclusive_milli(load: NodeLoad) -> int:
+    """What pods with CPUs alone leave idle: it counts as used."""
+    owners = known(load.pods).exclusive
+    used = {metric.uid: metric.use.cpu_milli for metric in load.metrics if metric.uid in owners} if owners else {}
+    return sum(max(0, owner.kind.cpu_milli - used.get(uid, 0)) for uid, owner in owners.items())
+
+
+def _static(figures: _Figures, of: str, unit: str) -> Because:
+    share = int(figures.capacity * (figures.static_pct / 100))
+    terms: Terms = {f"capacity_{unit}": figures.capacity, "static_pct": figures.static_pct, f"static_{unit}": share}
+    return _capped(figures, of, unit, share, terms)
+
+
+def _dynamic(figures: _Figures, of: str, unit: str) -> Because:
+    unused = 0 if figures.used is None else figures.capacity - figures.used
+    base = max(0, min(figures.reclaimable, unused))
+    kept = max(figures.reserved, figures.system)
+    unallocated = max(0, figures.capacity - kept - figures.prod_request)
+    part = int(unallocated * (figures.unallocated_pct / 100))
+    *names, of_part = in_unit(unit, *_TERMS, "unallocated_part")
+    amounts = (figures.capacity, figures.reclaimable, unused, base, kept, figures.prod_request, unallocated)
+    terms: Terms = dict(zip(names, amounts, strict=True))
+    terms |= {"unallocated_pct": figures.unallocated_pct, of_part: part}
+    return _capped(figures, of, unit, base + part, terms)
+
+
+def _capped(figures: _Figures, of: str, unit: str, value: int, terms: Terms) -> Because:
+    cap = int(figures.capacity * (figures.threshold_pct / 100))
+    capped, sold = in_unit(unit, "cap", "mid")
+    terms[capped], terms[sold] = cap, min(value, cap)
+    return mid_because(of, unit, terms)
+
+
+def mid_because(of: str, unit: str, terms: Terms) -> Because:
+    """How the terms belong together: those just figured, or those that a record holds."""
+    *parts, sold = in_unit(unit, *_PARTS, "mid")
+    parts = [part for part in parts if part in terms]
+    bound = "capped" if terms[sold] < sum([terms[part] for part in parts]) else "formula"
+    return Because(of=of, bound=bound, terms=terms, adds=tuple([f"+{part}" for part in parts]))

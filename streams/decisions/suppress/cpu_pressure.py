@@ -1,0 +1,124 @@
+"""Whether best-effort pods shall stop for a moment, because others wait: a gate with a learned baseline.
+
+Each look, about 100 ms, gives the stall of latency-sensitive groups per time that they run. Stall far above the
+baseline closes the gate at once. The second look at stopped best-effort pods is the proof: stall that did not fall had
+another cause. The gate then opens, and stays open for a pause, which doubles each time. All figures are integers, in
+microseconds, milliseconds and permille; every division rounds down. Slacktide's own: Koordinator does not know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.sample import PAUSE_MS_MAX, LsPressure, PressureGate, PressureLook
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, QUOTA_US_MIN
+
+RISE_PERMILLE: Final = 1_500
+"""Stall that counts, of the baseline. A cut has helped where stall falls by the same factor."""
+LINE_PERMILLE_MIN: Final = 400
+"""Stall per running time that never counts, whatever the baseline."""
+LEARNED_LOOKS: Final = 5
+"""The baseline is an average over about so many looks without best-effort work."""
+
+PROOF_LOOKS: Final = 2
+"""Of stopped best-effort pods. The first of them is partly of before the stop."""
+RUNS_PERMILLE: Final = QUOTA_US_MIN * 1_000 // PERIOD_US
+"""Of the node: less CPU than the least quota gives is no work."""
+
+Bound: TypeAlias = Literal[
+    "calm", "idle", "not_running", "paused", "cut", "held", "helped", "not_the_cause", "unproven"
+]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The gate after looks."""
+
+    gate: PressureGate
+    bound: Bound
+    terms: Terms
+
+
+def fold(pressure: LsPressure, capacity_milli: int) -> Step:
+    """Take the looks of a sample one by one.
+
+    Args:
+        pressure: the gate at the sample before, and the looks since.
+        capacity_milli: CPU of the node.
+
+    Returns:
+        The step of the newest look; of none, the gate as it is.
+
+    """
+    return last(pressure.gate, pressure.looks, capacity_milli)
+
+
+def last(gate: PressureGate, looks: Sequence[PressureLook], capacity_milli: int) -> Step:
+    """The step of the newest look."""
+    found = Step(gate=gate, bound="held" if gate.closed else "calm", terms={"base_permille": gate.base_permille})
+    for look in looks:
+        found = step(found.gate, look, capacity_milli)
+    return found
+
+
+def step(gate: PressureGate, look: PressureLook, capacity_milli: int) -> Step:
+    """Take one look."""
+    node_us = max(1, look.span_us * capacity_milli // 1_000)
+    be_permille = look.be_cpu_us * 1_000 // node_us
+    ran_us = max(1, look.ls_cpu_us, node_us * RUNS_PERMILLE // 1_000)
+    mem_permille = look.mem_stall_us * 1_000 // ran_us
+    stall_us = max(0, look.cpu_stall_us - look.throttled_us)
+    stall_permille = stall_us * 1_000 // ran_us + mem_permille
+    runs = be_permille >= RUNS_PERMILLE
+    stopped = gate.closed and 2 * be_permille <= gate.be_permille
+    base = gate.base_permille
+    if stopped or not runs:
+        base += (stall_permille - base) // LEARNED_LOOKS
+    line = max(LINE_PERMILLE_MIN, gate.base_permille * RISE_PERMILLE // 1_000)
+    terms: Terms = {
+        "cpu_stall_us": look.cpu_stall_us,
+        "throttled_us": look.throttled_us,
+        "mem_stall_us": look.mem_stall_us,
+        "ls_run_us": ran_us,
+        "stall_permille": stall_permille,
+        "base_permille": gate.base_permille,
+        "line_permille": line,
+        "be_permille": be_permille,
+        "idle_us": look.idle_us,
+        "span_us": look.span_us,
+    }
+    wait_ms = max(0, gate.wait_ms - look.span_us // 1_000)
+    learned = msgspec.structs.replace(gate, base_permille=base, wait_ms=wait_ms)
+    if gate.closed:
+        return _prove(learned, stall_permille, terms, stopped=stopped, span_ms=look.span_us // 1_000)
+    if stall_permille <= line:
+        return Step(gate=learned, bound="calm", terms=terms)
+    if not runs:
+        return Step(gate=learned, bound="not_running", terms=terms)
+    if look.idle_us >= look.span_us and mem_permille <= line:
+        # A whole CPU was free all the time: who waits does not wait for best-effort pods.
+        return Step(gate=learned, bound="idle", terms=terms)
+    if wait_ms:
+        return Step(gate=learned, bound="paused", terms=terms | {"wait_ms": wait_ms})
+    closed = msgspec.structs.replace(
+        learned, closed=True, closed_ms=0, proof_looks=0, cut_permille=stall_permille, be_permille=be_permille
+    )
+    return Step(gate=closed, bound="cut", terms=terms)
+
+
+def _prove(gate: PressureGate, stall_permille: int, terms: Terms, *, stopped: bool, span_ms: int) -> Step:
+    """The gate is closed: open it on the proof, whichever way it goes, or once none has come for long."""
+    closed_ms, looks = gate.closed_ms + span_ms, gate.proof_looks + stopped
+    terms = terms | {"cut_permille": gate.cut_permille, "proof_looks": looks, "closed_ms": closed_ms}
+    if looks < PROOF_LOOKS and closed_ms < PAUSE_MS_MAX:
+        held = msgspec.structs.replace(gate, closed_ms=closed_ms, proof_looks=looks)
+        return Step(gate=held, bound="held", terms=terms)
+    if looks >= PROOF_LOOKS and stall_permille * RISE_PERMILLE <= gate.cut_permille * 1_000:
+        return Step(gate=PressureGate(base_permille=gate.base_permille), bound="helped", terms=terms)
+    pause_ms = min(PAUSE_MS_MAX, 2 * gate.pause_ms)
+    opened = PressureGate(base_permille=gate.base_permille, pause_ms=pause_ms, wait_ms=gate.pause_ms)
+    bound: Bound = "not_the_cause" if looks >= PROOF_LOOKS else "unproven"
+    return Step(gate=opened, bound=bound, terms=terms | {"pause_ms": gate.pause_ms})

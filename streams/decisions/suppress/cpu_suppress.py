@@ -1,0 +1,256 @@
+"""What shall hold for best-effort CPU on a node: the one function that stream and guard both call.
+
+One knob acts, the quota or the CPU set; the other is given back, a step at a time like any raise. Reading:
+koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go, suppressBECPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from slacktide.schemas.command import Answer
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.message import Terms
+from slacktide.schemas.policy import Policy, ResourceThreshold
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.streams.decisions.known_pods import known
+from slacktide.streams.decisions.resources.node_reserved import node_reserved
+from slacktide.streams.decisions.suppress.be_limits import looser, normal_us, released, tighter
+from slacktide.streams.decisions.suppress.cpu_pressure import fold
+from slacktide.streams.decisions.suppress.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import free_cpus, next_be_cpuset
+from slacktide.streams.decisions.suppress.exclusive_cpus import apart, off_exclusive
+from slacktide.streams.decisions.suppress.node_cpus import node_cpus, pinned_pods
+
+RULE = "cpu_suppress"
+TARGET = "besteffort"
+RAISE_SPACING_MS = 900
+UNLIMITED = Limits(be_cfs_quota_us=None)
+BY_QUOTA = "quota_"
+"""Before a bound where the policy asks for a CPU set, and the node is held by quota."""
+
+
+OFF_EXCLUSIVE = "exclusive_cpus"
+"""The bound where only CPUs that pods have alone are taken from best-effort pods."""
+
+PRESSURE = "pressure_"
+"""Before a bound that the gate of ``cpu_pressure`` fixed."""
+
+NO_PRESSURE = "no_pressure_"
+"""Before a bound by use, where the policy goes by pressure and the sample has none."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Limits that shall hold, or why none can be named."""
+
+    answer: Answer
+    limits: Limits | None
+    """What shall hold after it; None where skipped."""
+    bound: str
+    reason: str = ""
+    terms: Terms
+
+
+class _Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one of the two knobs comes to, with the other given back."""
+
+    wanted: Limits
+    bound: str
+    terms: Terms
+
+
+def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Decision:
+    """Decide the best-effort CPU limit from one sample, its pods, its node and what of the policy holds there.
+
+    Suppress off: the limit is lifted. On: one step toward what is allowed; a raise waits until
+    900 ms after the last one, a cut never waits. A policy that goes by pressure goes by use where a sample has none.
+    Best-effort pods leave CPUs that other pods have alone whatever else is known, and without a policy, too.
+    """
+    if sample.limits is None:
+        return _skip("the limit in force is unknown")
+    pods = known(pods)
+    current = off_exclusive(sample.limits, facts, pods)
+    if current is sample.limits:
+        return _decide(sample, current, facts, pods, policy)
+    found = _decide(msgspec.structs.replace(sample, limits=current), current, facts, pods, policy)
+    if found.answer == "set":
+        return found
+    return Decision(answer="set", limits=current, bound=OFF_EXCLUSIVE, terms=found.terms)
+
+
+def _decide(sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Decision:
+    threshold = resource_threshold_on(policy, facts)
+    if not threshold.enable:
+        return _settle(current, lifted(current, facts, pods), "disabled", {})
+    if not pods:
+        return _keep(current, "no_pods", {})
+    if sample.use.cpu_milli is None:
+        return _skip("the node's CPU use is unknown")
+    if not facts.capacity.cpu_milli:
+        return _skip("the node's CPU capacity is unknown")
+    by = _suppress if threshold.cpu_suppress_signal == "usage" else _by_signal
+    return by(sample, current, facts, pods, threshold)
+
+
+def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
+    """No limit: no quota, and all CPUs but those kept from best-effort pods."""
+    free = _free(facts, pods)
+    return Limits(be_cfs_quota_us=None, be_cpuset=released(current.be_cpuset, free, len(free)))
+
+
+def _by_signal(
+    sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
+) -> Decision:
+    """A closed gate leaves best-effort pods the least; an open one all, or what their use allows."""
+    if sample.ls_pressure is None:
+        usage = _suppress(sample, current, facts, pods, threshold)
+        return msgspec.structs.replace(usage, bound=f"{NO_PRESSURE}{usage.bound}")
+    capacity_milli = facts.capacity.cpu_milli or 0
+    gate = fold(sample.ls_pressure, capacity_milli)
+    bound = f"{PRESSURE}{gate.bound}"
+    if gate.gate.closed:
+        least_milli = (capacity_milli - apart(sample, pods).milli) * (threshold.cpu_suppress_min_pct or 0) // 100
+        allowed = Allowed(allowed_milli=least_milli, bound="formula", terms={"allowed_milli": least_milli})
+        step = _step(current, facts, pods, allowed, threshold)
+        cut = tighter(current, step.wanted, _free(facts, pods))
+        return _settle(current, cut, bound, gate.terms | step.terms)
+    if threshold.cpu_suppress_signal == "both":
+        usage = _suppress(sample, current, facts, pods, threshold)
+        return msgspec.structs.replace(usage, terms=gate.terms | usage.terms)
+    free = _free(facts, pods)
+    wanted = Limits(be_cfs_quota_us=None, be_cpuset=released(current.be_cpuset, free, len(free)))
+    since_ms = sample.since_raise_ms
+    if looser(wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
+        terms = gate.terms | {"since_raise_ms": since_ms}
+        return _settle(current, tighter(current, wanted, free), "raise_spaced", terms)
+    return _settle(current, wanted, bound, gate.terms)
+
+
+def _suppress(
+    sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
+) -> Decision:
+    rise, alone = _rise(sample), apart(sample, pods)
+    allowed = be_allowed_cpu(
+        capacity_milli=(facts.capacity.cpu_milli or 0) - alone.milli,
+        reserved_milli=node_reserved(facts).cpu_milli or 0,
+        node_used_cores=((sample.use.cpu_milli or 0) - alone.used_milli) / 1000 + (rise.used_cores or 0),
+        pods=[*_used(sample, pods, alone.used_milli), rise],
+        threshold_pct=threshold.cpu_suppress_threshold_pct,
+        min_pct=threshold.cpu_suppress_min_pct,
+    )
+    if alone.milli:
+        allowed = msgspec.structs.replace(allowed, terms={"exclusive_milli": alone.milli} | allowed.terms)
+    step = _step(current, facts, pods, allowed, threshold)
+    since_ms = sample.since_raise_ms
+    if looser(step.wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
+        cut = tighter(current, step.wanted, _free(facts, pods))
+        return _settle(current, cut, "raise_spaced", step.terms | {"since_raise_ms": since_ms})
+    return _settle(current, step.wanted, step.bound, step.terms)
+
+
+def _step(
+    current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: Allowed, threshold: ResourceThreshold
+) -> _Step:
+    """By the knob that the policy asks for; by quota where no CPU set could hold best-effort pods back."""
+    free = _free(facts, pods)
+    if threshold.cpu_suppress_policy == "cfsQuota":
+        return _by_quota(current, facts, free, allowed)
+    cpus_min = threshold.cpuset_cpus_min
+    if current.be_cpuset is not None and len(free) > cpus_min:
+        return _by_cpuset(current, facts, pods, allowed, cpus_min)
+    step = _by_quota(current, facts, free, allowed)
+    known = len(free) if current.be_cpuset is not None else 0
+    terms = step.terms | {"free_cpus": known, "cpuset_cpus_min": cpus_min}
+    return _Step(wanted=step.wanted, bound=f"{BY_QUOTA}{step.bound}", terms=terms)
+
+
+def _by_quota(current: Limits, facts: NodeFacts, free: Sequence[int], allowed: Allowed) -> _Step:
+    step = next_cfs_quota(
+        allowed_milli=allowed.allowed_milli,
+        current_us=normal_us(current),
+        capacity_milli=facts.capacity.cpu_milli or 0,
+    )
+    cpuset = released(current.be_cpuset, free, -(-len(facts.processors) // 10))
+    terms = allowed.terms | step.terms
+    if step.bound == "bypassed":
+        bound = "bypassed" if cpuset == current.be_cpuset else "cpuset_restored"
+        return _Step(wanted=msgspec.structs.replace(current, be_cpuset=cpuset), bound=bound, terms=terms)
+    wanted = Limits(be_cfs_quota_us=step.quota_us, be_cpuset=cpuset)
+    return _Step(wanted=wanted, bound="minimum" if allowed.bound == "minimum" else step.bound, terms=terms)
+
+
+def _by_cpuset(current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: Allowed, cpus_min: int) -> _Step:
+    step = next_be_cpuset(
+        allowed_milli=allowed.allowed_milli,
+        current=current.be_cpuset or (),
+        node=node_cpus(facts, pods),
+        pods=pinned_pods(pods),
+        cpus_min=cpus_min,
+    )
+    terms = allowed.terms | step.terms
+    if step.bound == "pools_short":
+        return _Step(wanted=current, bound=step.bound, terms=terms)
+    quota_us = _raised_us(normal_us(current), len(step.cpus), facts.capacity.cpu_milli or 0)
+    if quota_us is not None:
+        terms = terms | {"quota_us": quota_us}
+    return _Step(
+        wanted=Limits(be_cfs_quota_us=quota_us, be_cpuset=list(step.cpus)),
+        bound="minimum" if allowed.bound == "minimum" and step.bound == "target" else step.bound,
+        terms=terms,
+    )
+
+
+def _raised_us(current_us: int | None, cpus: int, capacity_milli: int) -> int | None:
+    """One step up for a quota that is no longer in use; None, no quota, once it would give all of these CPUs."""
+    if current_us is None:
+        return None
+    raised_us = current_us + -(-capacity_milli // 1000) * PERIOD_US // 10
+    return None if raised_us >= cpus * PERIOD_US else raised_us
+
+
+def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
+    return free_cpus(node_cpus(facts, pods), pinned_pods(pods)) if facts.processors else []
+
+
+def _used(sample: NodeSample, pods: Sequence[Pod], apart_milli: int) -> tuple[CpuUse, CpuUse]:
+    """What pods used, those that are best-effort together and the others: by the pod list, else by their cgroup.
+
+    ``apart_milli``: what the others used of CPUs that they have alone is left out.
+    """
+    listed = known(pods)
+    names, best_effort = listed.names, listed.best_effort
+    all_milli = best_effort_milli = 0
+    for use in sample.pod_use:
+        if milli := use.cpu_milli:
+            all_milli += milli
+            if use.uid in best_effort or (use.best_effort_group and use.uid not in names):
+                best_effort_milli += milli
+    others_milli = all_milli - best_effort_milli - apart_milli
+    return CpuUse(best_effort_milli / 1000, best_effort=True), CpuUse(others_milli / 1000, best_effort=False)
+
+
+def _rise(sample: NodeSample) -> CpuUse:
+    """What latency-sensitive pods use beyond the sample's rates, which do not show a rise that has just begun."""
+    lately_milli = sample.ls_lately_cpu_milli or 0
+    if lately_milli <= 0:
+        return CpuUse(used_cores=0.0, best_effort=False)
+    known_milli = sum(use.cpu_milli or 0 for use in sample.pod_use if not use.best_effort_group)
+    return CpuUse(used_cores=max(0, lately_milli - known_milli) / 1000, best_effort=False)
+
+
+def _settle(current: Limits, wanted: Limits, bound: str, terms: Terms) -> Decision:
+    if not looser(current, wanted) and not looser(wanted, current):
+        return _keep(current, bound, terms)
+    return Decision(answer="set", limits=wanted, bound=bound, terms=terms)
+
+
+def _keep(current: Limits, bound: str, terms: Terms) -> Decision:
+    return Decision(answer="keep", limits=current, bound=bound, terms=terms)
+
+
+def _skip(reason: str) -> Decision:
+    return Decision(answer="skipped", limits=None, bound="skipped", reason=reason, terms={})

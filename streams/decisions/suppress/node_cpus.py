@@ -1,0 +1,47 @@
+"""A node's CPUs and who is bound to some of them, as the CPU set rule reads them.
+
+Reading: koordinator a7a1b76b, apis/extension/{node,resource}.go: the annotations' bodies, and that CPUs of
+the SYSTEM class are exclusive unless configured otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
+from slacktide.schemas.message import Message
+from slacktide.streams.decisions.cpu_list import cpu_list
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import NodeCpus, PinnedPod
+from slacktide.streams.decisions.suppress.exclusive_cpus import exclusive_cpus
+
+ANNOTATION_SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
+
+
+class _SystemQos(Message, frozen=True):
+    cpuset: str = ""
+    exclusive: bool | None = msgspec.field(default=None, name="cpusetExclusive")
+
+
+def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
+    """The node's CPUs; a reservation or a SYSTEM annotation that cannot be read keeps none of them.
+
+    What pods have alone by the kubelet's static policy counts as reserved.
+    """
+    try:
+        system = msgspec.json.decode(facts.annotations.get(ANNOTATION_SYSTEM_QOS) or "{}", type=_SystemQos)
+    except msgspec.MsgspecError:
+        system = _SystemQos()
+    return NodeCpus(
+        processors=facts.processors,
+        reserved=exclusive_cpus(pods).union(cpu_list(facts.reserved_cpus) or ()),
+        system=cpu_list(system.cpuset) or (),
+        system_exclusive=system.exclusive is not False,
+    )
+
+
+def pinned_pods(pods: Sequence[Pod]) -> Iterable[PinnedPod]:
+    """Those that are bound to CPUs; a pod that has ended holds none."""
+    bound = [pod for pod in pods if pod.cpuset and pod.phase in LIVE_PHASES]
+    return [PinnedPod(qos_label=pod.qos_label, cpus=cpu_list(pod.cpuset) or ()) for pod in bound]
