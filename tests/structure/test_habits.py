@@ -64,11 +64,12 @@ def test_the_image_is_built_with_the_files_that_the_project_names() -> None:
 
 def test_the_image_has_every_folder_that_the_command_line_imports() -> None:
     """The console was in no image, and its part ended at its start."""
-    sources = "\n".join(path.read_text() for path in (ROOT / "deploy/cli").rglob("*.py"))
+    rooms = {f"deploy/{name}" for name in ("cli", "console", "demo", "runtime", "virtual")}
+    sources = "\n".join(path.read_text() for room in rooms for path in (ROOT / room).rglob("*.py"))
     folders = {f"deploy/{name}" for name in re.findall(r"from slacktide\.deploy\.(\w+)", sources)}
     kept = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines()}
 
-    assert {"deploy/cli", "deploy/console"} <= folders <= kept
+    assert rooms <= folders <= kept
 
 
 def test_pages_name_the_version_that_the_project_has() -> None:
