@@ -17,7 +17,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import OUTCOME, SAMPLE
-from slacktide.streams.engine.session import SEND_S
+from slacktide.streams.engine.writing import SEND_S
 from slacktide.streams.kafka import read_topic
 from testbed.agent_rig import agent_of
 from testbed.brokers import KafkaBroker, KafkaCluster

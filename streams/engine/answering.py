@@ -1,0 +1,238 @@
+"""Answers fetched samples: reads back what precedes them at a takeover, answers, and writes the answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from slacktide.schemas.errors import failure
+from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.engine import metrics
+from slacktide.streams.engine.forked_trial import survives
+from slacktide.streams.engine.lists import read_lists
+from slacktide.streams.engine.liveness import Liveness
+from slacktide.streams.engine.quarantine import Quarantine
+from slacktide.streams.engine.takeover import Rebuilding
+from slacktide.streams.engine.ticking import Ticking
+from slacktide.streams.engine.writing import Figures, Writing
+from slacktide.streams.isolated import alone
+from slacktide.streams.kafka import History
+from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.rendering import RenderedAnswers
+from slacktide.streams.taken import Records
+from slacktide.streams.worker import Worker
+
+log = logging.getLogger(__name__)
+
+READ_BACK_MS = 20_000
+"""Read back into the live windows before the first answer: so that figures of the last seconds are in them."""
+READ_BACK_RECORDS_MAX = 50_000
+"""And at most so many: 20 s of 2,500 nodes in one partition. What is read back is held at once."""
+KEPT_MS = SAMPLE.retention_ms or 0
+COPY_S = 10.0
+"""For a copy of this process to answer suspected records. Heartbeats to the group go on meanwhile."""
+_OWNER = f"{os.getpid()}-{os.urandom(6).hex()}"
+"""This process, in notes on committed offsets."""
+
+
+class Answering:
+    """Answers the samples of a session's partitions.
+
+    Args:
+        worker: decides.
+        history: reads back at a takeover.
+        rebuilding: fills the windows of partitions that were taken over.
+        ticking: learns which nodes send samples.
+        writing: writes answers.
+        figures: publishes what answered samples change.
+        liveness: checks that the partitions are still this worker's.
+        now_ms: wall clock, UTC epoch milliseconds.
+
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        history: History,
+        rebuilding: Rebuilding,
+        ticking: Ticking,
+        writing: Writing,
+        figures: Figures,
+        liveness: Liveness,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._worker, self._now_ms = worker, now_ms
+        self._history, self._rebuilding, self._ticking = history, rebuilding, ticking
+        self._writing, self._figures, self._liveness = writing, figures, liveness
+        self.quarantine = Quarantine(_OWNER, _log_crash)
+        """Knows the records that may have crashed the last owner."""
+        self._next: dict[Place, int] = {}
+        self._unknown_samples = worker.unknown_samples
+
+    @property
+    def positions(self) -> dict[Place, int]:
+        """By place, the next offset to be answered."""
+        return dict(self._next)
+
+    def keep(self, places: Collection[Place]) -> None:
+        """Forget all other places: the group assigned them to other workers."""
+        partitions = {place.partition for place in places}
+        for place in self._next.keys() - places:
+            del self._next[place]
+            self.quarantine.forget(place)
+            self._rebuilding.forget(place)
+            if place.partition not in partitions:
+                self._worker.forget(place.partition)
+            metrics.gone(place)
+
+    async def answer(
+        self, batches: Mapping[Place, Sequence[Record]], ends: Mapping[Place, int | None]
+    ) -> dict[Place, int]:
+        """Answer fetched samples; return the next offset of each place, once Kafka has acknowledged all answers.
+
+        Args:
+            batches: by place, in order.
+            ends: by place the offset at which it ends, where that is known.
+
+        Raises:
+            LogError: a write failed, a partition that was taken over could not be read back, or the process stood
+                still for so long that the partitions may be another's.
+
+        """
+        self._liveness.check_awake()
+        some = {place: records for place, records in batches.items() if records}
+        if fresh := {place: records[0] for place, records in some.items() if place not in self._next}:
+            await self.quarantine.take_over(fresh)
+        for place, records in some.items():
+            await self._take_over(place, records)
+        together: dict[Place, Sequence[Record]] = {}
+        suspects = await self._suspects(some)
+        for place, records in some.items():
+            await self._answer_one_by_one(records[: suspects[place]])
+            together[place] = records[suspects[place] :]
+        # All at once: samples share the fixed cost of a turn.
+        await self._answer_together(together)
+        await self._figures.after_answers()
+        done = {place: records[-1].offset + 1 for place, records in some.items()}
+        self._report(batches, {place: (ends.get(place) or position) - position for place, position in done.items()})
+        if done:
+            self._liveness.answered()
+        return done
+
+    async def _answer_together(self, batches: Mapping[Place, Sequence[Record]]) -> None:
+        outs = self._answers(Records.joined(batches.values()))
+        # A sample that anybody may have sent does not show that its node lives.
+        nodes = (
+            outs.nodes
+            if isinstance(outs, RenderedAnswers)
+            else {out.key for out in outs if out.answer and not out.unproven}
+        )
+        for place, records in batches.items():
+            if records:
+                self._ticking.answered(place, records, nodes)
+                self.quarantine.answered(records[-1])
+                self._next[place] = records[-1].offset + 1
+        self._liveness.check_awake()
+        await self._writing.write_now(outs)
+
+    async def _suspects(self, batches: Mapping[Place, Sequence[Record]]) -> dict[Place, int]:
+        """Return of each place how many of its first records are to be answered one by one.
+
+        Each of those costs a commit, and there may be a thousand. So at a first crash a copy of this process answers
+        all that is suspected: if it survives, the records are no longer suspected.
+        """
+        found = {place: self.quarantine.suspects(place, records) for place, records in batches.items()}
+        first = {place: count for place, count in found.items() if count and not self.quarantine.again(place)}
+        suspects = [record for place, count in first.items() for record in batches[place][:count]]
+        if suspects:
+            if await survives(lambda: self._answer_in_copy(suspects), COPY_S):
+                return found | dict.fromkeys(first, 0)
+            log.error("a copy of this process died on records of a crashed owner: they are answered one by one",
+                      extra={"records": len(suspects)})  # fmt: skip
+        return found
+
+    def _answer_in_copy(self, records: Sequence[Record]) -> None:
+        self._answers(records)
+        self._worker.figures(self._now_ms())
+
+    async def _answer_one_by_one(self, suspects: Sequence[Record]) -> None:
+        """Answer one by one the records on which the partition's last owner may have crashed."""
+        for record in suspects:
+            self._liveness.check_awake()
+            if self.quarantine.condemned(record):
+                log.error("a record has crashed two workers; it becomes a dead letter", extra=_place(record))
+                await self._writing.write([self._worker.crashed(record, self._now_ms())])
+                self._next[record.place] = record.offset + 1
+                continue
+            await self.quarantine.trying(record)
+            await self._answer_together({record.place: [record]})
+            await self._figures.publish()
+        if suspects:
+            await self.quarantine.settle({suspects[-1].place: suspects[-1].offset + 1})
+
+    def _answers(self, records: Sequence[Record]) -> Sequence[Out]:
+        """Answer them; a record that raises for a second time, alone, becomes a dead letter."""
+        now_ms = self._now_ms()
+
+        def failed(record: Record, error: Exception) -> list[Out]:
+            log.error("a record cannot be answered: %r", error, extra=_place(record))
+            return [self._worker.crashed(record, now_ms, failure("answer", error))]
+
+        def work(some: Sequence[Record]) -> Sequence[Out]:
+            return self._worker.answers(some, now_ms)
+
+        try:
+            return work(records)
+        except Exception:  # noqa: BLE001 - it must not cost the other records
+            return [out for record in records for out in alone(work, record, failed)]
+
+    async def _take_over(self, place: Place, coming: Sequence[Record]) -> None:
+        """Read back what precedes records that do not follow the last ones, and have their windows filled."""
+        first, before = coming[0], list[Record]()
+        if self.quarantine.bare(place):
+            if place not in self._next:
+                log.error("owners of a partition crash again and again: it is taken over without history",
+                          extra=_place(first))  # fmt: skip
+            return
+        now_ms = self._now_ms()
+        if not now_ms - KEPT_MS <= first.timestamp_ms <= now_ms:
+            # Its topic has CreateTime, and its producer's clock is wrong: nothing can be read back from that time.
+            first = msgspec.structs.replace(first, timestamp_ms=now_ms)
+        if first.offset > self._next.get(place, 0):
+            before = await self._history.span(
+                *place,
+                before=first.offset,
+                since_ms=first.timestamp_ms - READ_BACK_MS,
+                most=READ_BACK_RECORDS_MAX,
+            )
+            await read_lists(self._history, self._worker.lists, place, before, [first, *coming[1:]])
+            self._ticking.learned(place, self._worker.learn(before))
+            metrics.READ_BACK.inc(len(before))
+            log.info("partition read back", extra={**place._asdict(), "samples": len(before)})
+        if place not in self._next:
+            self._rebuilding.take_over(place, first, before)
+
+    def _report(self, batches: Mapping[Place, Sequence[Record]], lags: Mapping[Place, int]) -> None:
+        """Update the metrics; ``lags``: by place, how many records wait."""
+        metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
+        metrics.LATE_SAMPLES.set(self._worker.late_samples)
+        metrics.UNKNOWN_SAMPLES.inc(self._worker.unknown_samples - self._unknown_samples)
+        self._unknown_samples = self._worker.unknown_samples
+        for place, records in lags.items():
+            age_s = max(0.0, (self._now_ms() - batches[place][-1].timestamp_ms) / 1_000)
+            metrics.lag(place, max(0, records), age_s if records > 0 else 0.0)
+
+
+def _place(record: Record) -> dict[str, object]:
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+
+
+def _log_crash(place: Place, offset: int, strikes: int) -> None:
+    log.warning(
+        "a partition's last owner has crashed; the records that it may have worked on are suspected",
+        extra={**place._asdict(), "offset": offset, "crashes": strikes},
+    )

@@ -1,0 +1,83 @@
+"""Consumes what operators and the bridge publish for all workers: the policy and the inventory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.topics import INVENTORY, POLICY
+from slacktide.streams.engine import metrics
+from slacktide.streams.engine.ticking import Ticking
+from slacktide.streams.kafka import WHOLE, Tail, last_of_each_key, places_of
+from slacktide.streams.records import Out, Record
+from slacktide.streams.worker import Worker
+
+log = logging.getLogger(__name__)
+
+FOLLOW_WAIT_MS = 200
+"""Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
+
+
+class OperatorRecords:
+    """Reads both topics whole, then follows them.
+
+    Args:
+        worker: applies the records.
+        ticking: learns from the inventory which nodes exist.
+        bootstrap: the Kafka cluster.
+        write: writes what the worker publishes for them, such as dead letters.
+
+    """
+
+    def __init__(
+        self, worker: Worker, ticking: Ticking, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]
+    ) -> None:
+        self._worker, self._ticking, self._write = worker, ticking, write
+        self.tail = Tail(bootstrap, FOLLOW_WAIT_MS)
+
+    async def read(self, partitions: Mapping[str, int]) -> None:
+        """Read both topics whole; ``partitions``: how many each topic has.
+
+        Raises:
+            LogError: Kafka is unavailable.
+
+        """
+        read = (await self.tail.read(places_of(partitions, {POLICY.name: WHOLE, INVENTORY.name: WHOLE}))).records
+        await self._take(last_of_each_key(read), older=[one for one in read if one.topic == POLICY.name])
+
+    async def run(self) -> None:
+        """Follow both topics, until cancelled."""
+        while True:
+            await self._take(await self.tail.more())
+
+    async def _take(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
+        """Apply records.
+
+        Args:
+            records: in order.
+            older: policies that were published before: one may be the last valid policy of the highest epoch. Their
+                dead letters were written when they came.
+
+        """
+        outs: list[Out] = []
+        before, refused = self._worker.in_force.version, self._worker.policies.refused
+        for record in older:
+            self._worker.policy(record)
+        for record in records:
+            if record.topic == POLICY.name:
+                outs += self._worker.policy(record)
+            else:
+                outs += self._worker.inventory(record)
+                self._ticking.inventory(record)
+        if self._worker.in_force.version != before:
+            log.info("another policy is in force", extra={"version": self._worker.in_force.version})
+        self._report_refused(refused)
+        await self._write(outs)
+
+    def _report_refused(self, before: str) -> None:
+        """Report a rejected policy once; ``before``: what was reported last."""
+        refused = self._worker.policies.refused
+        metrics.POLICY_REFUSED.set(bool(refused))
+        if refused and refused != before:
+            log.error("a policy is refused", extra={"why": refused})

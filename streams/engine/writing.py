@@ -1,0 +1,147 @@
+"""Writes a worker's records for one session. Figures wait for others, and precede what is written after them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import LogError
+from slacktide.streams.engine import metrics
+from slacktide.streams.engine.liveness import Liveness
+from slacktide.streams.engine.sending import sent
+from slacktide.streams.engine.shadowing import ShadowDoor
+from slacktide.streams.kafka import Refused, Sender
+from slacktide.streams.records import Out
+from slacktide.streams.worker import Worker
+
+log = logging.getLogger(__name__)
+
+SEND_S = 3.0
+"""The timeout of a produce request. A write that is not acknowledged within twice this time has failed."""
+FIGURES_S = 1.0
+"""Answered samples are taken into the windows, and published, so often. Each tick does so, too, half of this later."""
+FIGURES_AT_ONCE = 128
+"""Samples that do not wait for others any longer. Of two thousand together a worker at 1,000 nodes needs a hundred
+megabytes more, and a backlog is answered no faster."""
+UNSENT_MAX = 1_000
+"""Records of figures that do not wait for others any longer: of 300 nodes, 3 MB. A batch of each partition and topic
+costs as much as its records, if these are few."""
+
+
+class Writing:
+    """The producer of a session, and the figures that wait to be written.
+
+    Args:
+        worker: whose records are written.
+        bootstrap: the Kafka cluster.
+        failed: done when the session ends by an error.
+        now_ms: wall clock, UTC epoch milliseconds.
+
+    """
+
+    def __init__(
+        self, worker: Worker, bootstrap: Cluster, failed: asyncio.Future[None], now_ms: Callable[[], int]
+    ) -> None:
+        self.sender = Sender(bootstrap, client_id="slacktide-stream", timeout_s=SEND_S)
+        self._worker, self._failed, self._now_ms = worker, failed, now_ms
+        self._waiting: list[Out] = []
+        """Figures that wait for others."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether figures wait."""
+        return bool(self._waiting)
+
+    def wait(self, figures: Sequence[Out]) -> bool:
+        """Let figures wait for others; whether there are now enough to write."""
+        self._waiting += figures
+        return len(self._waiting) >= UNSENT_MAX
+
+    def keep(self, partitions: Collection[int]) -> None:
+        """Drop waiting figures of all other partitions."""
+        self._waiting = [out for out in self._waiting if out.partition is None or out.partition in partitions]
+
+    async def write(self, outs: Sequence[Out]) -> None:
+        """Write the waiting figures, then these records."""
+        waiting, self._waiting = self._waiting, []
+        await self.write_now([*waiting, *outs] if waiting else outs)
+
+    async def write_now(self, outs: Sequence[Out]) -> None:
+        """Write these records. A rejected one becomes a dead letter, and its node is answered ``skipped``.
+
+        Raises:
+            LogError: a write failed, or the session has ended.
+
+        """
+        refusals = await self._sent(outs)
+        if not refusals:
+            metrics.count_written(outs)
+            return
+        refused = [refusal.out for refusal in refusals]
+        metrics.count_written([out for out in outs if out not in refused])
+        instead = [out for r in refusals for out in self._worker.refused(r.out, r.why, self._now_ms())]
+        for refusal in refusals:
+            log.warning("Kafka rejected a record", extra={"topic": refusal.out.topic, "why": refusal.why})
+        lost = [refusal.out for refusal in await self._sent(instead)]
+        metrics.count_written([out for out in instead if out not in lost])
+        for out in lost:  # the guard acts without an answer; the next record is read all the same
+            log.error("Kafka also rejects the replacement of a rejected record", extra={"topic": out.topic})
+
+    async def _sent(self, outs: Sequence[Out]) -> list[Refused]:
+        """Write; stop waiting for acknowledgements when the session fails, or its end would wait for them all."""
+        sending = asyncio.ensure_future(sent(self.sender, outs))
+        try:
+            await asyncio.wait((sending, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unsent = sending.cancel()
+        if unsent:
+            raise LogError("the session has ended")
+        return sending.result()
+
+
+class Figures:
+    """Takes answered samples into the windows, and publishes what is due.
+
+    Args:
+        worker: has the windows.
+        writing: writes the figures.
+        liveness: checks that the partitions are still this worker's.
+        shadow: decides beside the worker, after it; None: there is none.
+        now_ms: wall clock, UTC epoch milliseconds.
+
+    """
+
+    def __init__(
+        self, worker: Worker, writing: Writing, liveness: Liveness, shadow: ShadowDoor | None, now_ms: Callable[[], int]
+    ) -> None:
+        self._worker, self._writing, self._liveness, self._shadow = worker, writing, liveness, shadow
+        self._now_ms = now_ms
+
+    async def run(self) -> None:
+        """Publish each ``FIGURES_S``, until cancelled: a wave's fixed cost is spent twice a second, ticks included."""
+        await asyncio.sleep(FIGURES_S / 2)
+        while True:
+            await asyncio.sleep(FIGURES_S)
+            if self._worker.unpublished or self._writing.waits:
+                await self.publish()
+            elif self._shadow is not None:
+                self._shadow.go_on()
+
+    async def after_answers(self) -> None:
+        """Take samples into the windows once they are many, and write their figures once these are many."""
+        if self._worker.unpublished >= FIGURES_AT_ONCE and self._writing.wait(self._worker.figures(self._now_ms())):
+            await self.publish()
+
+    async def publish(self) -> None:
+        """Publish now what is due.
+
+        Raises:
+            LogError: a write failed, or the process stood still.
+
+        """
+        self._liveness.check_awake()
+        await self._writing.write(self._worker.figures(self._now_ms()))
+        if self._shadow is not None:
+            self._shadow.go_on()
