@@ -14,7 +14,9 @@ from slacktide.agents.cluster.descheduler.account import Account, LayAside
 from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Place
 from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
-from slacktide.agents.cluster.descheduler.pods import PodSource
+from slacktide.agents.cluster.descheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.agents.cluster.pods import PodSource
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas import connection
@@ -59,7 +61,7 @@ class Descheduler:
         self._sign = sign
         self._trouble = ""
         self._cluster = Cluster()
-        self._pods = PodSource(self._cluster)
+        self._pods = self._pod_source()
         self._passes = Passes(epoch)
         self._account = Account(bootstrap, epoch, lay_aside, clock)
         self._evicting = Evicting(self._account, self._send, self._left, self._cluster.may_go, replica, clock)
@@ -91,13 +93,16 @@ class Descheduler:
             self._changed.set()
         self._policy = policy
 
+    def _pod_source(self) -> PodSource[PodObject, SeenPod]:
+        return PodSource(PodObject, lambda item: seen(item.plain()), self._cluster, "it is never evicted")
+
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
         try:
             while True:
                 self._changed.clear()
                 metrics.OVER.set(0)  # after a policy change
-                self._pods, self._trouble = PodSource(self._cluster), ""
+                self._pods, self._trouble = self._pod_source(), ""
                 works: list[Coroutine[Any, Any, Any]] = [self._changed.wait()]
                 if self._policy.descheduling.wanted:
                     works += [self._pods.run(api), self._each(api)]

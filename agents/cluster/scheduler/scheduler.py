@@ -11,7 +11,7 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.missed_pods import MissedPods
 from slacktide.agents.cluster.scheduler.placements import Placements
-from slacktide.agents.cluster.scheduler.pods import PodSource
+from slacktide.agents.cluster.scheduler.pods import pod_source
 from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
@@ -70,13 +70,13 @@ class _Scheduler:
         self._view = View(settings.args, counting=settings.counting)
         self._placements = Placements(settings.bootstrap, clock.wall_ms)
         self._reader = TopicReader(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
-        self._pods = PodSource(self._view, clock)
+        self._pods = pod_source(self._view, clock)
         self._answers = Answers(self._view, self._placements.publish, clock)
         self._sent = Sent(
             settings.bootstrap,
             self._view,
             self._answers.answered,
-            lambda: self._pods.whole,
+            lambda: self._pods.listed,
             clock,
             self._answers.waiting.leave,
         )
@@ -109,7 +109,7 @@ class _Scheduler:
             return self._reader.trouble or "reading the topics"
         if self._settings.access is None:
             return ""
-        if not self._pods.whole:
+        if not self._pods.listed:
             return self._pods.trouble
         return "" if self._sent.whole else self._sent.trouble or "placements are being read"
 
@@ -117,7 +117,7 @@ class _Scheduler:
         """Errors by part; "": none."""
         found = {"log": self._reader.trouble or self._placements.away}
         if self._settings.access is not None:
-            found["log"] = found["log"] or (self._sent.trouble if self._pods.whole else "")
+            found["log"] = found["log"] or (self._sent.trouble if self._pods.listed else "")
             found["pods"] = self._pods.trouble
             found["events"] = self._without_benefit.trouble or self._missed.trouble
             found["wakes"] = self._waker.trouble
