@@ -75,7 +75,7 @@ class Publisher:
         self._letters = Letters()
         self._stirred = asyncio.Event()
 
-    def lay_aside(self, record: Record, reason: str) -> None:
+    def to_dead_letter(self, record: Record, reason: str) -> None:
         """Publish a dead letter for an unusable record."""
         self._letters.add(dead_letter(record, reader=self._source, reason=reason, now_ms=self._now_ms()))
 

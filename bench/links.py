@@ -132,7 +132,7 @@ class Agent:
             self._spool.conclude(self._outcome(command, hold, age_ms))
             counts.outcomes += 1
         if command.hold:
-            self._link.stir()
+            self._link.wake()
 
     def _outcome(self, command: NodeCommand, hold: Hold, age_ms: int) -> NodeOutcome:
         return NodeOutcome(

@@ -149,16 +149,16 @@ class Link:
         """
         self._keep(self._newest.put(Offered(sample, facts, pods)))
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """There may be outcomes in the spool."""
         self._idle.clear()
         self._stirred.set()
 
-    def lay_aside(self, record: Record, reason: str) -> None:
+    def to_dead_letter(self, record: Record, reason: str) -> None:
         """Count an unusable record and publish a dead letter."""
         self._metrics.refused(record.topic)
         self._letters.add(of_dead_letter(record, node=self._node, reason=reason, now_ms=self._now_ms()))
-        self.stir()
+        self.wake()
 
     async def run(self) -> None:
         """Keep the connections until cancelled.
@@ -184,7 +184,7 @@ class Link:
     async def drain(self) -> None:
         """Wait until Kafka has all outcomes. Return at once if it is unavailable."""
         if not self._report.trouble:
-            self.stir()
+            self.wake()
             await self._idle.wait()
 
     async def close(self) -> None:
@@ -298,7 +298,7 @@ class Link:
         log.error("Kafka refused a record; it is dropped", extra={"topic": out.topic, "why": why})
         if out.topic != DEAD_LETTER.name:
             self._letters.add(of_refused(out, node=self._node, reason=why, now_ms=self._now_ms()))
-            self.stir()
+            self.wake()
 
     async def _rest(self) -> None:
         self._idle.set()
@@ -341,4 +341,4 @@ class Link:
         try:
             take([record])
         except Exception as exc:  # noqa: BLE001 - the record becomes a dead letter
-            self.lay_aside(record, f"processing failed: {exc!r}")
+            self.to_dead_letter(record, f"processing failed: {exc!r}")

@@ -243,7 +243,7 @@ class AgentLoop:
                 self._deadline.cancel()
             self._ahead.close()
             if self._settings.eviction_client is not None:
-                self._settings.eviction_client.stir = lambda: None
+                self._settings.eviction_client.wake = lambda: None
             if self._settings.node_watch is not None:
                 self._settings.node_watch.close()
             for task in (ticking, *beside):
@@ -283,7 +283,7 @@ class AgentLoop:
             try:
                 use(decode(record.value, kind))
             except (BadMessageError, ArithmeticError, ValueError, TypeError, LookupError) as exc:
-                self._link.lay_aside(record, failure("apply", exc))
+                self._link.to_dead_letter(record, failure("apply", exc))
 
     def credits(self, records: list[Record], age_s: float) -> None:
         """Receive eviction credit. Tombstones are ignored: leases expire by themselves soon."""
@@ -292,7 +292,7 @@ class AgentLoop:
 
     def policies(self, records: list[Record]) -> None:
         """Use the policy of the newest valid record."""
-        if self._policies.read(records, self._link.lay_aside):
+        if self._policies.read(records, self._link.to_dead_letter):
             self._agent.policy(self._policies.policy)
             self._look_at_switch()
 
@@ -372,7 +372,7 @@ class AgentLoop:
     def _concluded(self, outcome: NodeOutcome) -> None:
         self._metrics.concluded(outcome)
         self._ahead.concluded(outcome)
-        self._link.stir()
+        self._link.wake()
         if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
             _log_act(outcome)
 
@@ -380,7 +380,7 @@ class AgentLoop:
         """Process replies of the Eviction API as soon as they arrive. Each tick reads them, too."""
         loop, eviction_client = asyncio.get_running_loop(), self._settings.eviction_client
         if eviction_client is not None:
-            eviction_client.stir = partial(loop.call_soon_threadsafe, self._replied)
+            eviction_client.wake = partial(loop.call_soon_threadsafe, self._replied)
 
     def _replied(self) -> None:
         if not self._closing:

@@ -43,12 +43,12 @@ class Policies:
         """Why this agent may use another policy than the others; "": it does not."""
         return self._in_force.refused if self._in_force.by_epoch else ""
 
-    def read(self, records: Iterable[Record], lay_aside: Callable[[Record, str], None]) -> bool:
+    def read(self, records: Iterable[Record], to_dead_letter: Callable[[Record, str], None]) -> bool:
         """Read records of the topic, in order.
 
         Args:
             records: in order.
-            lay_aside: called with an invalid record and the reason.
+            to_dead_letter: called with an invalid record and the reason.
 
         Returns:
             Whether the version in force changed.
@@ -59,7 +59,7 @@ class Policies:
             try:
                 taken = self._in_force.take(record.key, record.value, place_of(record))
             except BadMessageError as exc:
-                lay_aside(record, str(exc))
+                to_dead_letter(record, str(exc))
                 continue
             if taken:
                 self._metrics.policy_published(self.policy.published_ms)

@@ -15,7 +15,7 @@ import pytest
 from slacktide.agents import http
 from slacktide.agents.https import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
-from slacktide.agents.node.evict.eviction_api import Wish, body_of, path_of, reply_of
+from slacktide.agents.node.evict.eviction_api import EvictionRequest, body_of, path_of, reply_of
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import EvictingNode, agent_account, events_on
@@ -151,9 +151,9 @@ def test_a_server_that_is_overloaded_is_left_alone_as_long_as_it_asks_for(node) 
 def reply_to(node: EvictingNode, name: str, uid: str):
     """What the server says to the node's agent, but for acting: nobody is to be evicted by this."""
     door = Door(Access(url=node.server.url, token=node.token, ca=node.server.ca))
-    wish = Wish(uid=uid, namespace=node.namespace, name=name, grace_s=None)
+    request = EvictionRequest(uid=uid, namespace=node.namespace, name=name, grace_s=None)
     try:
-        return reply_of(wish, door.post(f"{path_of(wish)}?dryRun=All", body_of(wish)))
+        return reply_of(request, door.post(f"{path_of(request)}?dryRun=All", body_of(request)))
     finally:
         door.close()
 
@@ -181,7 +181,7 @@ def unfinished(node: EvictingNode) -> ssl.SSLSocket:
     plain = socket.create_connection(("127.0.0.1", node.server.port))
     connection = context.wrap_socket(plain, server_hostname="127.0.0.1")
     head = [
-        f"POST {path_of(Wish(uid='', namespace=node.namespace, name='nobody', grace_s=None))} HTTP/1.1",
+        f"POST {path_of(EvictionRequest(uid='', namespace=node.namespace, name='nobody', grace_s=None))} HTTP/1.1",
         "Host: localhost",
         f"Authorization: Bearer {node.account.token}",
         "Content-Type: application/json",

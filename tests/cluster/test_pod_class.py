@@ -68,11 +68,13 @@ def test_everything_else_of_a_pod_changes_as_before(applied: ApiServer, namespac
 
     changed = applied.patch(path, {"metadata": {"labels": {"app": "b"}, "annotations": {"note": "c"}}})
     running = applied.patch(f"{path}/status", {"status": {"phase": "Running"}})
-    wish = {"metadata": {"annotations": {POLICY: "[]"}, "labels": {"koordinator.sh/eviction-enabled": "true"}}}
+    request = {"metadata": {"annotations": {POLICY: "[]"}, "labels": {"koordinator.sh/eviction-enabled": "true"}}}
 
     assert changed["metadata"]["labels"] == {QOS: "BE", "app": "b"}
     assert running["status"]["phase"] == "Running"
-    assert applied.patch(f"/api/v1/namespaces/{namespace}/pods/shop", wish)["metadata"]["annotations"] == {POLICY: "[]"}
+    assert applied.patch(f"/api/v1/namespaces/{namespace}/pods/shop", request)["metadata"]["annotations"] == {
+        POLICY: "[]"
+    }
 
 
 @pytest.mark.parametrize("labels", [{}, {QOS: "LS"}, {QOS: "LSR"}, {QOS: "SYSTEM"}, {QOS: "be"}], ids=str)

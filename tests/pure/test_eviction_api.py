@@ -9,8 +9,8 @@ import pytest
 from slacktide.agents.http import Answer
 from slacktide.agents.node.evict.eviction_api import (
     NOTE_MAX,
+    EvictionRequest,
     Reply,
-    Wish,
     body_of,
     event_of,
     event_path_of,
@@ -21,7 +21,7 @@ from slacktide.agents.node.evict.patience import BACKOFF_S_MAX, KEPT_S, Patience
 from slacktide.schemas.outcome import NodeOutcome, PodName
 
 SECOND_NS = 10**9
-WISH = Wish(uid="uid-1", namespace="batch", name="job", grace_s=None)
+REQUEST = EvictionRequest(uid="uid-1", namespace="batch", name="job", grace_s=None)
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 RBAC = (
     'pods "job" is forbidden: User "a" cannot create resource "pods/eviction" in API group "" in the namespace "batch"'
@@ -64,7 +64,7 @@ def denied(why: str) -> str:
     ],
 )
 def test_each_answer_means_one_thing(given: Answer, verdict: str) -> None:
-    reply = reply_of(WISH, given)
+    reply = reply_of(REQUEST, given)
 
     assert (reply.uid, reply.verdict) == ("uid-1", verdict)
     assert reply.message.startswith(f"{given.status} ")
@@ -74,21 +74,22 @@ def test_what_the_server_said_is_told_with_its_causes() -> None:
     body = {"message": BUDGET, "details": {"causes": [{"reason": "DisruptionBudget", "message": "x needs 1, has 1"}]}}
 
     assert (
-        reply_of(WISH, Answer(status=429, body=json.dumps(body).encode())).message == f"429 {BUDGET} x needs 1, has 1"
+        reply_of(REQUEST, Answer(status=429, body=json.dumps(body).encode())).message
+        == f"429 {BUDGET} x needs 1, has 1"
     )
 
 
 def test_an_eviction_names_the_very_pod_and_never_asks_for_no_grace() -> None:
-    body = body_of(Wish(uid="uid-1", namespace="batch", name="job", grace_s=0))
+    body = body_of(EvictionRequest(uid="uid-1", namespace="batch", name="job", grace_s=0))
 
-    assert path_of(WISH) == "/api/v1/namespaces/batch/pods/job/eviction"
+    assert path_of(REQUEST) == "/api/v1/namespaces/batch/pods/job/eviction"
     assert (body["apiVersion"], body["kind"]) == ("policy/v1", "Eviction")
     assert body["deleteOptions"] == {"preconditions": {"uid": "uid-1"}, "gracePeriodSeconds": 1}
-    assert body_of(WISH)["deleteOptions"] == {"preconditions": {"uid": "uid-1"}}
+    assert body_of(REQUEST)["deleteOptions"] == {"preconditions": {"uid": "uid-1"}}
 
 
 def test_a_name_that_is_none_leads_to_no_other_place() -> None:
-    odd = Wish(uid="uid-1", namespace="a/b", name="../nodes?x=\u00e9 \r\n", grace_s=None)
+    odd = EvictionRequest(uid="uid-1", namespace="a/b", name="../nodes?x=\u00e9 \r\n", grace_s=None)
 
     assert path_of(odd) == "/api/v1/namespaces/a%2Fb/pods/..%2Fnodes%3Fx%3D%C3%A9%20%0D%0A/eviction"
     assert event_path_of("a/b") == "/apis/events.k8s.io/v1/namespaces/a%2Fb/events"

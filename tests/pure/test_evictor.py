@@ -9,7 +9,7 @@ import pytest
 
 from slacktide.agents.credit_account import NO_CREDIT
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.evict.eviction_api import Reply, Wish
+from slacktide.agents.node.evict.eviction_api import EvictionRequest, Reply
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
 from slacktide.deploy.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.virtual.kernel import VirtualKernel
@@ -67,12 +67,12 @@ class Cluster:
         self.granted: list[str] = []
         self._waiting: list[Reply] = []
 
-    def ask(self, wish: Wish) -> None:
-        there = wish.uid in self.machine.pods
+    def ask(self, request: EvictionRequest) -> None:
+        there = request.uid in self.machine.pods
         if there:
-            self.granted.append(wish.uid)
-            self.machine.terminate_pod(wish.uid)
-        self._waiting.append(Reply(uid=wish.uid, verdict="evicted" if there else "gone", message="so"))
+            self.granted.append(request.uid)
+            self.machine.terminate_pod(request.uid)
+        self._waiting.append(Reply(uid=request.uid, verdict="evicted" if there else "gone", message="so"))
 
     def replies(self) -> list[Reply]:
         replies, self._waiting = self._waiting, []

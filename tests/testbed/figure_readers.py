@@ -24,11 +24,11 @@ class FigureReaders:
         """Records that either could not use, with the reason."""
         self._clock = SystemClock()
         self._writing, self._view = Writing(), View(PlacementArgs())
-        lay_aside = lambda record, why: self.laid_aside.append((record, why))  # noqa: E731
+        to_dead_letter = lambda record, why: self.laid_aside.append((record, why))  # noqa: E731
         cluster = Cluster(bootstrap)
         self._parts = [
-            bridge.FigureReader(cluster, self._writing, lay_aside, self._clock),
-            scheduler.TopicReader(cluster, self._view, PlacementArgs(), lay_aside, self._clock),
+            bridge.FigureReader(cluster, self._writing, to_dead_letter, self._clock),
+            scheduler.TopicReader(cluster, self._view, PlacementArgs(), to_dead_letter, self._clock),
         ]
         self._tasks: list[asyncio.Task[None]] = []
 

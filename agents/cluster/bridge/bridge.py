@@ -194,19 +194,19 @@ class _Leader:
         self._writing = Writing()
         self._nodes = NodeSource(self, earlier)
         self._policies = PolicySource(self, earlier.policy, settings.config_map)
-        self._reader = FigureReader(settings.bootstrap, self._writing, self._lay_aside, clock)
+        self._reader = FigureReader(settings.bootstrap, self._writing, self._to_dead_letter, clock)
         self._mirror = Mirror(self._writing, clock)
-        self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.shown, self._lay_aside, clock)
+        self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.shown, self._to_dead_letter, clock)
         self._descheduler = Descheduler(
             settings.bootstrap,
             self._metric_of,
             epoch,
             settings.replica,
-            self._lay_aside,
+            self._to_dead_letter,
             clock,
             sign=lambda out: signed(out, ring.keys(), clock.wall_ms()),
         )
-        self._jobs = JobSource(settings.bootstrap, epoch, self._lay_aside, clock)
+        self._jobs = JobSource(settings.bootstrap, epoch, self._to_dead_letter, clock)
         self._queue = JobQueue(settings.bootstrap, clock, settings.replica) if settings.queue else None
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
@@ -258,10 +258,10 @@ class _Leader:
         """A complete list was read."""
         metrics.LISTED.labels(of).inc()
 
-    def _lay_aside(self, record: Record, reason: str) -> None:
+    def _to_dead_letter(self, record: Record, reason: str) -> None:
         """Count an invalid record, and publish a dead letter."""
         metrics.REFUSED.labels(record.topic).inc()
-        self._publisher.lay_aside(record, reason)
+        self._publisher.to_dead_letter(record, reason)
 
     def _metric_of(self, node: str) -> NodeMetric | None:
         return self._writing.metrics.of(node, self._clock.mono_ns() / 1e9)

@@ -31,13 +31,13 @@ class FigureReader:
     Args:
         bootstrap: the Kafka cluster.
         writing: receives the figures.
-        lay_aside: receives invalid records, each with the reason.
+        to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
 
     """
 
     def __init__(
-        self, bootstrap: Cluster, writing: Writing, lay_aside: Callable[[Record, str], None], clock: Clock
+        self, bootstrap: Cluster, writing: Writing, to_dead_letter: Callable[[Record, str], None], clock: Clock
     ) -> None:
         self._reader = TailReader(
             bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=PUBLISHED_AGAIN_MS, now_ms=clock.wall_ms
@@ -47,7 +47,7 @@ class FigureReader:
         """Whether the backlog at connecting was read."""
         self._coverage = Coverage()
         self._writing = writing
-        self._lay_aside = lay_aside
+        self._to_dead_letter = to_dead_letter
         self._clock = clock
 
     @property
@@ -86,15 +86,15 @@ class FigureReader:
                 self._writing.allocatables.receive(allocatable, now_s)
                 if why := self._writing.overstated(allocatable):
                     log.warning("figures above the Node's own capacity are capped", extra={"node": node, "why": why})
-                    self._lay_aside(record, f"{why}; only the capacity is written")
+                    self._to_dead_letter(record, f"{why}; only the capacity is written")
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
-            self._lay_aside(record, failure("publish to Kubernetes", exc))
+            self._to_dead_letter(record, failure("publish to Kubernetes", exc))
 
     def _cover(self, record: Record, now_s: float) -> None:
         try:
             nodes = self._coverage.receive(record, now_s)
         except BadMessageError as exc:
-            self._lay_aside(record, str(exc))
+            self._to_dead_letter(record, str(exc))
             return
         (self._writing.metrics if record.topic == METRIC.name else self._writing.allocatables).cover(nodes, now_s)
 

@@ -44,17 +44,17 @@ class JobSource:
     Args:
         cluster: Kafka.
         writer_epoch: of the term.
-        lay_aside: receives invalid records, each with the reason.
+        to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
 
     """
 
     def __init__(
-        self, cluster: Cluster, writer_epoch: int, lay_aside: Callable[[Record, str], None], clock: Clock
+        self, cluster: Cluster, writer_epoch: int, to_dead_letter: Callable[[Record, str], None], clock: Clock
     ) -> None:
         self._cluster = cluster
         self._epoch = writer_epoch
-        self._lay_aside = lay_aside
+        self._to_dead_letter = to_dead_letter
         self._clock = clock
         self._log = JobLog(writer_epoch, (), clock.wall_ms)
         self._sender = Sender(cluster, client_id="slacktide-bridge-jobs", acks="all")
@@ -134,7 +134,7 @@ class JobSource:
             try:
                 body = decode(record.value, NodeOutcome)
             except BadMessageError as exc:
-                self._lay_aside(record, str(exc))
+                self._to_dead_letter(record, str(exc))
                 continue
             if (found := _eviction(body)) is not None:
                 self._log.evicted(*found)

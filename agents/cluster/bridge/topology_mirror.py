@@ -42,7 +42,7 @@ class TopologyMirror:
     Args:
         cluster: Kafka.
         nodes: existing Nodes by name.
-        lay_aside: receives invalid records, each with the reason.
+        to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
 
     """
@@ -51,7 +51,7 @@ class TopologyMirror:
         self,
         cluster: Cluster,
         nodes: Callable[[], Mapping[str, ShownNode]],
-        lay_aside: Callable[[Record, str], None],
+        to_dead_letter: Callable[[Record, str], None],
         clock: Clock,
     ) -> None:
         self._failed: dict[str, str] = {}
@@ -62,7 +62,7 @@ class TopologyMirror:
         )
         self._following = Following(self._reader, away="no zones are written", clock=clock)
         self._nodes = nodes
-        self._lay_aside = lay_aside
+        self._to_dead_letter = to_dead_letter
         self._clock = clock
 
     @property
@@ -148,7 +148,7 @@ class TopologyMirror:
                     raise BadMessageError("NodeZones", f"the record's key is {node!r}, its node {zones.node!r}")  # noqa: TRY301
                 self._topologies.take(zones, now_s)
             except Exception as exc:  # noqa: BLE001 - one record stops nothing
-                self._lay_aside(record, failure("publish to Kubernetes", exc))
+                self._to_dead_letter(record, failure("publish to Kubernetes", exc))
 
     @property
     def _now_s(self) -> float:

@@ -18,7 +18,7 @@ from slacktide.schemas.topics import CREDIT
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record
 
-LayAside = Callable[[Record, str], None]
+ToDeadLetter = Callable[[Record, str], None]
 
 
 class Account:
@@ -27,18 +27,18 @@ class Account:
     Args:
         bootstrap: the Kafka cluster.
         epoch: of this term.
-        lay_aside: receives invalid records, each with the reason.
+        to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
 
     """
 
-    def __init__(self, bootstrap: Cluster, epoch: int, lay_aside: LayAside, clock: Clock) -> None:
+    def __init__(self, bootstrap: Cluster, epoch: int, to_dead_letter: ToDeadLetter, clock: Clock) -> None:
         self.boot_id = f"{epoch:012}-bridge"
         """Identifies the account; later terms sort higher."""
         self._credit_account = CreditAccount(self.boot_id)
         reader = TailReader(bootstrap, (CREDIT.name,), client_id="slacktide-bridge-credit")
         self._following = Following(reader, away="no pod is descheduled", clock=clock)
-        self._lay_aside = lay_aside
+        self._to_dead_letter = to_dead_letter
         self._clock = clock
         self._read_ns = clock.mono_ns()
         """What was not read by then had not arrived."""
@@ -78,5 +78,5 @@ class Account:
                 try:
                     self._credit_account.receive(decode(record.value, EvictionCredit), self._read_ns)
                 except Exception as exc:  # noqa: BLE001 - one record stops nothing
-                    self._lay_aside(record, failure("count credit", exc))
+                    self._to_dead_letter(record, failure("count credit", exc))
         self._read_ns = round(now_s * 1e9)

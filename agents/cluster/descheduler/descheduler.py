@@ -10,7 +10,7 @@ from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.descheduler import metrics
-from slacktide.agents.cluster.descheduler.account import Account, LayAside
+from slacktide.agents.cluster.descheduler.account import Account, ToDeadLetter
 from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Place
 from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
@@ -42,7 +42,7 @@ class Descheduler:
         metric_of: a node's latest metric.
         epoch: of this term.
         replica: this bridge's name.
-        lay_aside: receives invalid records, each with the reason.
+        to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
         sign: adds the node proof to a record.
 
@@ -54,7 +54,7 @@ class Descheduler:
         metric_of: MetricOf,
         epoch: int,
         replica: str,
-        lay_aside: LayAside,
+        to_dead_letter: ToDeadLetter,
         clock: Clock,
         sign: Callable[[Out], Out] = lambda out: out,
     ) -> None:
@@ -63,7 +63,7 @@ class Descheduler:
         self._cluster = Cluster()
         self._pods = self._pod_source()
         self._passes = Passes(epoch)
-        self._account = Account(bootstrap, epoch, lay_aside, clock)
+        self._account = Account(bootstrap, epoch, to_dead_letter, clock)
         self._evicting = Evicting(self._account, self._send, self._left, self._cluster.may_go, replica, clock)
         self._metric_of = metric_of
         self._policy = DEFAULT

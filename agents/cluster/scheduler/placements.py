@@ -54,7 +54,7 @@ class Placements:
             self._waiting.popleft()
             metrics.DROPPED_PLACEMENTS.inc()
 
-    def lay_aside(self, record: Record, reason: str) -> None:
+    def to_dead_letter(self, record: Record, reason: str) -> None:
         """Queue a dead letter for an invalid record."""
         self._letters.add(dead_letter(record, reader=SOURCE, reason=reason, now_ms=self._now_ms()))
 

@@ -69,7 +69,9 @@ class _Scheduler:
         self._health = health
         self._view = View(settings.args, counting=settings.counting)
         self._placements = Placements(settings.bootstrap, clock.wall_ms)
-        self._reader = TopicReader(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
+        self._reader = TopicReader(
+            settings.bootstrap, self._view, settings.args, self._placements.to_dead_letter, clock
+        )
         self._pods = pod_source(self._view, clock)
         self._answers = Answers(self._view, self._placements.publish, clock)
         self._sent = Sent(

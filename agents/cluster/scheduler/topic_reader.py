@@ -44,7 +44,7 @@ class TopicReader:
         bootstrap: the Kafka cluster.
         view: receives the figures.
         args: configuration of the rules, apart from the policy.
-        lay_aside: receives invalid records, each with the reason.
+        to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
 
     """
@@ -54,7 +54,7 @@ class TopicReader:
         bootstrap: Cluster,
         view: View,
         args: PlacementArgs,
-        lay_aside: Callable[[Record, str], None],
+        to_dead_letter: Callable[[Record, str], None],
         clock: Clock,
     ) -> None:
         self.whole = False
@@ -70,7 +70,7 @@ class TopicReader:
         self._coverage = Coverage()
         self._policies = policies.InForce()
         self._args = args
-        self._lay_aside = lay_aside
+        self._to_dead_letter = to_dead_letter
         self._clock = clock
 
     @property
@@ -114,7 +114,7 @@ class TopicReader:
                 self._view.receive(figures, received_s=received_s, logged_s=logged_s)
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
             metrics.REFUSED.labels(record.topic).inc()
-            self._lay_aside(record, failure("place", exc))
+            self._to_dead_letter(record, failure("place", exc))
 
     def _governed(self, record: Record) -> None:
         """Apply the policy's thresholds; if it is invalid, the last valid one stays in force."""

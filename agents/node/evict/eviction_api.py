@@ -43,7 +43,7 @@ WORDS: dict[Verdict, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class EvictionRequest:
     """A request to evict a pod."""
 
     uid: str
@@ -82,31 +82,32 @@ class _Status(msgspec.Struct):
     details: _Details | None = None
 
 
-def path_of(wish: Wish) -> str:
+def path_of(request: EvictionRequest) -> str:
     """Path of the eviction subresource."""
-    return f"/api/v1/namespaces/{_quoted(wish.namespace)}/pods/{_quoted(wish.name)}/eviction"
+    return f"/api/v1/namespaces/{_quoted(request.namespace)}/pods/{_quoted(request.name)}/eviction"
 
 
-def body_of(wish: Wish) -> dict[str, object]:
+def body_of(request: EvictionRequest) -> dict[str, object]:
     """An Eviction with the uid as precondition, so that a new pod of the same name is safe."""
-    options: dict[str, object] = {"preconditions": {"uid": wish.uid}}
-    if wish.grace_s is not None:
-        options["gracePeriodSeconds"] = max(1, wish.grace_s)  # 0 would delete the pod object before its processes end
+    options: dict[str, object] = {"preconditions": {"uid": request.uid}}
+    if request.grace_s is not None:
+        # 0 would delete the pod object before its processes end.
+        options["gracePeriodSeconds"] = max(1, request.grace_s)
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": wish.name, "namespace": wish.namespace},
+        "metadata": {"name": request.name, "namespace": request.namespace},
         "deleteOptions": options,
     }
 
 
-def reply_of(wish: Wish, answer: Answer) -> Reply:
+def reply_of(request: EvictionRequest, answer: Answer) -> Reply:
     """What an answer means."""
     status = _status_of(answer)
     causes = [] if status.details is None else status.details.causes or []
     message = _message_of(answer, status, causes)
     return Reply(
-        uid=wish.uid,
+        uid=request.uid,
         verdict=_verdict(answer.status, status.message, [cause.reason for cause in causes]),
         message=f"{answer.status} {message}",
         retry_after_s=answer.retry_after_s,

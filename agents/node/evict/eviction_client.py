@@ -12,9 +12,9 @@ from slacktide.agents.https import CredentialsError
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.evict.eviction_api import (
     WORDS,
+    EvictionRequest,
     Reply,
     Verdict,
-    Wish,
     body_of,
     event_of,
     event_path_of,
@@ -40,14 +40,14 @@ class EvictionClient:
 
     Args:
         server: connection to the API server, used by this client alone.
-        stir: called on the client's thread when a reply arrives.
+        wake: called on the client's thread when a reply arrives.
 
     """
 
-    def __init__(self, server: ApiServer, stir: Callable[[], object] = lambda: None) -> None:
-        self.stir = stir
+    def __init__(self, server: ApiServer, wake: Callable[[], object] = lambda: None) -> None:
+        self.wake = wake
         self._server = server
-        self._wishes: deque[Wish] = deque()
+        self._requests: deque[EvictionRequest] = deque()
         self._replies: deque[Reply] = deque()
         self._events: deque[tuple[str, str, dict[str, object]]] = deque(maxlen=EVENTS_MAX)
         """Namespace, name of the object, and the Event."""
@@ -57,10 +57,10 @@ class EvictionClient:
         self._thread = threading.Thread(target=self._work, name="evictions", daemon=True)
         self._thread.start()
 
-    def ask(self, wish: Wish) -> None:
+    def ask(self, request: EvictionRequest) -> None:
         """Request the eviction of a pod. Each request gets exactly one reply later."""
         with self._changed:
-            self._wishes.append(wish)
+            self._requests.append(request)
             self._changed.notify()
 
     def replies(self) -> list[Reply]:
@@ -93,7 +93,7 @@ class EvictionClient:
         """Send no further eviction. Pending Events are tried once."""
         with self._changed:
             self._closed = True
-            self.stir = lambda: None
+            self.wake = lambda: None
             self._changed.notify()
         self._thread.join(CLOSE_S)
 
@@ -101,39 +101,41 @@ class EvictionClient:
         pause_s: float | None = None
         while True:
             with self._changed:
-                while not (self._wishes or self._closed or (self._events and pause_s is None)):
+                while not (self._requests or self._closed or (self._events and pause_s is None)):
                     if not self._changed.wait(pause_s):
                         pause_s = None
                 if self._closed and (pause_s is not None or not self._events):
                     break
-                wish = self._wishes.popleft() if self._wishes and not self._closed else None
-                event = self._events[0] if wish is None else None
-            if wish is not None:
-                self._grant(wish)
+                request = self._requests.popleft() if self._requests and not self._closed else None
+                event = self._events[0] if request is None else None
+            if request is not None:
+                self._grant(request)
             elif event is not None:
                 pause_s = None if self._created(event) else EVENT_RETRY_S
         self._server.close()
 
-    def _grant(self, wish: Wish) -> None:
+    def _grant(self, request: EvictionRequest) -> None:
         try:
-            replies = [reply_of(wish, self._server.post(path_of(wish), body_of(wish)))]
+            replies = [reply_of(request, self._server.post(path_of(request), body_of(request)))]
         except HttpError as exc:
             verdict: Verdict = "forbidden" if isinstance(exc, CredentialsError) else "away"
             reached = not isinstance(exc, UnreachedError)
-            replies = [Reply(uid=wish.uid, verdict=verdict, message=str(exc), reached=reached)]
+            replies = [Reply(uid=request.uid, verdict=verdict, message=str(exc), reached=reached)]
             # Queued requests would fail the same way.
             with self._changed:
-                behind, self._wishes = self._wishes, deque()
+                behind, self._requests = self._requests, deque()
             replies += [Reply(uid=one.uid, verdict=verdict, message=str(exc), reached=False) for one in behind]
-        self._log_trouble(wish, replies[0])
+        self._log_trouble(request, replies[0])
         with self._changed:
             self._replies.extend(replies)
-        self.stir()
+        self.wake()
 
-    def _log_trouble(self, wish: Wish, reply: Reply) -> None:
+    def _log_trouble(self, request: EvictionRequest, reply: Reply) -> None:
         before, self._trouble = self._trouble, WORDS.get(reply.verdict, "")
         if self._trouble and self._trouble != before:
-            log.warning("pod %s/%s is not evicted: %s: %s", wish.namespace, wish.name, self._trouble, reply.message)
+            log.warning(
+                "pod %s/%s is not evicted: %s: %s", request.namespace, request.name, self._trouble, reply.message
+            )
         elif before and not self._trouble:
             log.info("the API server evicts again")
 

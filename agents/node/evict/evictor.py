@@ -14,7 +14,7 @@ from slacktide.agents.credit_account import NO_CREDIT, CreditAccount
 from slacktide.agents.node.acts import begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.best_effort import BestEffortPods
-from slacktide.agents.node.evict.eviction_api import Wish
+from slacktide.agents.node.evict.eviction_api import EvictionRequest
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
 from slacktide.agents.node.evict.notices import Notices
 from slacktide.agents.node.evict.requests import EvictionApi, Requests
@@ -258,18 +258,20 @@ class Evictor:
 
     def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
         """Request an eviction. ``settle`` processes the reply."""
-        wish, grace_ms = self._wish(pod)
+        request, grace_ms = self._request(pod)
         begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
         self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
         self._credit_account.reserve(self._doors.mono_ns())
-        requests.ask(wish, begin, grace_ms, taken)
+        requests.ask(request, begin, grace_ms, taken)
 
-    def _wish(self, pod: Pod) -> tuple[Wish, int]:
+    def _request(self, pod: Pod) -> tuple[EvictionRequest, int]:
         """The request for a pod, and its grace period in ms."""
         shorter = pod.grace_s * 1_000 > self._grace_ms_max
         grace_s = max(1, -(-self._grace_ms_max // 1_000)) if shorter else pod.grace_s
-        wish = Wish(uid=pod.uid, namespace=pod.namespace, name=pod.name, grace_s=grace_s if shorter else None)
-        return wish, grace_s * 1_000
+        request = EvictionRequest(
+            uid=pod.uid, namespace=pod.namespace, name=pod.name, grace_s=grace_s if shorter else None
+        )
+        return request, grace_s * 1_000
 
     def _begin_again(self, begin: NodeOutcome) -> None:
         """Request an eviction again that an earlier run may not have sent."""
@@ -281,8 +283,8 @@ class Evictor:
         assert name is not None
         begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
         pod = Pod(uid=pod_of(begin), namespace=name.namespace, name=name.name)
-        wish, grace_ms = self._wish(pod)
-        self._requests.ask(wish, begin, grace_ms, None)
+        request, grace_ms = self._request(pod)
+        self._requests.ask(request, begin, grace_ms, None)
 
     def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
         """The outcome if the eviction succeeds."""

@@ -10,7 +10,7 @@ import msgspec
 
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.evict.eviction_api import WORDS, Reply, Verdict, Wish
+from slacktide.agents.node.evict.eviction_api import WORDS, EvictionRequest, Reply, Verdict
 from slacktide.agents.node.evict.patience import ANSWER_NS, Patience
 from slacktide.agents.node.evict.victims import INTERRUPTED
 from slacktide.agents.node.protocol import Taken
@@ -31,7 +31,7 @@ _RESULTS: dict[Verdict, Result] = {
 class EvictionApi(Protocol):
     """Requests evictions and creates Events in the background: no call blocks."""
 
-    def ask(self, wish: Wish) -> None:
+    def ask(self, request: EvictionRequest) -> None:
         """Request the eviction of a pod. Each request gets exactly one reply later."""
 
     def replies(self) -> list[Reply]:
@@ -102,10 +102,10 @@ class Requests:
             return UNANSWERED
         return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
 
-    def ask(self, wish: Wish, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
+    def ask(self, request: EvictionRequest, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
         """Send a request. The intent, ``begin``, is written and credit is reserved already."""
-        self._asked[wish.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
-        self._client.ask(wish)
+        self._asked[request.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
+        self._client.ask(request)
 
     def report(self, outcome: NodeOutcome) -> None:
         """Create an Event on the pod of an outcome."""
