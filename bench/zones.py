@@ -13,7 +13,7 @@ from bench.rig import Rig
 from bench.rows import Row, judged, told
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler.answers import Answers
-from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.deploy.runtime import garbage
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
@@ -66,7 +66,7 @@ class _Extender:
         self._answers = Answers(self._view, lambda _: None, self._clock)
         for name in self._names:
             for number in range(PODS_OF_NODE):
-                self._view.changed(seen(_pod(f"{name}-{number}", node=name)), at_s=self._clock.wall_ms() / 1_000)
+                self._view.changed(parsed(_pod(f"{name}-{number}", node=name)), at_s=self._clock.wall_ms() / 1_000)
             self._change(name)
         garbage.seldom()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
 from slacktide.agents.cluster.descheduler.passes import Passes
-from slacktide.agents.cluster.descheduler.pod import seen
+from slacktide.agents.cluster.descheduler.pod import parsed
 from slacktide.schemas.inventory import NodeFacts, Resources
 from testbed.descheduled import GIB, metric, pod_object
 from testbed.policies import policy_from
@@ -24,7 +24,7 @@ def test_of_ten_pods_that_fit_one_by_one_a_dry_run_names_the_one_that_fits_besid
     wants = {"kubernetes.io/batch-cpu": str(EACH_MILLI), "kubernetes.io/batch-memory": str(GIB)}
     spec = {"containers": [{"name": "main", "resources": {"requests": wants, "limits": wants}}]}
     for name in PODS:
-        cluster.changed(seen(pod_object(name, "full", spec=spec)))
+        cluster.changed(parsed(pod_object(name, "full", spec=spec)))
     metrics = {
         "full": metric("full", {f"uid-{name}": EACH_MILLI for name in PODS}),
         "free": metric("free", {}, system=1_000),

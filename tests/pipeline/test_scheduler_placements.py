@@ -14,7 +14,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.missed_pods import LOOK_S, SETTLED_S, MissedPods
 from slacktide.agents.cluster.scheduler.placements import Placements
-from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.view import View
@@ -120,7 +120,7 @@ async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked
     since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
     spec = {"schedulerName": "koord-scheduler", "nodeName": "a"}
     metadata = {"name": "p", "namespace": "n", "uid": "u"}
-    view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
+    view.changed(parsed({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
 
     await until(lambda: missed.trouble)
     missed._bootstrap = embedded_broker.cluster
@@ -149,7 +149,7 @@ async def test_a_pod_that_waited_for_its_volumes_was_asked_about_long_before_it_
     since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
     metadata = {"name": "p", "namespace": "n", "uid": "u", "creationTimestamp": asked.isoformat()}
     spec = {"schedulerName": "koord-scheduler", "nodeName": "a"}
-    view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
+    view.changed(parsed({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
     missed = MissedPods(embedded_broker.cluster, view, lambda _: False, clock, "two")
     running = asyncio.create_task(missed.run(cast("ApiServer", None)))
     await asyncio.sleep(SETTLED_S + 3 * LOOK_S)
@@ -168,7 +168,7 @@ async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embed
         others.publish(PodPlacement(pod_uid=uid, namespace="n", name=uid, decided_ms=now_ms, asked=1, passed=passed))
         since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
         metadata = {"name": uid, "namespace": "n", "uid": uid}
-        pods.append(seen({"metadata": metadata, "spec": {"nodeName": "a"}, "status": {"conditions": [since]}}))
+        pods.append(parsed({"metadata": metadata, "spec": {"nodeName": "a"}, "status": {"conditions": [since]}}))
     await others.close()
     missed = MissedPods(embedded_broker.cluster, View(PlacementArgs()), lambda _: False, clock, "two")
 
@@ -216,11 +216,11 @@ async def test_an_extender_that_starts_in_the_middle_of_a_burst_counts_what_was_
     )
     running = asyncio.create_task(sent.run())
     for name, node in (("sent", ""), ("refused", ""), ("bound", "b"), ("own", "")):
-        view.changed(seen(pod(name, node)), at_s=0.0)
+        view.changed(parsed(pod(name, node)), at_s=0.0)
     listed.append(True)
     await until(lambda: sent.whole)
     at_first = assumed()
-    view.changed(seen(pod("later")), at_s=0.0)
+    view.changed(parsed(pod("later")), at_s=0.0)
     others = Placements(embedded_broker.cluster, clock.wall_ms)
     place("later", "b")
     await others.close()

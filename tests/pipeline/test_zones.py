@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.metrics import ZONES_UNREAD
@@ -55,7 +55,7 @@ async def scheduler_view(bootstrap: str) -> AsyncIterator[View]:
 def refusal(view: View, cpu: str) -> str:
     """Why the node takes no Guaranteed pod with so many CPUs; "": it does."""
     asks = {"cpu": cpu, "memory": "1Gi"}
-    pod = seen({
+    pod = parsed({
         "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"},
         "spec": {"containers": [{"name": "main", "resources": {"requests": asks, "limits": asks}}]},
         "status": {"phase": "Pending"},

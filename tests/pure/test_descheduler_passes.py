@@ -16,7 +16,7 @@ from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
 from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
-from slacktide.agents.cluster.descheduler.pod import seen
+from slacktide.agents.cluster.descheduler.pod import parsed
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas import connection
@@ -46,7 +46,7 @@ class World:
             self.place(name)
         service = {"metadata": {"labels": {}}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
         for item in (pod_object("a", "full"), pod_object("b", "full"), pod_object("web", "full", **service)):
-            self.cluster.changed(seen(item))
+            self.cluster.changed(parsed(item))
         self.metrics["full"] = metric("full", {"uid-a": 2_000, "uid-b": 3_000, "uid-web": 4_000})
         self.metrics["free"] = metric("free", {}, system=1_000)
 
@@ -70,7 +70,7 @@ def test_a_pass_sees_what_was_known_when_it_began() -> None:
     going_on, world.cluster = world.cluster, world.cluster.copy()
     going_on.removed("free")
     going_on.gone(("jobs", "b"))
-    going_on.changed(seen(pod_object("c", "free")))
+    going_on.changed(parsed(pod_object("c", "free")))
 
     assert chosen(world.look()) == ["b"]
     assert [pod.key for pod in world.cluster.pods_on("free")] == []
@@ -194,14 +194,14 @@ def test_a_cordoned_node_attracts_nobody() -> None:
 def test_nobody_leaves_for_whom_batch_resource_is_sold_nowhere_else() -> None:
     world = World()
     for number in range(5):
-        world.cluster.changed(seen(pod_object(f"there-{number}", "free")))
+        world.cluster.changed(parsed(pod_object(f"there-{number}", "free")))
 
     done = world.look()
 
     assert (chosen(done), done.sources[0].bound) == ([], "no_more_pods")
     without = World(nodeFit=False)
     for number in range(5):
-        without.cluster.changed(seen(pod_object(f"there-{number}", "free")))
+        without.cluster.changed(parsed(pod_object(f"there-{number}", "free")))
     assert chosen(without.look()) == ["b"]
 
 
@@ -221,7 +221,7 @@ def test_a_node_that_was_removed_is_nowhere_in_the_next_pass() -> None:
 
 def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another() -> None:
     world = World()
-    world.cluster.changed(seen(pod_object("b", "full", metadata={"uid": "uid-b2"})))
+    world.cluster.changed(parsed(pod_object("b", "full", metadata={"uid": "uid-b2"})))
 
     done = world.look()
 
@@ -257,7 +257,7 @@ async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] |
         if other is None:
             world.cluster.gone(("jobs", "b"))
         else:
-            world.cluster.changed(seen(pod_object("b", "full", **copy.deepcopy(other))))
+            world.cluster.changed(parsed(pod_object("b", "full", **copy.deepcopy(other))))
 
     account = Account(connection.Cluster("127.0.0.1:1"), 7, lambda _record, _why: None, clock)
     evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
@@ -336,9 +336,9 @@ LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
 def test_which_pods_stay_and_why(other: dict[str, Any], reason: str) -> None:
     item = pod_object("a", "full", **other)
 
-    assert seen(item).stays == reason
+    assert parsed(item).stays == reason
     read = msgspec.json.decode(msgspec.json.encode(item), type=PodObject)
-    assert seen(read.plain()) == seen(item), "what is not read of the object would not matter"
+    assert parsed(read.plain()) == parsed(item), "what is not read of the object would not matter"
 
 
 def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:
@@ -347,7 +347,7 @@ def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:
             "controller.kubernetes.io/pod-deletion-cost": deletion,
             "scheduling.koordinator.sh/eviction-cost": eviction,
         }
-        pod = seen(pod_object("a", metadata={"annotations": annotations}))
+        pod = parsed(pod_object("a", metadata={"annotations": annotations}))
         return pod.deletion_cost, pod.eviction_cost
 
     assert costs(deletion="-5", eviction="7") == (-5, 7)
@@ -357,6 +357,6 @@ def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:
 def test_a_pass_leaves_whoever_costs_more() -> None:
     world = World()
     dear = {"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "100"}, "ownerReferences": OWNER}}
-    world.cluster.changed(seen(pod_object("b", "full", **dear)))
+    world.cluster.changed(parsed(pod_object("b", "full", **dear)))
 
     assert chosen(world.look()) == ["a", "b"], "a alone does not relieve the node"

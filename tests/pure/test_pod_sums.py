@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slacktide.agents.cluster.bridge import job_facts
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
-from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.zoned_pod import zoned_pod
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import read_pod
@@ -57,7 +57,7 @@ def test_all_readers_of_a_pod_find_one_request(spec: dict[str, Any]) -> None:
     item = {"metadata": {"name": "p", "uid": "u", "namespace": "n"}, "spec": spec | {"nodeName": "node-1"}}
     wanted = read_pod(item).requests
     job_pod = msgspec.convert(item, job_facts.Pod)
-    placed = seen(item).asked
+    placed = parsed(item).asked
     descheduled = read_pod(msgspec.convert(item, PodObject).plain())
 
     assert placed.pod.requests == descheduled.requests == wanted

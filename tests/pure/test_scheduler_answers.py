@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
-from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.policy import governed
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.view import View
@@ -325,7 +325,7 @@ class Waiting(Asked):
     def __init__(self, pod: str = "p", cpu: str = "1000", **uses: int) -> None:
         super().__init__(**uses)
         self.nodes = tuple(uses)
-        self.view.changed(seen(json.loads(question(None, pod, cpu))["Pod"]), at_s=0.0)
+        self.view.changed(parsed(json.loads(question(None, pod, cpu))["Pod"]), at_s=0.0)
         assert not self.filter(*self.nodes, name=pod, cpu=cpu)["NodeNames"]
         assert self.woken() == []
 
@@ -354,7 +354,7 @@ def test_so_it_is_when_more_is_sold() -> None:
 def test_so_it_is_when_a_pod_leaves_or_goes_elsewhere_than_it_was_sent() -> None:
     asked = Asked(a=1_000)
     asked.filter("a", name="first", cpu="3000")
-    first, second = (seen(json.loads(question(None, name, "3000"))["Pod"]) for name in ("first", "second"))
+    first, second = (parsed(json.loads(question(None, name, "3000"))["Pod"]) for name in ("first", "second"))
     for one in (first, second):
         asked.view.changed(one, at_s=0.0)
     assert not asked.filter("a", name="second", cpu="3000")["NodeNames"]
@@ -371,7 +371,7 @@ def test_so_it_is_when_the_policy_allows_more_use() -> None:
 def test_so_it_is_when_a_silent_nodes_agent_is_back() -> None:
     asked = Asked()
     asked.say("a", 0, stale_ms=9_000)
-    asked.view.changed(seen(json.loads(question(None))["Pod"]), at_s=0.0)
+    asked.view.changed(parsed(json.loads(question(None))["Pod"]), at_s=0.0)
     asked.filter("a")
     asked.say("a", 0, seq=2)
     assert [one.uid for one in asked.answers.waiting.wake(1_000, now_s=asked.clock.now_s)] == ["uid-p"]

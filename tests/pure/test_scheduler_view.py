@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
-from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -54,9 +54,9 @@ def receive(view: View, *nodes: list[Any], received_s: float = NOW_S, logged_s: 
             view.receive(one, received_s=received_s, logged_s=logged_s)
 
 
-def pod(name: str = "p", node: str = "", cpu: str = "1000", memory: str = "1Gi", **said: Any) -> SeenPod:
+def pod(name: str = "p", node: str = "", cpu: str = "1000", memory: str = "1Gi", **said: Any) -> SchedulerPod:
     asks = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
-    return seen({
+    return parsed({
         "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}"},
         "spec": {"nodeName": node, "schedulerName": "koord-scheduler", "priority": 5500,
                  "containers": [{"name": "main", "resources": {"requests": asks, "limits": asks}}], **said},
@@ -64,7 +64,7 @@ def pod(name: str = "p", node: str = "", cpu: str = "1000", memory: str = "1Gi",
     })  # fmt: skip
 
 
-def choose(view: View, *nodes: str, one: SeenPod | None = None, now_s: float = NOW_S) -> Choice:
+def choose(view: View, *nodes: str, one: SchedulerPod | None = None, now_s: float = NOW_S) -> Choice:
     return view.choose((one or pod("asking")).asked, nodes, now_s=now_s)
 
 
@@ -171,7 +171,7 @@ def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
     receive(view, told())
     for name in ("p1", "p2"):
         asks = {"requests": {"kubernetes.io/batch-cpu": "1000"}}
-        view.changed(seen({
+        view.changed(parsed({
             "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}", "annotations": copied},
             "spec": {"nodeName": "a", "priority": 5500, "containers": [{"name": "main", "resources": asks}]},
             "status": {"phase": "Running"},
@@ -241,7 +241,7 @@ def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) 
     for seq in range(2, 190):
         receive(view, [one for one in told(seq=seq) if not isinstance(one, lost)], received_s=NOW_S + seq)
     assert choose(view, "a", now_s=NOW_S + 189).refused["a"].reason == "frozen"
-    asked = seen(
+    asked = parsed(
         {"metadata": {"name": "web", "uid": "u"}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
     )
     expired = "node_metric_expired" if lost is NodeMetric else None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.scheduler import waiting as rules
-from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.shapes import Shapes
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import (
@@ -34,10 +34,10 @@ MANY = 10**6
 NODES = ("a", "b", "c")
 
 
-def pod(name: str, size: int = 1, *, priority: int = 5500, created_s: int = 0) -> SeenPod:
+def pod(name: str, size: int = 1, *, priority: int = 5500, created_s: int = 0) -> SchedulerPod:
     asks = {"kubernetes.io/batch-cpu": str(size), "kubernetes.io/batch-memory": "1"}
     created = f"2026-01-01T00:00:{created_s:02d}Z"
-    return seen({
+    return parsed({
         "metadata": {"name": name, "namespace": "batch", "uid": name, "creationTimestamp": created},
         "spec": {"priority": priority, "containers": [{"name": "main", "resources": {"requests": asks}}]},
     })  # fmt: skip
@@ -80,7 +80,7 @@ class World:
         self.judged += 1
         return asks.wanted.cpu_milli <= self.room[node]
 
-    def waits(self, pod: SeenPod) -> bool | None:
+    def waits(self, pod: SchedulerPod) -> bool | None:
         return None if pod.uid in self.gone else pod.uid not in self.bound
 
     def set(self, node: str, room: int) -> None:
@@ -90,7 +90,7 @@ class World:
         self._changed.pop(node, None)
         self._changed[node] = self._change
 
-    def ask(self, pod: SeenPod, nodes: tuple[str, ...] = NODES) -> bool:
+    def ask(self, pod: SchedulerPod, nodes: tuple[str, ...] = NODES) -> bool:
         """Whether it was bound to the first of these nodes that takes it."""
         asks = asking(pod.asked, self.args)
         for node in nodes:
@@ -267,7 +267,7 @@ def test_where_few_nodes_are_judged_at_once_each_has_its_turn() -> None:
 class Step:
     """Something happens: a node's room, a question, time."""
 
-    do: Callable[[World, list[SeenPod]], object]
+    do: Callable[[World, list[SchedulerPod]], object]
     said: str
 
     def __repr__(self) -> str:
@@ -306,7 +306,7 @@ def test_who_is_woken_waits_and_some_node_that_refused_it_has_changed_and_takes_
     refused_by: dict[str, tuple[str, ...]] = {}
     real = world.waiting.refuse
 
-    def refuse(pod: SeenPod, asks: Asking, nodes: tuple[str, ...], *, now_s: float, decided_ms: int) -> None:
+    def refuse(pod: SchedulerPod, asks: Asking, nodes: tuple[str, ...], *, now_s: float, decided_ms: int) -> None:
         asked_at[pod.uid], refused_by[pod.uid] = world._change, nodes
         real(pod, asks, nodes, now_s=now_s, decided_ms=decided_ms)
 
@@ -327,7 +327,7 @@ def test_in_the_end_no_pod_waits_for_a_node_that_would_take_it(
     """Nobody asks again but who is woken; each asks all the nodes that refused it."""
     world = World()
     pods = [pod(f"p{number}", size) for number, size in enumerate(sizes)]
-    asked: dict[str, SeenPod] = {}
+    asked: dict[str, SchedulerPod] = {}
     for step in steps:
         step.do(world, pods)
     for one in pods:
@@ -370,7 +370,7 @@ def _asks(*, batch: bool, cpu: int, memory: int, priority: int) -> Asking:
     requests = dict(zip(names, (f"{cpu}" if batch else f"{cpu}m", f"{memory}Mi"), strict=True))
     metadata = {"name": "p", "namespace": "batch", "uid": "p"}
     spec = {"priority": priority, "containers": [{"name": "main", "resources": {"requests": requests}}]}
-    return asking(seen({"metadata": metadata, "spec": spec}).asked, PlacementArgs())
+    return asking(parsed({"metadata": metadata, "spec": spec}).asked, PlacementArgs())
 
 
 ASKS = st.builds(

@@ -13,7 +13,7 @@ from kubernetes_asyncio.client import Configuration
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.cluster.scheduler.waker import Waker
@@ -24,8 +24,8 @@ from slacktide.streams.decisions.load.pod_placement import PlacementArgs, asking
 PATH = "/api/v1/namespaces/batch/pods/p/status"
 
 
-def waits() -> SeenPod:
-    return seen({"metadata": {"name": "p", "namespace": "batch", "uid": "u"}, "spec": {"containers": []}})
+def waits() -> SchedulerPod:
+    return parsed({"metadata": {"name": "p", "namespace": "batch", "uid": "u"}, "spec": {"containers": []}})
 
 
 @asynccontextmanager

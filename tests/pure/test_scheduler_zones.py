@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slacktide.agents.cluster.scheduler.answers import Answers
-from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.deploy.cli.explain.placement_text import placement_text
@@ -111,7 +111,7 @@ class Asked:
 
     def bind(self, pod: dict[str, Any], node: str, phase: str = "Pending") -> None:
         bound = {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": {"phase": phase}}
-        self.view.changed(seen(bound), at_s=WALL_S)
+        self.view.changed(parsed(bound), at_s=WALL_S)
 
     def _question(self, pod: dict[str, Any], nodes: Any) -> bytes:
         return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}).encode()
@@ -328,7 +328,7 @@ def test_a_daemon_sets_pod_goes_to_every_node() -> None:
 
 def score(strategy: str, *zones: Zone, cpu: str = "6", **said: Any) -> int | None:
     asked = Asked(record("a", *zones, **said), numa_strategy=strategy)
-    pod = seen(manifest(cpu=cpu)).asked.zoned
+    pod = parsed(manifest(cpu=cpu)).asked.zoned
     view = asked.view._nodes["a"].view(asked.clock.now_s).zones
     assert pod is not None
     assert view is not None
@@ -365,7 +365,7 @@ def test_a_node_that_needs_one_zone_is_preferred_to_one_that_needs_two(weight: i
     )
     for figures in (*load("a"), *load("b")):
         asked.view.receive(figures, received_s=asked.clock.now_s, logged_s=WALL_S)
-    choice = asked.view.choose(seen(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s)
+    choice = asked.view.choose(parsed(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s)
 
     assert {one.name: one.willing.numa_score for one in choice.ranked} == {"a": 82, "b": 94}
     assert [one.name for one in choice.ranked] == order
@@ -376,7 +376,7 @@ def test_zones_change_no_score_where_no_node_publishes_them() -> None:
         asked = Asked(numa_weight=weight)
         for figures in (*load("a"), *load("b")):
             asked.view.receive(figures, received_s=asked.clock.now_s, logged_s=WALL_S)
-        return asked.view.choose(seen(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s).scores
+        return asked.view.choose(parsed(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s).scores
 
     assert ranks(0) == ranks(100)
 

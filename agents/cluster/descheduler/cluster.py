@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from slacktide.agents.cluster.descheduler.pod import SeenPod, amounts_of
+from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, amounts_of
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.streams.decisions.load.load_aware_classify import LoadedNode, PlacedPod
@@ -30,8 +30,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
-        self._pods: dict[tuple[str, str], SeenPod] = {}
-        self._on: dict[str, dict[tuple[str, str], SeenPod]] = {}
+        self._pods: dict[tuple[str, str], DeschedulerPod] = {}
+        self._on: dict[str, dict[tuple[str, str], DeschedulerPod]] = {}
 
     def node(self, place: Place) -> None:
         """Add or update a node."""
@@ -41,14 +41,14 @@ class Cluster:
         """Remove a node."""
         self._places.pop(name, None)
 
-    def whole(self, pods: Iterable[SeenPod]) -> None:
+    def whole(self, pods: Iterable[DeschedulerPod]) -> None:
         """Replace all pods."""
         self._pods.clear()
         self._on.clear()
         for pod in pods:
             self.changed(pod)
 
-    def changed(self, pod: SeenPod) -> None:
+    def changed(self, pod: DeschedulerPod) -> None:
         """Add or update a pod."""
         self.gone(pod.key)
         self._pods[pod.key] = pod
@@ -76,7 +76,7 @@ class Cluster:
         """All node names."""
         return self._places.keys()
 
-    def pods_on(self, node: str) -> Collection[SeenPod]:
+    def pods_on(self, node: str) -> Collection[DeschedulerPod]:
         """Known pods bound to the node."""
         return self._on.get(node, {}).values()
 
@@ -117,15 +117,15 @@ class Cluster:
         )
 
 
-def _placed(seen: SeenPod, used: dict[str, int] | None, settling: bool) -> PlacedPod:  # noqa: FBT001
+def _placed(pod: DeschedulerPod, used: dict[str, int] | None, settling: bool) -> PlacedPod:  # noqa: FBT001
     return PlacedPod(
-        pod=seen.pod,
-        requests=seen.requests,
+        pod=pod.pod,
+        requests=pod.requests,
         used=used,
-        evictable=not seen.stays and not settling,
-        created_s=seen.created_s,
-        deletion_cost=seen.deletion_cost,
-        eviction_cost=seen.eviction_cost,
+        evictable=not pod.stays and not settling,
+        created_s=pod.created_s,
+        deletion_cost=pod.deletion_cost,
+        eviction_cost=pod.eviction_cost,
     )
 
 

@@ -14,7 +14,7 @@ from slacktide.agents.cluster.descheduler.account import Account, ToDeadLetter
 from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Place
 from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
-from slacktide.agents.cluster.descheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, parsed
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
 from slacktide.agents.cluster.pods import PodSource
 from slacktide.agents.kubernetes import ApiServer
@@ -93,8 +93,8 @@ class Descheduler:
             self._changed.set()
         self._policy = policy
 
-    def _pod_source(self) -> PodSource[PodObject, SeenPod]:
-        return PodSource(PodObject, lambda item: seen(item.plain()), self._cluster, "it is never evicted")
+    def _pod_source(self) -> PodSource[PodObject, DeschedulerPod]:
+        return PodSource(PodObject, lambda item: parsed(item.plain()), self._cluster, "it is never evicted")
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""

@@ -42,7 +42,7 @@ COMPARED = ("cpu", "memory", "kubernetes.io/", "koordinator.sh/", "ephemeral-sto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPod:
+class DeschedulerPod:
     """A bound pod."""
 
     pod: Pod
@@ -62,7 +62,7 @@ class SeenPod:
         return self.pod.namespace, self.pod.name
 
 
-def seen(item: Mapping[str, Any]) -> SeenPod:
+def parsed(item: Mapping[str, Any]) -> DeschedulerPod:
     """Parse a pod.
 
     Raises:
@@ -72,7 +72,7 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
     pod = read_pod(item)
     metadata = item.get("metadata") or {}
     costs = [_cost(metadata, name) for name in (DELETION_COST, EVICTION_COST)]
-    return SeenPod(
+    return DeschedulerPod(
         pod=msgspec.structs.replace(pod, containers=[]),
         node=(item.get("spec") or {}).get("nodeName") or "",
         requests=amounts_of(pod.requests),

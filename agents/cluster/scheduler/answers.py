@@ -15,7 +15,7 @@ import msgspec
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.refusals import worded
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
@@ -39,12 +39,12 @@ class _Question(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    pod: SeenPod
+    pod: SchedulerPod
     nodes: list[str]
 
 
 class _Judged(NamedTuple):
-    pod: SeenPod
+    pod: SchedulerPod
     choice: Choice
     at_s: float
 
@@ -185,7 +185,7 @@ class Answers:
         while self._judged and next(iter(self._judged.values())).at_s < before_s:
             self._judged.popitem(last=False)
 
-    def _assume(self, pod: SeenPod, choice: Choice) -> None:
+    def _assume(self, pod: SchedulerPod, choice: Choice) -> None:
         """Count the pod on its best node immediately: the watch shows the binding after later requests.
 
         Other plugins may choose another node; the pod counts there once its binding is seen. In a dry run only these
@@ -210,10 +210,10 @@ def _read(body: bytes) -> _Asked:
         raise BadMessageError("ExtenderArgs", str(exc)) from exc
     if question.nodes is None:
         raise BadMessageError("ExtenderArgs", "NodeNames is null: set nodeCacheCapable: true for this extender")
-    return _Asked(seen(question.pod), question.nodes)
+    return _Asked(parsed(question.pod), question.nodes)
 
 
-def _placement(asked: SeenPod, choice: Choice, now_ms: int, *, dry_run: bool) -> PodPlacement:
+def _placement(asked: SchedulerPod, choice: Choice, now_ms: int, *, dry_run: bool) -> PodPlacement:
     pod = asked.asked.pod
     why = worded(choice.pod, choice.refused)
     by_reason: dict[tuple[str, str], list[str]] = {}

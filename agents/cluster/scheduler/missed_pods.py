@@ -10,7 +10,7 @@ from contextlib import aclosing
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
-from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.kubernetes import ApiError, ApiServer
 from slacktide.schemas.codec import decode
@@ -56,7 +56,7 @@ class MissedPods:
         self._answered = answered
         self._clock = clock
         self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
-        self._bound: dict[str, tuple[SeenPod, float]] = {}
+        self._bound: dict[str, tuple[SchedulerPod, float]] = {}
         """By uid, with the time of its binding."""
         self._log_away = False
 
@@ -88,7 +88,7 @@ class MissedPods:
             if (pod.asked.scheduled_s or 0.0) > oldest_s and not self._answered(pod.uid):
                 self._bound[pod.uid] = pod, now_s
 
-    async def _placed(self, due: list[SeenPod]) -> set[str]:
+    async def _placed(self, due: list[SchedulerPod]) -> set[str]:
         """Uids of those pods for which the last placement has a node."""
         since_s = min(map(_asked_s, due)) - BEFORE_S
         uids = {pod.uid.encode(): pod.uid for pod in due}
@@ -97,7 +97,7 @@ class MissedPods:
             found = {uids[record.key]: _found(record) async for record in records if record.key in uids}
         return {uid for uid, one in found.items() if one}
 
-    async def _judge(self, api: ApiServer, due: list[SeenPod], placed: set[str]) -> None:
+    async def _judge(self, api: ApiServer, due: list[SchedulerPod], placed: set[str]) -> None:
         for pod in due:
             if pod.uid not in placed:
                 await create_event(
@@ -119,6 +119,6 @@ def _found(record: Record) -> bool:
         return True
 
 
-def _asked_s(pod: SeenPod) -> float:
+def _asked_s(pod: SchedulerPod) -> float:
     """The earliest time of the extender request, UTC epoch."""
     return max(pod.created_s or 0.0, (pod.asked.scheduled_s or 0.0) - BINDING_S)

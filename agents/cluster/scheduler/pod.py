@@ -22,7 +22,7 @@ SINCE = ".status.conditions: lastTransitionTime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPod:
+class SchedulerPod:
     """A pod, its node and its scheduler."""
 
     asked: LoadAwarePod
@@ -54,7 +54,7 @@ class SeenPod:
         return self.scheduler != SCHEDULER and any(getattr(requests, field) for field in SOLD)
 
 
-def seen(item: Mapping[str, Any]) -> SeenPod:
+def parsed(item: Mapping[str, Any]) -> SchedulerPod:
     """Parse a pod.
 
     Raises:
@@ -69,7 +69,7 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
         for one in _maps(status, ".status.conditions")
         if one.get("status") == "True"
     }
-    return SeenPod(
+    return SchedulerPod(
         asked=LoadAwarePod(
             # A static pod's cgroups are named by its manifest's hash, which copies of the manifest share.
             pod=msgspec.structs.replace(pod, uid=_text(metadata, ".metadata.uid") or pod.uid),

@@ -7,14 +7,14 @@ from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.pods import PodSource
-from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.view import View
 
 
-def pod_source(view: View, clock: Clock) -> PodSource[dict[str, Any], SeenPod]:
+def pod_source(view: View, clock: Clock) -> PodSource[dict[str, Any], SchedulerPod]:
     """Follow pods for this view."""
     timed = _Timed(view, clock)
-    return PodSource(dict[str, Any], seen, timed, "it counts on no node", timed.blind)
+    return PodSource(dict[str, Any], parsed, timed, "it counts on no node", timed.blind)
 
 
 class _Timed:
@@ -24,10 +24,10 @@ class _Timed:
         self._view, self._clock = view, clock
         self.gone = view.gone
 
-    def whole(self, pods: Iterable[SeenPod]) -> None:
+    def whole(self, pods: Iterable[SchedulerPod]) -> None:
         self._view.whole(pods, at_s=self._clock.wall_ms() / 1000)
 
-    def changed(self, pod: SeenPod) -> None:
+    def changed(self, pod: SchedulerPod) -> None:
         self._view.changed(pod, at_s=self._clock.wall_ms() / 1000)
 
     def blind(self, blind: bool) -> None:  # noqa: FBT001

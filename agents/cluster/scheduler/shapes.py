@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.streams.decisions.load.load_aware_args import Amounts
 from slacktide.streams.decisions.load.pod_placement import Asking
 
@@ -45,7 +45,7 @@ class Shape:
 class Waits:
     """A pod that all nodes refused."""
 
-    pod: SeenPod
+    pod: SchedulerPod
     refused_s: float
     decided_ms: int
     shape: Shape

@@ -10,7 +10,7 @@ from math import inf
 
 from slacktide.agents.cluster.scheduler.board import Board
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
-from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
+from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.schemas.inventory import ENDED_PHASES, Resources
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.load.load_aware_args import Thresholds
@@ -50,9 +50,9 @@ class View:
     """
 
     def __init__(self, args: PlacementArgs, *, counting: bool = True) -> None:
-        self.without_benefit: dict[str, SeenPod] = {}
+        self.without_benefit: dict[str, SchedulerPod] = {}
         """By uid: pods that request batch or mid resources from a scheduler without load scoring."""
-        self.bound: deque[SeenPod] = deque(maxlen=BOUND_MAX)
+        self.bound: deque[SchedulerPod] = deque(maxlen=BOUND_MAX)
         """Pods bound by our scheduler since this was last emptied."""
         self.dry_run = False
         """Whether the policy only judges nodes."""
@@ -60,7 +60,7 @@ class View:
         self._counting = counting
         self._nodes: dict[str, KnownNode] = {}
         self._capacity: dict[str, Resources] = {}
-        self._pods: dict[tuple[str, str], SeenPod] = {}
+        self._pods: dict[tuple[str, str], SchedulerPod] = {}
         self._assumed: dict[str, _Assumed] = {}
         self._blind = False
         self._boards: dict[Hashable, Board] = {}
@@ -137,7 +137,7 @@ class View:
         if capacity is None:  # no agent reports the removal
             self.forget_zones(node)
 
-    def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
+    def whole(self, pods: Iterable[SchedulerPod], *, at_s: float) -> None:
         """Replace all pods."""
         listed = {pod.key: pod for pod in pods}
         for key in self._pods.keys() - listed.keys():
@@ -145,7 +145,7 @@ class View:
         for pod in listed.values():
             self.changed(pod, at_s=at_s)
 
-    def changed(self, pod: SeenPod, *, at_s: float) -> None:
+    def changed(self, pod: SchedulerPod, *, at_s: float) -> None:
         """Add or update a pod; ``at_s``: UTC epoch."""
         known = self._pods.get(pod.key)
         if known is not None and known.uid != pod.uid:  # its deletion was missed
@@ -210,7 +210,7 @@ class View:
         self._until_s = min(self._until_s, known.until_s)
         return not refused
 
-    def waits(self, pod: SeenPod) -> bool | None:
+    def waits(self, pod: SchedulerPod) -> bool | None:
         """Whether the pod is pending; None: it is unknown or deleted."""
         known = self._pods.get(pod.key)
         if known is None:

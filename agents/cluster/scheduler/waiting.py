@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.shapes import Shape, Shapes, Waits
 from slacktide.schemas.backoff import Backoff
 from slacktide.streams.decisions.load.pod_placement import Asking, PlacementArgs, asking
@@ -48,7 +48,7 @@ class Nodes(Protocol):
     def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
         """Whether the node would accept the pod."""
 
-    def waits(self, pod: SeenPod) -> bool | None:
+    def waits(self, pod: SchedulerPod) -> bool | None:
         """Whether the pod is pending; None: it is unknown or deleted."""
 
 
@@ -94,7 +94,7 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def refuse(self, pod: SeenPod, asks: Asking, nodes: Iterable[str], *, now_s: float, decided_ms: int) -> None:
+    def refuse(self, pod: SchedulerPod, asks: Asking, nodes: Iterable[str], *, now_s: float, decided_ms: int) -> None:
         """All of these nodes (at least one) refused the pod; ``decided_ms``: UTC epoch."""
         self._drop(pod.uid)
         refused = frozenset(nodes)
@@ -125,7 +125,7 @@ class Waiting:
         if known is not None:
             known.woken_s = None
 
-    def wake(self, judgements: int, *, now_s: float) -> list[SeenPod]:
+    def wake(self, judgements: int, *, now_s: float) -> list[SchedulerPod]:
         """Pods to wake now.
 
         Args:

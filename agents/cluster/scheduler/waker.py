@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
 
@@ -54,7 +54,7 @@ class Waker:
             await self._wake(api, pods)
             await asyncio.sleep(pause_s if self._waiting.behind else max(pause_s, LOOK_S))
 
-    async def _wake(self, api: ApiServer, pods: list[SeenPod]) -> None:
+    async def _wake(self, api: ApiServer, pods: list[SchedulerPod]) -> None:
         """Wake one pod after the other; an error delays the rest."""
         for number, pod in enumerate(pods):
             try:
@@ -68,7 +68,7 @@ class Waker:
                 return
             self.trouble = ""
 
-    async def _write(self, api: ApiServer, pod: SeenPod) -> None:
+    async def _write(self, api: ApiServer, pod: SchedulerPod) -> None:
         namespace, name = pod.key
         now = datetime.fromtimestamp(self._clock.wall_ms() / 1_000, UTC).isoformat(timespec="milliseconds")
         patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: now}}}

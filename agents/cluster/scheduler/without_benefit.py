@@ -7,7 +7,7 @@ import logging
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.events import About, EventSource, create_event
-from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
+from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiError, ApiServer
 
@@ -41,7 +41,7 @@ class WithoutBenefit:
                 self.trouble = str(exc)
             await asyncio.sleep(LOOK_S)
 
-    async def _publish_event(self, api: ApiServer, pod: SeenPod) -> None:
+    async def _publish_event(self, api: ApiServer, pod: SchedulerPod) -> None:
         note = (
             f"it asks for batch or mid resources, and its schedulerName is {pod.scheduler}, not {SCHEDULER}: "
             "that one does not score load"
