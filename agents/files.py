@@ -1,4 +1,4 @@
-"""An operator's YAML files: validated and watched. The last valid content stays in force."""
+"""Operators' YAML files: validated and watched, the last valid content stays in force. Files replaced atomically."""
 
 from __future__ import annotations
 
@@ -41,6 +41,18 @@ def load_yaml(path: Path) -> object:
         return yaml.load(content, Loader=_Loader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, UnicodeError, ValueError, OverflowError) as exc:
         raise _refused(path, _place(exc), _text_of(exc), "one YAML document") from exc
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file atomically.
+
+    Raises:
+        OSError: the old content is kept.
+
+    """
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(content)
+    fresh.replace(path)
 
 
 def stamp_of(path: Path) -> Stamp | None:

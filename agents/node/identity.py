@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from slacktide.agents.node.spool_files import write_whole
+from slacktide.agents.files import write_whole
 from slacktide.schemas.errors import SlacktideError
 
 _COUNTER = re.compile(r"[0-9]{1,12}\n?")

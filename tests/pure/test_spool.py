@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import sqlite3
+import subprocess
+import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slacktide.agents.node import intents, spool_files
 from slacktide.agents.node import spool as spools
+from slacktide.agents.node import spool_database
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
+from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import NodeOutcome, PodName
 
 JOB = PodName(namespace="batch", name="job")
@@ -52,54 +57,50 @@ class Died(BaseException):
     """The process is gone in the middle of a write."""
 
 
-class Dying:
-    """Lets the n-th file operation from now on be the last, cut short at a fraction of its bytes."""
+class Dying(sqlite3.Connection):
+    """Dies at the n-th statement from now on, before it or after it; what is not committed is lost."""
 
-    def __init__(self) -> None:
-        self.steps_left = -1
-        self.fraction = 0.0
-        self._line, self._whole = spool_files.write_line, spool_files.write_whole
+    steps_left = -1
+    after = False
+    connected: ClassVar[list[sqlite3.Connection]] = []
 
-    def write_line(self, fd: int, line: bytes) -> None:
-        if self._now():
-            os.write(fd, line[: round(self.fraction * len(line))])
-            raise Died
-        self._line(fd, line)
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        Dying.connected.append(self)
 
-    def write_whole(self, path: Path, content: bytes) -> None:
-        if self._now():
-            if self.fraction > 0.5:
-                self._whole(path, content)
-            raise Died
-        self._whole(path, content)
+    def execute(self, *args):
+        return self._perhaps(super().execute, *args)
 
-    def _now(self) -> bool:
-        self.steps_left -= 1
-        return self.steps_left == -1
+    def executemany(self, *args):
+        return self._perhaps(super().executemany, *args)
+
+    def _perhaps(self, work, *args):
+        Dying.steps_left -= 1
+        if Dying.steps_left != -1:
+            return work(*args)
+        if Dying.after:
+            work(*args)
+        while Dying.connected:  # as the kernel does for a dead process
+            Dying.connected.pop().close()
+        raise Died
 
 
 @contextmanager
-def patched(writer: object):
-    """Let spools write through this."""
-    old = spool_files.write_line, spool_files.write_whole
-    for module in (spool_files, intents, spools):
-        for name in ("write_line", "write_whole"):
-            if hasattr(module, name):
-                setattr(module, name, getattr(writer, name))
+def connected_by(kind: type[sqlite3.Connection]):
+    """Let spools use connections of this class."""
+    plain = sqlite3.connect
+    sqlite3.connect = partial(plain, factory=kind)
     try:
         yield
     finally:
-        for module in (spool_files, intents, spools):
-            for name, function in zip(("write_line", "write_whole"), old, strict=True):
-                if hasattr(module, name):
-                    setattr(module, name, function)
+        sqlite3.connect = plain
 
 
 class Run:
     """A spool in use, what was done with it, and the log that it fills."""
 
-    def __init__(self, folder: Path, dying: Dying, bytes_max: int) -> None:
-        self.folder, self.dying, self.bytes_max = folder, dying, bytes_max
+    def __init__(self, folder: Path, bytes_max: int) -> None:
+        self.folder, self.bytes_max = folder, bytes_max
         self.number = 0
         self.begun: list[str] = []
         self.open: list[str] = []
@@ -108,14 +109,14 @@ class Run:
         self.acknowledged: set[int] = set()
         self.spool = DiskSpool(folder, bytes_max)
 
-    def step(self, action: str, choice: int, dies_after: int, fraction: float) -> None:
-        self.dying.steps_left, self.dying.fraction = dies_after, fraction
+    def step(self, action: str, choice: int, dies_after: int, after: int) -> None:
+        Dying.steps_left, Dying.after = dies_after, bool(after)
         try:
             getattr(self, action)(choice)
         except Died:
-            self.dying.steps_left = -1
+            Dying.steps_left = -1
             self.restart(choice)
-        self.dying.steps_left = -1
+        Dying.steps_left = -1
 
     def intend(self, _: int) -> None:
         self.number += 1
@@ -154,8 +155,8 @@ steps = st.lists(
     st.tuples(
         st.sampled_from(["intend", "intend", "conclude", "conclude", "refuse", "send", "restart"]),
         st.integers(0, 5),
-        st.sampled_from([-1, -1, -1, 0, 1, 2, 3]),
-        st.floats(0, 1),
+        st.sampled_from([-1, -1, -1, *range(8)]),
+        st.integers(0, 1),
     ),
     max_size=40,
 )
@@ -165,9 +166,8 @@ steps = st.lists(
 @given(steps=steps, bytes_max=st.sampled_from([40_000, 1_000_000]))
 def test_every_intent_ends_in_exactly_one_conclusion_delivered_in_order(steps, bytes_max) -> None:
     """Whatever is done, and wherever the process dies: nothing is lost, invented, or out of order."""
-    dying = Dying()
-    with tempfile.TemporaryDirectory() as folder, patched(dying):
-        run = Run(Path(folder), dying, bytes_max)
+    with tempfile.TemporaryDirectory() as folder, connected_by(Dying):
+        run = Run(Path(folder), bytes_max)
         for step in steps:
             run.step(*step)
         run.restart(0)
@@ -210,38 +210,36 @@ def test_full_spool_counts_what_it_merges_and_keeps_every_eviction(evictions, se
     assert all(one.count == 1 or one.result == "gap" for one in sent)
 
 
-class Refusing:
-    """A disk that takes nothing, or half a line, until it is mended."""
+class Refusing(sqlite3.Connection):
+    """A disk that takes nothing until it is mended."""
 
-    def __init__(self) -> None:
-        self.broken = False
-        self._line, self._whole = spool_files.write_line, spool_files.write_whole
+    broken = False
 
-    def write_line(self, fd: int, line: bytes) -> None:
-        if self.broken:
-            os.write(fd, line[:7])
-            raise OSError(28, "No space left on device")
-        self._line(fd, line)
+    def execute(self, *args):
+        if Refusing.broken:
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(*args)
 
-    def write_whole(self, path: Path, content: bytes) -> None:
-        if self.broken:
-            raise OSError(30, "Read-only file system")
-        self._whole(path, content)
+    def executemany(self, *args):
+        if Refusing.broken:
+            raise sqlite3.OperationalError("attempt to write a readonly database")
+        return super().executemany(*args)
 
 
 @settings(max_examples=100, deadline=None)
 @given(broken=st.lists(st.booleans(), min_size=1, max_size=60), send=st.sets(st.integers(0, 59)))
 def test_disk_that_refuses_stops_no_act(broken, send) -> None:
     """A full or read-only disk is counted; outcomes wait in memory and go out in order."""
-    disk = Refusing()
-    with tempfile.TemporaryDirectory() as folder, patched(disk):
+    with tempfile.TemporaryDirectory() as folder, connected_by(Refusing):
         spool = DiskSpool(Path(folder))
         sent: list[NodeOutcome] = []
-        for number, disk.broken in enumerate(broken):
+        for number, Refusing.broken in enumerate(broken):
             spool.intend(outcome(number))
             spool.conclude(outcome(number))
             if number in send:
                 sent += drained(spool)
+        sent += drained(spool)
+        Refusing.broken = False
         sent += drained(spool)
         spool.close()
         assert (spool.failures > 0) == any(broken)
@@ -251,13 +249,13 @@ def test_disk_that_refuses_stops_no_act(broken, send) -> None:
 
 def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path) -> None:
     """Beyond a thousand outcomes the rest is counted, and the count survives."""
-    disk = Refusing()
-    disk.broken = True
-    with patched(disk):
+    with connected_by(Refusing):
+        Refusing.broken = True
         spool = DiskSpool(tmp_path)
         for number in range(3_000):
             spool.conclude(outcome(number))
         sent = drained(spool)
+        Refusing.broken = False
 
     assert len(sent) == spools.UNWRITTEN_MAX + 1
     assert (sent[-1].result, sent[-1].count) == ("gap", 3_000 - spools.UNWRITTEN_MAX)
@@ -274,51 +272,147 @@ def test_folder_that_cannot_be_made_is_survived(tmp_path: Path) -> None:
     assert spool.failures > 0
 
 
-def test_garbage_in_the_folder_is_skipped_and_counted(tmp_path: Path) -> None:
-    """Lines and files that nobody can read cost nothing but a count."""
+def test_a_damaged_database_is_set_aside_and_counted(tmp_path: Path) -> None:
+    """A file that nobody can read costs what it held, and a count; the spool goes on in a new one."""
+    (tmp_path / "spool.db").write_bytes(b"not a database" * 1_000)
     spool = DiskSpool(tmp_path)
-    spool.conclude(outcome(1))
+    spool.intend(outcome(1))
     spool.conclude(outcome(2))
     spool.close()
-    segment = next(tmp_path.glob("0*.jsonl"))
-    lines = segment.read_bytes().splitlines(keepends=True)
-    segment.write_bytes(lines[0] + lines[1] + b'{"at": -1}\n\xff\xfe\n[]\n' + lines[2][:-9])
-    (tmp_path / "intents.jsonl").write_bytes(b"not json\n{")
-    (tmp_path / "gap.json").write_bytes(b"{")
     again = DiskSpool(tmp_path)
 
-    assert [one.seq for one in drained(again)] == [1]
-    assert again.torn >= 5
+    assert [one.seq for one in again.interrupted()] == [1]
+    assert [one.seq for one in drained(again)] == [2]
+    assert (spool.torn, spool.failures, again.torn) == (1, 1, 0)
+    assert (tmp_path / "spool.db.damaged").read_bytes().startswith(b"not a database")
     again.close()
 
 
-def test_long_outage_is_kept_on_disk_and_little_in_memory(tmp_path: Path) -> None:
-    """Thousands of outcomes wait on disk; the window in memory stays small; files go as they are acknowledged."""
+def test_a_database_that_is_damaged_in_use_is_begun_anew(tmp_path: Path) -> None:
+    """What memory holds goes into the new one: open intents, and the oldest outcomes."""
     spool = DiskSpool(tmp_path)
-    for number in range(5_000):
+    spool.intend(outcome(1))
+    for number in range(2, 5):
         spool.conclude(outcome(number))
-    files = len(list(tmp_path.glob("0*.jsonl")))
+    for name in ("spool.db", "spool.db-wal"):
+        path = tmp_path / name
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    spool._database.close()
+    spool.conclude(outcome(5))
+    spool.conclude(outcome(6))
 
-    assert len(spool._window) <= spools.WINDOW
-    assert spool.waiting == 5_000
-    assert files > 1
-    assert [one.seq for one in drained(spool)] == list(range(5_000))
-    assert spool.waiting == 0
-    spool.conclude(outcome(5_000))
-    assert len(list(tmp_path.glob("0*.jsonl"))) == 1
+    assert [one.seq for one in drained(spool)] == [2, 3, 4, 5, 6]
+    assert spool.torn == 1
+    spool.close()
+    assert [one.seq for one in DiskSpool(tmp_path).interrupted()] == [1]
+
+
+def test_a_record_that_nobody_can_read_is_skipped_and_counted(tmp_path: Path) -> None:
+    """It does not hide the others."""
+    spool = DiskSpool(tmp_path)
+    for number in range(1, 4):
+        spool.conclude(outcome(number))
+    spool.close()
+    with closing(spool_database.connect(tmp_path / "spool.db")) as db:
+        db.execute("UPDATE outcome SET body = ? WHERE position = 2", (b"{",))
+        db.execute("INSERT INTO intent (body) VALUES (?)", (b"[]",))
+        db.execute("INSERT INTO gap VALUES (1, ?)", (b"no",))
+    again = DiskSpool(tmp_path)
+
+    assert [one.seq for one in drained(again)] == [1, 3]
+    assert again.interrupted() == []
+    assert again.torn == 3
+    again.close()
+
+
+def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
+    """SIGKILL, without a close: what was concluded is there."""
+    program = (
+        "import os, sys; from pathlib import Path; "
+        "from slacktide.agents.node.spool import DiskSpool; from slacktide.schemas.codec import decode; "
+        "from slacktide.schemas.outcome import NodeOutcome; "
+        "spool = DiskSpool(Path(sys.argv[1])); one = decode(sys.argv[2].encode(), NodeOutcome); "
+        "spool.intend(one); [spool.conclude(one) for _ in range(500)]; spool.intend(one); os.kill(os.getpid(), 9)"
+    )
+    one = outcome(7)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path), encode(one).decode()], check=False)
+    spool = DiskSpool(tmp_path)
+
+    assert done.returncode == -9
+    assert spool.interrupted() == [one]
+    assert drained(spool) == [one] * 500
+    assert (spool.torn, spool.failures) == (0, 0)
     spool.close()
 
 
-def test_quiet_life_writes_one_file(tmp_path: Path) -> None:
-    """An outcome a second, each acknowledged, makes no new file a second."""
+def test_a_full_disk_is_survived(tmp_path: Path) -> None:
+    """A database that may not grow: outcomes wait in memory, and are written when there is room again."""
     spool = DiskSpool(tmp_path)
-    for number in range(200):
+    spool.conclude(outcome(0))
+    spool._database._db.execute("PRAGMA max_page_count = 8")
+    for number in range(1, 200):
+        spool.conclude(outcome(number))
+    assert spool.failures > 0
+    sent = drained(spool)
+    spool.close()
+
+    assert [one.seq for one in sent] == list(range(200))
+    assert drained(DiskSpool(tmp_path)) == []
+
+
+def test_long_outage_is_kept_on_disk_and_little_in_memory(tmp_path: Path) -> None:
+    """Thousands of outcomes wait on disk; the window in memory stays small; their room is used again."""
+    spool = DiskSpool(tmp_path)
+    for number in range(5_000):
+        spool.conclude(outcome(number))
+    size = (tmp_path / "spool.db").stat().st_size
+
+    assert len(spool._window) <= spools.WINDOW
+    assert spool.waiting == 5_000
+    assert spool.bytes_used > 1_000_000
+    assert [one.seq for one in drained(spool)] == list(range(5_000))
+    assert (spool.waiting, spool.bytes_used) == (0, 0)
+    for number in range(5_000):
+        spool.conclude(outcome(number))
+    assert (tmp_path / "spool.db").stat().st_size <= size * 1.1
+    spool.close()
+
+
+def test_quiet_life_needs_little_room(tmp_path: Path) -> None:
+    """An outcome a second, each acknowledged."""
+    spool = DiskSpool(tmp_path)
+    for number in range(1_000):
         spool.intend(outcome(number))
         spool.conclude(outcome(number))
         drained(spool)
 
-    assert [path.name for path in tmp_path.glob("0*.jsonl")] == ["000000000001.jsonl"]
-    assert (tmp_path / "intents.jsonl").read_bytes() == b""
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1_000_000
+    assert {path.name for path in tmp_path.iterdir()} == {"spool.db", "spool.db-wal"}
+    assert (tmp_path / "spool.db").stat().st_mode & 0o077 == 0
+    spool.close()
+
+
+def test_what_an_older_version_left_is_taken_over(tmp_path: Path) -> None:
+    """Lines of JSON: outcomes behind the acknowledged one, the gap, and the intents without an outcome."""
+    line = msgspec.json.encode
+
+    def logged(at: int) -> bytes:
+        return line({"at": at, "outcome": outcome(at)}) + b"\n"
+
+    first, second = tmp_path / "000000000001.jsonl", tmp_path / "000000000002.jsonl"
+    first.write_bytes(line({"at": 0}) + b"\n" + logged(1) + logged(2) + line({"acknowledged": 1}) + b"\n")
+    second.write_bytes(line({"at": 2, "acknowledged": 1}) + b"\n" + logged(3) + b"not json\n" + logged(4)[:-9])
+    begun = [line({"intent": outcome(number)}) + b"\n" for number in (3, 8, 9)]
+    (tmp_path / "intents.jsonl").write_bytes(
+        b"".join(begun) + line({"concluded": ("id-8", "cpu_suppress", "be")}) + b"\n"
+    )
+    (tmp_path / "gap.json").write_bytes(line(msgspec.structs.replace(outcome(5), result="gap", count=7)))
+    spool = DiskSpool(tmp_path)
+
+    assert [one.seq for one in spool.interrupted()] == [9]
+    assert [(one.seq, one.count) for one in drained(spool)] == [(2, 1), (3, 1), (5, 7)]
+    assert spool.torn == 2
+    assert {path.suffix for path in tmp_path.iterdir()} == {".db", ".db-wal"}
     spool.close()
 
 
@@ -346,12 +440,12 @@ def test_acts_beside_one_that_stays_open_leave_no_trace(tmp_path: Path) -> None:
     """A pod may take for ever to end."""
     spool = DiskSpool(tmp_path)
     spool.intend(outcome(0, pod=JOB))
-    sizes = []
     for number in range(1, 1_000):
         spool.intend(outcome(number))
         spool.conclude(outcome(number))
-        sizes.append((tmp_path / "intents.jsonl").stat().st_size)
+        drained(spool)
+    size = (tmp_path / "spool.db").stat().st_size
     spool.close()
 
-    assert max(sizes) < 600 * len(spools._encoder.encode(outcome(1_000, pod=JOB)))
+    assert size < 100_000
     assert [one.seq for one in DiskSpool(tmp_path).interrupted()] == [0]

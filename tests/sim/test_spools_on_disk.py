@@ -1,17 +1,17 @@
-"""The same worlds with the spools that real agents have: files, and a process killed in the middle of a line."""
+"""The same worlds with the spools that real agents have: databases, and a process killed within a transaction."""
 
 from __future__ import annotations
 
-import os
+import sqlite3
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sim.doors import CrashError
 from sim.world import Parts, World
-from slacktide.agents.node import intents, spool_files
 from slacktide.agents.node.spool import DiskSpool
 
 WORLDS = 12
@@ -38,24 +38,30 @@ def folder():
         yield Path(name)
 
 
-def test_no_outcome_is_lost_or_doubled_by_a_torn_file(folder, monkeypatch):
-    """Each line of a spool is one more step at which the agent may die, with a part of the line written."""
-    torn = []
-    write_line = spool_files.write_line
+def test_no_outcome_is_lost_or_doubled_by_a_process_that_dies_while_it_writes(folder, monkeypatch):
+    """Each statement of a spool is one more step at which the agent may die; what it has not committed is lost."""
+    died = []
 
-    def perhaps_torn(fd, line):
+    class Dying(sqlite3.Connection):
+        def execute(self, *args):
+            perhaps_died(self)
+            return super().execute(*args)
+
+        def executemany(self, *args):
+            perhaps_died(self)
+            return super().executemany(*args)
+
+    def perhaps_died(database):
         node = world.acting
         if node is not None and node.crash_in is not None:
             node.crash_in -= 1
             if node.crash_in <= 0:
                 node.crash_in = None
-                os.write(fd, line[: world.rng.randrange(len(line))])
-                torn.append(node.name)
+                died.append(node.name)
+                database.close()
                 raise CrashError
-        write_line(fd, line)
 
-    for module in (spool_files, intents):
-        monkeypatch.setattr(module, "write_line", perhaps_torn)
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Dying))
     for seed in range(WORLDS):
         parts = OnDisk(folder=folder / str(seed))
         world = World(seed, parts)
@@ -63,4 +69,4 @@ def test_no_outcome_is_lost_or_doubled_by_a_torn_file(folder, monkeypatch):
         for spool in parts.opened.values():
             spool.close()
 
-    assert len(torn) >= WORLDS / 4
+    assert len(died) >= WORLDS / 4

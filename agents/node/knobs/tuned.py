@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from slacktide.agents.node.spool_files import write_whole
+from slacktide.agents.files import write_whole
 from slacktide.schemas.knob import KnobKey
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slacktide.agents.node.spool_files import write_whole
+from slacktide.agents.files import write_whole
 from slacktide.schemas.policy import Policy
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,196 @@
+"""The spool's SQLite database: outcomes by position, open intents, and the gap.
+
+It is in WAL mode and never synced. So a commit outlives the process, but need not outlive the machine, because cgroup
+limits do not either. A sync would block the agent for as long as the disk stalls.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from slacktide.agents.node.spool_lines import read_lines
+from slacktide.schemas.codec import encode
+from slacktide.schemas.outcome import NodeOutcome
+
+SETTINGS = ("synchronous = OFF", "locking_mode = EXCLUSIVE", "journal_mode = WAL", "wal_autocheckpoint = 100")
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS outcome (position INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS intent (number INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS gap (number INTEGER PRIMARY KEY CHECK (number = 1), body BLOB NOT NULL)",
+)
+_decoder = msgspec.json.Decoder(NodeOutcome)
+
+
+class Change(NamedTuple):
+    """What the database shall hold."""
+
+    acknowledged: int
+    """Outcomes up to this position go."""
+    unwritten: Collection[tuple[int, NodeOutcome]]
+    """Outcomes that it lacks."""
+    intents: Collection[NodeOutcome]
+    """All open intents."""
+    gap: NodeOutcome | None
+
+
+@dataclass(slots=True)
+class Kept:
+    """What an earlier run left. Positions begin at 1; without outcomes ``first`` is behind ``last``."""
+
+    intents: list[NodeOutcome] = field(default_factory=list)
+    gap: NodeOutcome | None = None
+    first: int = 1
+    last: int = 0
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open or create the database, readable by its owner alone.
+
+    Raises:
+        OSError: it cannot be created.
+        sqlite3.Error: it cannot be used.
+
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    db = sqlite3.connect(path, timeout=0, isolation_level=None)
+    for setting in SETTINGS:
+        db.execute(f"PRAGMA {setting}")
+    for table in TABLES:
+        db.execute(table)
+    return db
+
+
+class SpoolDatabase:
+    """Never raises: failures are counted. A damaged database is set aside, and a new one begun."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bytes_used = 0
+        """Bytes of the stored outcomes."""
+        self.failures = 0
+        self.torn = 0
+        self._folder, self._path = folder, folder / "spool.db"
+        self._db: sqlite3.Connection | None = None
+        self._intents: set[bytes] = set()
+        """Stored ones."""
+        self._gap = b""
+        self._acknowledged = 0
+
+    def read(self) -> Kept:
+        """Read what an earlier run left, except for the outcomes."""
+        kept = Kept()
+        if (db := self._opened()) is None:
+            return kept
+        try:
+            self._take_lines(db)
+            bodies = db.execute("SELECT body FROM intent ORDER BY number").fetchall()
+            kept.intents = [one for (body,) in bodies for one in self._decoded(body)]
+            kept.gap = next(self._decoded(self._gap), None) if self._gap else None
+            first, last = db.execute("SELECT min(position), max(position) FROM outcome").fetchone()
+            kept.first, kept.last = first or 1, last or 0
+        except sqlite3.Error as exc:
+            self._failed(exc)
+        return kept
+
+    def store(self, change: Change) -> bool:
+        """Make the database as it shall be, in one transaction; whether that worked."""
+        intents = {encode(one) for one in change.intents}
+        gap = b"" if change.gap is None else encode(change.gap)
+        acknowledged = change.acknowledged > self._acknowledged
+        if not (acknowledged or change.unwritten or intents != self._intents or gap != self._gap):
+            return True
+        if (db := self._opened()) is None:
+            return False
+        rows = [(position, encode(outcome)) for position, outcome in change.unwritten]
+        gone_bytes = 0
+        try:
+            db.execute("BEGIN")
+            if acknowledged:
+                gone_bytes = self._bytes(db, change.acknowledged)
+                db.execute("DELETE FROM outcome WHERE position <= ?", (change.acknowledged,))
+            db.executemany("INSERT OR REPLACE INTO outcome VALUES (?, ?)", rows)
+            db.executemany("DELETE FROM intent WHERE body = ?", [(body,) for body in self._intents - intents])
+            # In their order, for it is the order of the acts.
+            new = [(body,) for one in change.intents if (body := encode(one)) not in self._intents]
+            db.executemany("INSERT INTO intent (body) VALUES (?)", new)
+            if gap != self._gap:
+                db.execute("DELETE FROM gap")
+                db.executemany("INSERT INTO gap VALUES (1, ?)", [(gap,)] if gap else [])
+            db.execute("COMMIT")
+        except sqlite3.Error as exc:
+            self._failed(exc)
+            return False
+        self.bytes_used += sum(len(body) for _, body in rows) - gone_bytes
+        self._intents, self._gap = intents, gap
+        self._acknowledged = max(self._acknowledged, change.acknowledged)
+        return True
+
+    def outcomes(self, after: int, limit: int) -> Iterator[tuple[int, NodeOutcome]]:
+        """Stored outcomes behind a position, in order."""
+        if (db := self._opened()) is None:
+            return
+        found: list[tuple[int, bytes]] = []
+        try:
+            question = "SELECT position, body FROM outcome WHERE position > ? ORDER BY position LIMIT ?"
+            found = db.execute(question, (after, limit)).fetchall()
+        except sqlite3.Error as exc:
+            self._failed(exc)
+        for position, body in found:
+            for outcome in self._decoded(body):
+                yield position, outcome
+
+    def close(self) -> None:
+        """Close it."""
+        db, self._db = self._db, None
+        if db is not None:
+            with suppress(sqlite3.Error):
+                db.close()
+
+    def _opened(self) -> sqlite3.Connection | None:
+        """The open database; None: there is none now."""
+        if self._db is None:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._db = db = connect(self._path)
+                self._intents = {body for (body,) in db.execute("SELECT body FROM intent")}
+                self._gap = next((body for (body,) in db.execute("SELECT body FROM gap")), b"")
+                self.bytes_used = self._bytes(db)
+            except (OSError, sqlite3.Error) as exc:
+                self._failed(exc)
+        return self._db
+
+    def _failed(self, exc: Exception) -> None:
+        """Count it, and connect again the next time: this also rolls back."""
+        self.failures += 1
+        self.close()
+        if isinstance(exc, sqlite3.DatabaseError) and not isinstance(exc, sqlite3.OperationalError):
+            self.torn += 1
+            for name in ("spool.db", "spool.db-wal"):
+                with suppress(OSError):
+                    (self._folder / name).replace(self._folder / f"{name}.damaged")
+
+    def _take_lines(self, db: sqlite3.Connection) -> None:
+        """Take over what a version up to 0.2 has left."""
+        lines = read_lines(self._folder)
+        self.torn += lines.torn
+        first = 1 + (db.execute("SELECT max(position) FROM outcome").fetchone()[0] or 0)
+        if lines.files and self.store(Change(0, list(enumerate(lines.outcomes, first)), lines.intents, None)):
+            lines.delete()
+
+    def _bytes(self, db: sqlite3.Connection, until: int | None = None) -> int:
+        question = "SELECT coalesce(sum(length(body)), 0) FROM outcome WHERE position <= coalesce(?, position)"
+        found: int = db.execute(question, (until,)).fetchone()[0]
+        return found
+
+    def _decoded(self, body: bytes) -> Iterator[NodeOutcome]:
+        try:
+            yield _decoder.decode(body)
+        except msgspec.DecodeError:
+            self.torn += 1
