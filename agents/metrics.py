@@ -76,10 +76,14 @@ POLICY_REFUSED = Gauge(
     ["node"],
 )
 GUARD = Gauge("slacktide_agent_guard_in_charge", "1 while the node decides without the stream.", ["node"])
-SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Size of the spool on disk.", ["node"])
+SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Bytes of the outcomes in the spool.", ["node"])
 SPOOL_WAITING = Gauge("slacktide_agent_spool_outcomes", "Outcomes that Kafka has not acknowledged yet.", ["node"])
-SPOOL_FAILURES = Gauge("slacktide_agent_spool_failures", "Failed writes to disk since the start.", ["node"])
-SPOOL_TORN = Gauge("slacktide_agent_spool_torn_lines", "Truncated lines found since the start.", ["node"])
+SPOOL_FAILURES = Gauge("slacktide_agent_spool_failures", "Failed reads and writes since the start.", ["node"])
+SPOOL_TORN = Gauge(
+    "slacktide_agent_spool_torn_lines",
+    "Unreadable records and damaged databases since the start.",
+    ["node"],
+)
 KNOBS_LACKING = Gauge(
     "slacktide_agent_knobs_lacking", "Control groups without a file that the policy needs.", ["node", "knob"]
 )
@@ -237,7 +241,7 @@ class AgentMetrics:
         self._policy_refused.set(refused)
 
     def stands(self, *, guard: bool, spool: tuple[int, int, int, int]) -> None:
-        """Set who is in charge, and the spool's bytes, outcomes, failures and torn lines."""
+        """Set who is in charge, and the spool's bytes, outcomes, failures and unreadable records."""
         self._guard.set(guard)
         for gauge, value in zip(self._spool, spool, strict=True):
             gauge.set(value)
