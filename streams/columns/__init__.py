@@ -1,4 +1,1 @@
-"""A fetch as arrays, and the windows over samples that NodeMetric is averaged from. NumPy lives here alone.
-
-Arrays repeat a scalar rule, they never replace it: what they cannot prove goes to the rule itself.
-"""
+"""Processes the samples of a fetch as NumPy arrays; results are the same as those of the scalar rules."""

@@ -1,7 +1,6 @@
-"""Record batches as columns: all records of a fetch are taken apart at once.
+"""Decodes record batches as columns: one step reads the same varint of all records.
 
-On the wire a record is a row of varints with its key, value and headers between them. Here the same varint of
-all records is read in one step. A batch with a record that is damaged is read again with care, by ``streams.kafka``.
+The careful reader in ``streams.kafka`` decodes a batch again if one of its records is damaged.
 """
 
 from __future__ import annotations
@@ -22,31 +21,29 @@ from slacktide.streams.taken import Taken
 Numbers: TypeAlias = NDArray[np.int64]
 
 FEW = 24
-"""Records that are read one by one in less time than arrays take."""
+"""Below this many records, decoding them one by one is faster."""
 _VARINT_BITS = 63
-"""A longer one is for the careful reader."""
+"""Longer varints are left to the careful reader."""
 _SMALL = 0x80
 _ZIGZAG = np.array([number >> 1 ^ -(number & 1) for number in range(_SMALL)], np.int64)
 
 
 def taken_apart(raw: bytes, position: int) -> tuple[Taken, int]:
-    """The records in what one fetch brought of one partition, and the position behind them.
+    """Decode the fetched records of one partition; return them and the position behind them.
 
     Args:
-        raw: record batches; the last one may be cut off.
-        position: the offset that was asked for.
-
+        raw: record batches; the last one may be truncated.
+        position: the offset that was requested.
     """
     fetched = walked(raw, position, FETCH_BYTES_MAX)
     return columns([fetched])[0], fetched.position
 
 
 def taken(fetched: Sequence[Sequence[Any]]) -> list[Taken]:
-    """The records of each partition, as its consumer hands them over: whole fetches, or records one by one.
+    """Return the records of each partition, from whole fetches or from single records.
 
     Args:
-        fetched: of each partition what ``getmany`` of aiokafka gave.
-
+        fetched: for each partition, the result of aiokafka's ``getmany``.
     """
     if all(isinstance(one, FetchedBatches) for items in fetched for one in items):
         found = iter(columns([one for items in fetched for one in items]))
@@ -64,7 +61,7 @@ def _joined(parts: Sequence[Taken]) -> Taken:
 
 
 def columns(fetches: Sequence[FetchedBatches]) -> list[Taken]:
-    """The records of each fetch, all of them taken apart together."""
+    """Decode the records of all fetches together; return those of each fetch."""
     if sum(len(one.starts) for one in fetches) < FEW:
         return [_spliced(Taken(), one, range(len(one.plain))) for one in fetches]
     table = _Table(fetches)
@@ -80,13 +77,12 @@ def columns(fetches: Sequence[FetchedBatches]) -> list[Taken]:
 
 
 def _spliced(taken: Taken, fetched: FetchedBatches, damaged: Sequence[int]) -> Taken:
-    """The records of all batches in their order.
+    """Return the records of all batches in order.
 
     Args:
-        taken: those of the plain batches.
+        taken: records of the plain batches.
         fetched: what was fetched.
-        damaged: which plain batches are to be read with care instead, by number.
-
+        damaged: numbers of the plain batches that the careful reader decodes instead.
     """
     pieces = [(at, at, records) for at, records in fetched.others]
     pieces += [(*fetched.span(number), fetched.read_again(number)) for number in damaged]
@@ -112,7 +108,7 @@ def _columns_of(records: Sequence[Any]) -> Taken:
 
 
 class _Table:
-    """The records of the plain batches of some fetches: a row for each."""
+    """The records of the plain batches of several fetches, one row each."""
 
     def __init__(self, fetches: Sequence[FetchedBatches]) -> None:
         self._raw = b"".join(one.raw for one in fetches)
@@ -125,7 +121,7 @@ class _Table:
         counts = list(chain.from_iterable(one.counts() for one in fetches))
         self._batch = np.repeat(np.arange(len(counts)), counts)
         row = _Row(self._raw, starts)
-        plain = row.number() == 0  # attributes: none are in use
+        plain = row.number() == 0  # attributes: Kafka uses none
         since_ms, delta = row.number(), row.number()
         self._key_at, self._key_bytes = row.sized()
         self._value_at, self._value_bytes = row.sized()
@@ -139,11 +135,11 @@ class _Table:
         self._sound = plain & placed & row.sound & (row.at == self._ends)
 
     def damaged(self) -> list[int]:
-        """Batches with a record that is not as it should be, by number."""
+        """Return the numbers of the batches that have a damaged record."""
         return [] if self._sound.all() else np.unique(self._batch[~self._sound]).tolist()
 
     def taken(self) -> Taken:
-        """All records. Of a damaged batch they mean nothing."""
+        """Return all records. Those of damaged batches are undefined."""
         raw = self._raw
         headers = zip(self._headers_at.tolist(), self._ends.tolist(), strict=True)
         return Taken(
@@ -156,19 +152,19 @@ class _Table:
 
 
 class _Row:
-    """Reads one field after the other, each of all records.
+    """Reads field after field, each for all records.
 
-    What it reads beyond a record's end means nothing; the record is not ``sound``, or its end is passed for good.
+    Bytes read beyond a record's end are undefined: the record is then not ``sound``, or its position is past its end.
     """
 
     def __init__(self, raw: bytes, starts: Numbers) -> None:
         self._bytes = np.frombuffer(raw, np.uint8)
         self.at = starts
-        """Where each record's next field begins."""
+        """Where the next field of each record begins."""
         self.sound = np.ones(len(starts), np.bool_)
 
     def number(self) -> Numbers:
-        """A varint."""
+        """Read a varint."""
         byte = self._bytes.take(self.at, mode="clip")
         self.at = self.at + 1
         if byte.max() < _SMALL:
@@ -185,7 +181,7 @@ class _Row:
         return (value >> 1) ^ -(value & 1)
 
     def sized(self, least: int = -1) -> tuple[Numbers, Numbers]:
-        """Where a field of so many bytes begins, and how many; -1: there is none."""
+        """Return where a field begins, and its size in bytes; -1: null. ``least`` is the smallest allowed size."""
         size = self.number()
         self.sound &= size >= least
         begin = self.at
@@ -193,7 +189,7 @@ class _Row:
         return begin, size
 
     def pass_headers(self) -> None:
-        """Headers are passed over, and checked to end where they should."""
+        """Skip the headers and check their count and sizes."""
         count = self.number()
         self.sound &= (count >= 0) & (count <= HEADERS_MAX)
         count = np.where(self.sound, count, 0)

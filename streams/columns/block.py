@@ -1,4 +1,4 @@
-"""The figures of a turn's samples as columns. A node may be in it several times; what its samples name is the same."""
+"""The samples of a turn as columns. A node may occur several times, always with the same pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slacktide.streams.columns.windows import Wave
 N = TypeVar("N")
 
 SEQ_MAX: Final = 9_999_999_999
-"""What fits an id's ten digits. A node that sends once a second gets there after three hundred years."""
+"""The largest sequence number that fits the ten digits of an id."""
 _LEAST: Final = 0, 0, 0, 0, 0, NONE
 _MOST: Final = SEQ_MAX, TIME_MS_MAX, TIME_MS_MAX, AMOUNT_MAX, AMOUNT_MAX, TIME_MS_MAX
 
@@ -30,21 +30,20 @@ class Columns(NamedTuple):
     node: Ints
     """int64 [n, 6], see ``sample_columns.NUMBERS``."""
     pods: Ints
-    """int64 [N, 2]: CPU in millicores and memory in bytes of all pods, one sample after the other."""
+    """int64 [N, 2]: CPU in millicores and memory in bytes of all pods, sample by sample."""
     counts: Ints
-    """Of each sample's pods."""
+    """Pods of each sample."""
 
 
 def columns(flat: Ints, counts: Ints) -> Columns:
-    """Part the numbers of nodes and pods.
+    """Split the numbers into those of nodes and those of pods.
 
     Args:
-        flat: all lists, as ``numbers`` gives them.
-        counts: of each sample's pods.
+        flat: all lists, as ``numbers`` returns them.
+        counts: pods of each sample.
 
     Raises:
-        NoNumbersError: a list has more or less numbers.
-
+        NoNumbersError: a list is too long or too short.
     """
     width = NODE_NUMBERS + 2 * counts
     ends = np.cumsum(width + 1) - 1
@@ -60,12 +59,11 @@ def columns(flat: Ints, counts: Ints) -> Columns:
 
 
 def sums(values: Ints, counts: Ints) -> Ints:
-    """Add up each sample's part of the values, exactly.
+    """Sum the values of each sample, exactly.
 
     Args:
         values: int64 [N] or [N, k].
-        counts: how many of them are each sample's.
-
+        counts: how many of them each sample has.
     """
     ends = np.cumsum(counts)
     found: Ints
@@ -79,10 +77,10 @@ def sums(values: Ints, counts: Ints) -> Ints:
 
 
 def sound(its: Columns) -> Bools:
-    """Find which samples have figures that a machine can have: as ``sample_columns_codec`` accepts them."""
+    """Find the samples whose figures are in range, by the same limits as ``sample_columns_codec``."""
     good: Bools = np.all((its.node >= _LEAST) & (its.node <= _MOST), 1)
-    # Below zero a number is a large one without its sign. NumPy looks at all numbers in a tenth of the time that it
-    # takes row by row, and mostly they are good.
+    # As unsigned numbers, negative ones are large. One check of all numbers takes a tenth of the time of a check by
+    # row.
     if its.pods.view(np.uint64).max(initial=0) <= AMOUNT_MAX:
         return good
     absent = (its.pods == NONE).all(1)
@@ -92,13 +90,13 @@ def sound(its: Columns) -> Bools:
 
 
 def ages_ms(its: Columns, now_ms: int, without: Sequence[int]) -> list[int]:
-    """Give the age of the samples, but for some of them, by two clocks."""
+    """Return the ages of all samples except ``without``: the worker's clock minus the node's."""
     found: list[int] = np.maximum(0, now_ms - np.delete(its.node[:, 1], without)).tolist()
     return found
 
 
 def is_sound(numbers: Sequence[int]) -> bool:
-    """Check the same of the numbers of one sample, which has as many as it has pods."""
+    """Check the numbers of one sample in the same way. Their count must match its pods."""
     pods = numbers[NODE_NUMBERS:]
     if len(numbers) < NODE_NUMBERS or len(pods) % 2:
         return False
@@ -111,7 +109,7 @@ def is_sound(numbers: Sequence[int]) -> bool:
 
 
 def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints) -> Samples:
-    """Give what the suppress rule reads of samples that are sound."""
+    """Return the input of the suppress rule, from sound samples."""
     used_milli = np.maximum(its.pods[:, 0], 0)
     best_effort = np.concatenate([head.best_effort for head in heads])
     return Samples(
@@ -125,7 +123,7 @@ def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints) -> Samples:
 
 
 class Named(NamedTuple):
-    """Which sample figures were made of."""
+    """The sample that figures were computed from."""
 
     node: str
     boot_id: str
@@ -136,29 +134,28 @@ class Named(NamedTuple):
 
 
 class Block(NamedTuple, Generic[N]):
-    """Samples that were answered, on their way into the windows."""
+    """Answered samples that are to be merged into the windows."""
 
     heads: Sequence[Head[N]]
     numbers: Ints
-    """int64 [n, 12]: ``Head.numbers`` of each."""
+    """int64 [n, 12]: ``Head.numbers`` of each sample."""
     values: Sequence[bytes]
-    """Their records' bodies."""
     quotas_us: Sequence[int]
-    """In force, as ``screen.quota_of`` has it."""
+    """The quota in force, see ``screen.quota_of``."""
     newer: Bools
-    """By seq, than all before it of its node."""
+    """Whether the seq is higher than all before of its node."""
     columns: Columns
     met: Bools
-    """Which are the first of their head."""
+    """Whether it is the first sample of its head."""
 
     def named(self, at: int) -> Named:
-        """Give one sample as figures name it."""
+        """Return what identifies one sample."""
         of = self.heads[at].of
         seq, observed_ms = self.columns.node[at, :2].tolist()
         return Named(of.node, of.boot_id, seq, observed_ms, of.facts_revision, of.pods_revision)
 
     def without(self, gone: Callable[[N], bool]) -> Block[N]:
-        """Leave out the samples of some nodes."""
+        """Drop the samples of some nodes."""
         kept = np.array([not gone(head.node) for head in self.heads], np.bool_)
         places = np.nonzero(kept)[0].tolist()
         its = self.columns
@@ -174,27 +171,26 @@ class Block(NamedTuple, Generic[N]):
 
     @property
     def rows(self) -> Ints:
-        """Of each sample's node, its place in the windows."""
+        """Return the windows row of each sample's node."""
         its: Ints = self.numbers[:, ROW]
         return its
 
     def figures(self) -> Floats:
-        """Give the pods' figures; NaN: the pod has no control group."""
+        """Return the pods' figures; NaN: the pod has no control group."""
         values = self.columns.pods.astype(np.float64)
         values[values < 0] = np.nan
         return values
 
 
 def waves(rows: Ints, most: int) -> list[Ints]:
-    """Part samples so that no row is twice in a wave, and each row's keep their order.
+    """Split samples into waves in which each row occurs once; each row keeps its order.
 
     Args:
         rows: of the samples.
-        most: how many a wave may have.
+        most: samples per wave.
 
     Returns:
-        Places in ``rows``, each wave's in ascending order.
-
+        Places in ``rows``, ascending in each wave.
     """
     order = np.argsort(rows, kind="stable")
     sorted_rows = rows[order]
@@ -210,16 +206,15 @@ def waves(rows: Ints, most: int) -> list[Ints]:
 
 
 def wave(heads: Sequence[Head[N]], rows: Ints, node: Ints, pods: Floats, counts: Ints, of_pods: Floats) -> Wave:
-    """Give samples as windows take them.
+    """Return samples as input of ``Windows.merge_wave``.
 
     Args:
-        heads: of each.
-        rows: of each one's window.
+        heads: of each sample.
+        rows: of each sample's window.
         node: int64 [n, 6].
         pods: float64 [N, 2]: of all their pods; NaN: the pod has no control group.
-        counts: of each sample's pods.
-        of_pods: float64 [n, 2]: what these come to.
-
+        counts: pods of each sample.
+        of_pods: float64 [n, 2]: their sums.
     """
     absent = np.isnan(pods[:, 0])
     uids: list[list[str]] = [head.uids for head in heads]
@@ -247,17 +242,16 @@ def wave(heads: Sequence[Head[N]], rows: Ints, node: Ints, pods: Floats, counts:
 
 
 def of_samples(pods: Floats, which: Ints, counts: Ints) -> Floats:
-    """Give the figures of the pods of these samples, float64 [k, 2].
+    """Return the figures of the pods of some samples, float64 [k, 2].
 
     Args:
-        pods: float64 [N, 2]: of all samples' pods, one after the other.
+        pods: float64 [N, 2]: the pods of all samples.
         which: places of samples.
-        counts: of each sample's pods.
-
+        counts: pods of each sample.
     """
     its = counts[which]
     ends = np.cumsum(its)
     places = np.arange(ends[-1]) + np.repeat(np.cumsum(counts)[which] - ends, its)
-    # A pair is moved as a whole: that takes a tenth of the time.
+    # Moving pairs as complex numbers takes a tenth of the time.
     found: Floats = pods.view(np.complex128).ravel().take(places).view(np.float64).reshape(-1, 2)
     return found

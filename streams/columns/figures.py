@@ -1,4 +1,4 @@
-"""From a block and its nodes' windows to what is published of them."""
+"""Computes from a block and its windows what to publish of each node."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _UNLIMITED_MILLI = 1 << 62
 
 
 class Found(NamedTuple):
-    """What is to be published of a wave."""
+    """The nodes of a wave that have something to publish."""
 
     places: Sequence[int]
-    """Of each node's sample in the block."""
+    """The place in the block of each node's sample."""
     of: Worth
 
 
@@ -49,16 +49,15 @@ def worth(
     republish_ms: int,
     candidate: Callable[[Block[N], int], Candidate | None],
 ) -> Found:
-    """Find the nodes of which there is something to publish, as ``figures.worth_publishing`` does.
+    """Find the nodes that have something to publish, as ``worth_publishing`` does.
 
     Args:
         windows: of the worker.
         block: of the samples.
-        merged: which of them came into the windows; no node twice.
+        merged: samples merged into the windows; no node twice.
         policy: in force.
-        republish_ms: figures that did not change are published again after so long.
-        candidate: what may be published is made of; None: nothing may be.
-
+        republish_ms: unchanged figures are published again after this interval.
+        candidate: returns a sample's candidate; None: it must not be published.
     """
     if not merged:
         return Found((), Worth((), (), ()))
@@ -95,9 +94,9 @@ def worth(
 
 
 def holding(windows: Windows, block: Block[N], merged: Sequence[int], republish_ms: int, at_ms: int) -> list[int]:
-    """Find the samples with which what was published of their nodes still holds, as ``figures.holds`` does.
+    """Find the samples of nodes whose published figures still hold, as ``holds`` does.
 
-    Of a node once at a time: ``at_ms``, which goes on with the worker's ticks.
+    Returns a node once per ``at_ms``, the time of the worker's tick.
     """
     its = np.array(merged, np.int64)
     rows, marks = block.rows[its], windows.marks
@@ -117,7 +116,7 @@ def _same(
     policy: Policy,
     candidate: Callable[[Block[N], int], Candidate | None],
 ) -> Bools:
-    """Find the nodes whose last figures are made of the pods, facts and policy that the sample names."""
+    """Find the nodes whose published figures have the same pods, facts and policy as the sample."""
     rows, serials = block.rows[taken], block.numbers[taken, SERIAL]
     same: Bools = windows.marks.published_by[rows] == serials
     for at in np.nonzero(~same)[0].tolist():
@@ -135,15 +134,14 @@ def _same(
 def publish_columns(
     windows: Windows, block: Block[N], places: Sequence[int], found: Worth, policy: Policy
 ) -> list[Figures | None]:
-    """Put together what is published of nodes; None: the scalar rules do it.
+    """Build the records of nodes; None: left to the scalar rules.
 
     Args:
         windows: of the worker.
         block: of the nodes' samples.
-        places: of each node, where its sample stands in the block.
+        places: the place of each node's sample in the block.
         found: what is to be published.
         policy: in force.
-
     """
     results: list[Figures | None] = [None] * len(places)
     markets = [_market(block.heads[place], one, policy) for place, one in zip(places, found.nodes, strict=True)]
@@ -183,10 +181,9 @@ def _market(head: Head[N], one: Candidate, policy: Policy) -> Market:
 
 
 def _due(block: Block[N], places: Sequence[int], found: Worth, markets: Sequence[Market], aggregates: Ints) -> Due:
-    """Put the columns of some nodes together."""
     nodes, values, counts = found
     whole = np.rint(np.concatenate(values))
-    whole[np.isnan(whole)] = 0  # coverage is no average
+    whole[np.isnan(whole)] = 0  # coverage is not an average
     lengths = np.array([len(one) for one in values])
     begins = np.cumsum(lengths) - lengths
     own = np.zeros(len(whole), np.bool_)

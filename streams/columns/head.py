@@ -1,4 +1,4 @@
-"""What a node's samples repeat, kept as the bytes in which it stands: a sample that begins so is not decoded."""
+"""The part that a node's samples repeat, as encoded bytes. A sample with the same prefix is not decoded again."""
 
 from __future__ import annotations
 
@@ -23,101 +23,99 @@ from slacktide.streams.decisions.known_pods import KnownPods
 N = TypeVar("N")
 
 FIT: Final = slice(0, 6)
-"""Columns of ``Head.numbers``: what ``screen.fit`` gave,"""
+"""Columns of ``Head.numbers``: the result of ``screen.fit``,"""
 ROW, PODS, SPREAD_MS, SERIAL = range(6, 10)
-"""row of the window, pods of the list, delay of a minute's segment after its end, and the head's own number,"""
+"""row of the window, pods of the list, delay of a minute's segment after its end, the head's serial number,"""
 CAPACITY: Final = slice(10, 12)
-"""CPU and memory by which sold figures go."""
+"""and the CPU and memory capacity that reclaimed resources are computed from."""
 _serials = count(1)
 
 
 @dataclass(slots=True, eq=False)
 class Head(Generic[N]):
-    """A node, as its newest sample in columns names it."""
+    """A node as its newest sample describes it."""
 
     node: N
-    """Its state."""
     window: NodeWindow
     partition: int
     of: Of
-    """Without its limits, which follow the newest sample."""
+    """Without limits: they follow the newest sample."""
     prefix: bytes
-    """The newest sample up to its numbers: in two parts around its limits."""
+    """The newest sample up to its numbers, split at its limits."""
     before_limits: bytes
     behind_limits: bytes
     quota_us: int
-    """In force, as ``screen.quota_of`` has it."""
+    """The quota in force, see ``screen.quota_of``."""
     facts: NodeFacts
     pods: KnownPods
     uids: list[str]
     """In order of the list."""
     best_effort: Bools
-    """Which of these count as best-effort."""
+    """Which of the pods count as best-effort."""
     group: AbstractSet[str]
-    """Which of these lie in the best-effort group."""
+    """Pods in the best-effort group."""
     numbers: Ints
-    """int64 [12], made by ``numbers_of``."""
+    """int64 [12], see ``numbers_of``."""
     commas: int
-    """How many stand in its list of numbers."""
+    """Commas in its list of numbers."""
     window_ms: int
     restarted: bool
-    """Whether its first sample is of another boot or clock than the node's before."""
+    """Whether the node's boot or clock differs from that of the head before."""
     boot: Boot
     names: Names
     lines: dict[tuple[int, Verdict], Line] = field(default_factory=dict)
-    """Templates of answers, by ``screen.case_of`` and what the check of a sample's proof found."""
+    """Templates of answers, by ``screen.case_of`` and the verdict on a sample's proof."""
     market: Market | None = None
     settled: bool = False
-    """Whether its window goes by this list."""
+    """Whether the window follows this pod list."""
     turn: int = 0
-    """The last turn in which the node has a sample."""
+    """The last turn with a sample of the node."""
     later: int = 0
-    """The last turn that the node's samples are not in any more: one of them has another head."""
+    """The last turn from which the node's samples are left out: one of them has another head."""
 
     def uids_of(self, _: str) -> list[str]:
-        """Give the pods of its list, which is the one that its samples name."""
+        """Return the pods of its list."""
         return self.uids
 
 
 def numbers_of(
     fit: tuple[int, ...], window: NodeWindow, *, pods: int, spread_ms: int, capacity: tuple[int, int]
 ) -> Ints:
-    """Give a head's numbers in one array, since arrays are joined faster than numbers are gathered.
+    """Return a head's numbers in one array: concatenating arrays is fast.
 
     Args:
-        fit: what ``screen.fit`` gave.
+        fit: the result of ``screen.fit``.
         window: of the node.
         pods: of the list.
-        spread_ms: after a minute's end its segment is published so much later.
-        capacity: that sold figures go by: CPU in millicores and memory in bytes.
+        spread_ms: delay of a minute's segment after its end.
+        capacity: CPU in millicores and memory in bytes.
 
     Returns:
         int64 [12], see ``FIT`` and the names behind it.
-
     """
     return np.array((*fit, window.row, pods, spread_ms, next(_serials), *capacity), np.int64)
 
 
 def renumber(head: Head[N]) -> None:
-    """Give a head another number of its own: what was published by the one before is compared anew."""
+    """Give a head a new serial number, so that its published figures are compared again."""
     head.numbers[SERIAL] = next(_serials)
 
 
 def joined_numbers(heads: Sequence[Head[N]]) -> Ints:
-    """Give the numbers of some heads, int64 [n, 12]."""
+    """Return the numbers of some heads, int64 [n, 12]."""
     return np.concatenate([head.numbers for head in heads]).reshape(len(heads), -1)
 
 
 def split_limits(prefix: bytes, limits: bytes) -> tuple[bytes, bytes] | None:
-    """Part a head at its limits; None: they do not stand in it as the codec writes them."""
+    """Split a head at its limits; None: they are not encoded as the codec does."""
     before, found, behind = prefix.partition(_LIMITS + limits)
     return (before + _LIMITS, behind) if found and behind[:1] == b"," else None
 
 
 def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools, AbstractSet[str]] | None:
-    """Give the uids of a list's pods, which count as best-effort, and which lie in that group.
+    """Return the uids of a list's pods, which of them are best-effort, and those in the best-effort group.
 
-    None: a uid is twice in the list, or the list is not the one that the group was read by.
+    None: a uid occurs twice, or the group belongs to another list.
     """
     uids = list(pods.names)
     if not len(uids) == len(pods) == len(be_group):
@@ -127,7 +125,7 @@ def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools, Abst
 
 
 def numbers_commas(pods: int) -> int:
-    """How many commas stand in a list of numbers."""
+    """Return the number of commas in a list of numbers."""
     return NODE_NUMBERS - 1 + 2 * pods
 
 

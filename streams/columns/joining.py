@@ -1,4 +1,4 @@
-"""Blocks that follow each other, as one: what arrays cost beside their samples is spent once."""
+"""Joins consecutive blocks, so that the fixed cost of arrays is paid once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ T = TypeVar("T")
 
 
 def joined(answered: Iterable[T], most: int) -> Iterator[T]:
-    """Join blocks that follow each other; each node's samples keep their order.
+    """Join consecutive blocks; each node's samples keep their order.
 
     Args:
         answered: blocks, and samples that were answered one by one.
-        most: samples of a block that is made; a larger one stays as it is.
-
+        most: samples of a joined block; a larger one stays as it is.
     """
-    some: list[Any] = []  # blocks, and so of T
+    some: list[Any] = []  # blocks, therefore of T
     for one in answered:
         count = len(one.values) if isinstance(one, Block) else 0
         if some and (not count or _samples(some) + count > most):

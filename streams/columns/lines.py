@@ -1,4 +1,4 @@
-"""Answers as templates: what all have in common is put together once, what a node's have in common once a list."""
+"""Templates of answers: one that all nodes share, filled once per pod list with a node's texts."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _TIME: Final = b"2026-01-01T00:00:00.000Z"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boot:
-    """A boot of a node, as its records name it."""
+    """A boot of a node, as JSON texts."""
 
     node: bytes
     boot_id: bytes
     answer_id: bytes
-    """Of its answers' ids what does not change."""
+    """The constant part of the ids of its answers."""
     hold_id: bytes
     key: bytes
-    """Of its records, rendered."""
+    """The encoded key of its records."""
     tails: dict[str, bytes] = field(default_factory=dict)
     """Templates of headers, by topic."""
 
 
 def boot_of(node: str, boot_id: str, policy_version: str) -> Boot:
-    """Put it together."""
+    """Build a boot's texts."""
     return Boot(
         node=text(node),
         boot_id=text(boot_id),
@@ -55,7 +55,7 @@ def _id_of(node: str, boot_id: str, rule: str, target: str, policy_version: str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a node's answers name beside its boot, as texts of JSON."""
+    """What a node's answers name apart from its boot, as JSON texts."""
 
     policy_version: bytes
     facts_revision: bytes
@@ -63,20 +63,19 @@ class Names:
 
 
 class Line:
-    """An answer of one node: takes its numbers."""
+    """A template of one node's answers, which takes numbers."""
 
     __slots__ = ("line", "shown")
 
     def __init__(self, line: bytes, columns: Sequence[int]) -> None:
         self.line = line
-        """Takes seq as often as it stands there, observed_ms, quota and terms if it sets one, decided_ms, offset."""
+        """Takes seq each time it occurs, observed_ms, quota and terms if it sets one, decided_ms, offset."""
         self.shown: Callable[[Sequence[int]], Sequence[int]] = itemgetter(*columns) if columns else tuple
-        """Picks what it shows of ``Screened.terms``."""
+        """Picks the terms to show from ``Screened.terms``."""
 
 
 @lru_cache(maxsize=256)
 def _shared(case: int, worker: str, topic: str, partition: int, proof: Verdict) -> tuple[bytes, list[int]]:
-    """Of all nodes' answers."""
     bound, minimum, limited = case_of(case)
     columns = names(bound, minimum=minimum, limited=limited) if bound else {}
     seq, observed, quota = FIRST, FIRST + 1, FIRST + 2
@@ -114,11 +113,10 @@ def _shared(case: int, worker: str, topic: str, partition: int, proof: Verdict) 
 
 
 def line_of(case: int, boot: Boot, its: Names, *, worker: str, topic: str, partition: int, proof: Verdict) -> Line:
-    """Give a node's template of one kind of answer.
+    """Return a node's template of one kind of answer.
 
     Raises:
         MarksError: the worker's name looks like a mark.
-
     """
     shared, columns = _shared(case, worker, topic, partition, proof)
     texts = [boot.answer_id, boot.node, boot.boot_id, its.policy_version, its.facts_revision, its.pods_revision]
@@ -128,17 +126,16 @@ def line_of(case: int, boot: Boot, its: Names, *, worker: str, topic: str, parti
 
 
 def tail_line(kind: str, source: str, node: str, boot_id: str, event_id: str) -> bytes:
-    """Give the headers of all that one part writes of a boot into a topic, as a template of ``rendered_headers``.
+    """Return the template of the headers of one boot's records in a topic, see ``rendered_headers``.
 
-    It takes seq for the event's id, the second and the milliseconds of its time, seq, and seq's last 32 bits.
+    It takes seq for the event's id, the seconds and milliseconds of its time, seq, and seq's last 32 bits.
 
     Args:
         kind: the topic.
-        source: who writes.
-        node: whose record it is.
+        source: of the event.
+        node: of the record.
         boot_id: of its sample.
         event_id: ends with ``FIRST``.
-
     """
     boot = f"{node}/{boot_id}"
     lines = headers(kind=kind, source=source, subject=node, event_id=event_id, event_ms=0, trace=f"{boot}/{FIRST}")

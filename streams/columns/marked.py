@@ -1,7 +1,6 @@
-"""Templates of records: a message is encoded once with marks in it, then only texts and numbers are filled in.
+"""Templates of records: a message is encoded once with marks, which texts and numbers then replace.
 
-So a filled template has the very bytes that the codec writes, and no field is named twice in the code. Texts, which
-are a node's, are filled in first, and give a template of numbers.
+A filled template has the same bytes as the codec writes. Texts are filled in first, which yields a template of numbers.
 """
 
 from __future__ import annotations
@@ -12,42 +11,41 @@ from typing import Final
 import msgspec
 
 FIRST: Final = 7_000_000_001
-"""The first mark of a number. Ten digits, so that it stands in an id as it does in a field."""
+"""The first mark of a number. Ten digits, because ids pad numbers to ten."""
 _BEGIN: Final = b"70000"
 _DIGITS: Final = 10
 
 
 class MarksError(ValueError):
-    """The text of a message looks like a mark: it makes no template."""
+    """A text of the message looks like a mark, so that no template can be built."""
 
 
 def mark(number: int) -> str:
-    """Give the mark of a text. No name, id or revision holds such a character."""
+    """Return the mark of a text. No name, id or revision contains this character."""
     return f"\x7f{number}\x7f"
 
 
 def text(value: str) -> bytes:
-    """Write a text as it is filled in: as JSON, safe for a template of numbers."""
+    """Encode a text as JSON and escape it for a template of numbers."""
     return escaped(msgspec.json.encode(value))
 
 
 def escaped(raw: bytes) -> bytes:
-    """Make bytes safe for a template of numbers."""
+    """Escape bytes for a template of numbers."""
     return raw.replace(b"%", b"%%")
 
 
 def template(raw: bytes, texts: Sequence[bytes], numbers: int, *, again: int | None = None) -> bytes:
-    """Return a template of texts, which gives one of numbers.
+    """Return a template of texts, which yields a template of numbers.
 
     Args:
         raw: an encoded message with marks.
-        texts: what is replaced by ``%b``, in the order in which it stands there; each once.
-        numbers: how many number marks stand there, in the order of the fields.
-        again: the one that stands there more than once.
+        texts: what ``%b`` replaces, in order; each occurs once.
+        numbers: how many number marks there are, in order of the fields.
+        again: the mark that occurs more than once.
 
     Raises:
-        MarksError: something else stands there.
-
+        MarksError: the marks found are others.
     """
     pieces: list[bytes] = []
     found: list[int] = []
@@ -65,7 +63,7 @@ def template(raw: bytes, texts: Sequence[bytes], numbers: int, *, again: int | N
 
 
 def _numbers(raw: bytes, found: list[int], count: int) -> bytes:
-    """Put ``%%d`` in place of each mark, and ``%%010d`` at the end of an id, behind a ``-``."""
+    """Replace each mark by ``%%d``, or by ``%%010d`` behind the ``-`` of an id."""
     pieces: list[bytes] = []
     begin = 0
     raw = raw.replace(b"%", b"%%%%")

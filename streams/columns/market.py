@@ -1,4 +1,4 @@
-"""What a node's figures are made of beside its averages, as whole numbers: made once for a list and a policy."""
+"""The inputs of a node's figures beside its averages, as integers: built once per pod list and policy."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LA
 PROD: Final = "koord-prod"
 _PERCENT_MAX: Final = 1_000
 _NEXT_POD: Final = b',{"uid":'
-"""Where a pod's template begins behind another. No text of JSON has quotes that are not escaped."""
+"""Where the next pod's template begins. JSON texts have no unescaped quotes."""
 _FEW: Final = 8
-"""Pods: so many are replaced in a template sooner than it is made anew."""
+"""Up to this many changed pods, editing a template is faster than building it."""
 _EXACT: Final = 1 << 53
-"""A strategy that comes to more than any machine has is the scalar rules'."""
+"""The scalar rules handle larger amounts."""
 
 
 @dataclass(slots=True, eq=False)
 class Market:
-    """One node's. It holds as long as names, pods, facts, policy and forecast are the same objects."""
+    """The inputs of one node. Valid while names, pods, facts, policy and forecast are the same objects."""
 
     names: Sequence[PodName]
     pods: KnownPods
@@ -45,29 +45,31 @@ class Market:
     policy: Policy
     forecast: MidForecast
     plain: bool
-    """Whether arrays repeat what is sold; else the scalar rules are asked."""
+    """Whether arrays can compute the reclaimed resources; otherwise the scalar rules do."""
     strategy: Ints
-    """int64 [21], see ``STRATEGY``. It means nothing where not ``plain``."""
+    """int64 [21], see ``STRATEGY``. Undefined where not ``plain``."""
     sells_free: bool
     """Whether free resources are published."""
     each: Ints
     """int64 [pods, 6], in order of ``names``: see ``POD``."""
     pods_line: bytes
-    """The pods of a NodeMetric, as a template of their figures; b"": there are none."""
+    """The pods of a NodeMetric, as a template of their figures; b"": none."""
     lines: dict[object, Sequence[bytes]] = field(default_factory=dict)
-    """Templates of records; of a NodeMetric in two parts, between which its pods stand."""
+    """Templates of records; that of a NodeMetric is split where its pods belong."""
 
     def holds(
         self, names: Sequence[PodName], pods: KnownPods, facts: NodeFacts, policy: Policy, forecast: MidForecast
     ) -> bool:
-        """Whether it is of these."""
+        """Check whether it was built from these objects."""
         same = self.names is names and self.pods is pods and self.facts is facts and self.policy is policy
         return same and self.forecast is forecast
 
 
 POD: Final = "high", "lse", "prod", "batch", "request_milli", "request_bytes"
-"""The columns of ``Market.each``. The first four are 1 or 0; ``high``: it comes before batch pods. What it asked for
-counts if it is ``high`` and live."""
+"""The columns of ``Market.each``; the first four are 1 or 0. ``high``: has precedence over batch pods.
+
+The request counts if the pod is ``high`` and live.
+"""
 STRATEGY: Final = (
     "capacity_milli",
     "capacity_bytes",
@@ -91,7 +93,6 @@ STRATEGY: Final = (
     "free_asked_milli",
     "free_asked_bytes",
 )
-"""The columns of ``Market.strategy``."""
 
 
 def market_of(
@@ -103,17 +104,16 @@ def market_of(
     pod_line: Callable[[PodName], bytes],
     before: Market | None,
 ) -> Market:
-    """Put it together.
+    """Build a market.
 
     Args:
         names: of the pods whose averages are known.
         pods: the node's list.
-        facts: that sold figures go by.
+        facts: capacity and reservation of the node.
         policy: in force.
-        forecast: what production pods are predicted to leave.
-        pod_line: makes a pod's template.
-        before: what the node had, whose templates are used again.
-
+        forecast: predicted reclaimable resources of production pods.
+        pod_line: returns a pod's template.
+        before: the node's market before, whose templates are reused.
     """
     colocation = colocation_on(policy, facts)
     strategy = _strategy(pods, facts, colocation, forecast)
@@ -134,9 +134,9 @@ def market_of(
 
 
 def _each(names: Sequence[PodName], pods: KnownPods, before: Market | None) -> Ints:
-    """Give ``Market.each``. A list that gives a pod's name as it was gives the pod as it was.
+    """Build ``Market.each``, reusing the rows of unchanged pods.
 
-    Objects are compared, and not read: those of most nodes are not in the processor's cache.
+    Compares identities: reading the objects would miss the processor's cache.
     """
     listed, had = _ids(pods.names.values()), dict[int, int]()
     if before is not None:
@@ -156,7 +156,7 @@ def _each(names: Sequence[PodName], pods: KnownPods, before: Market | None) -> I
 
 
 def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], before: Market | None) -> bytes:
-    """Give ``Market.pods_line``. Both markets have their names in order of the uids."""
+    """Build ``Market.pods_line``. Both markets have their names in order of the uids."""
     had, have = _ids(before.names if before else ()), _ids(names)
     gone = [name for name in before.names if id(name) not in have] if before else []
     come = [at for at, name in enumerate(names) if id(name) not in had]

@@ -1,4 +1,4 @@
-"""From a block into its nodes' windows, wave by wave."""
+"""Merges a block into its nodes' windows, wave by wave."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ N = TypeVar("N")
 
 
 class Merging(Generic[N]):
-    """One block on its way. Samples go by their place in it.
+    """A block while it is merged. Samples are named by their place in it.
 
     Args:
         windows: of the worker.
         block: what was answered together.
-
     """
 
     def __init__(self, windows: Windows, block: Block[N]) -> None:
@@ -31,12 +30,12 @@ class Merging(Generic[N]):
         self._of_pods = sums(np.maximum(block.columns.pods, 0), block.columns.counts).astype(np.float64)
 
     def waves(self, most: int) -> list[list[int]]:
-        """Part the samples so that no node is twice in a wave, and each node's keep their order."""
+        """Split the samples into waves in which each node occurs once; each node keeps its order."""
         found: list[list[int]] = [its.tolist() for its in waves(self._rows, most)]
         return found
 
     def in_time(self, places: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Part those of a wave that are newer than all before from those that come too late."""
+        """Split a wave into samples newer than all before, and late ones."""
         block, marks = self.block, self._windows.marks
         its = np.array([at for at in places if not block.heads[at].window.gone], np.int64)
         observed = block.columns.node[:, 1]
@@ -47,7 +46,7 @@ class Merging(Generic[N]):
         return its[found].tolist(), its[~found].tolist()
 
     def merge(self, places: Sequence[int]) -> Sequence[int]:
-        """Take those in that came in time; no node twice."""
+        """Merge samples that are in time; no node twice."""
         taken, block = np.array(places, np.int64), self.block
         counts, heads = block.columns.counts, [block.heads[at] for at in places]
         figures = self._pods if len(taken) == len(counts) else of_samples(self._pods, taken, counts)
@@ -59,7 +58,7 @@ class Merging(Generic[N]):
         return places
 
     def over(self, places: Sequence[int]) -> list[int]:
-        """Find the samples with which a minute of their node ends."""
+        """Find the samples that complete a minute of their node."""
         if not places:
             return []
         its = np.array(places, np.int64)

@@ -1,8 +1,7 @@
-"""What is published of a node: NodeMetric, and what batch, mid and free pods may ask for.
+"""Computes what is published of a node: NodeMetric, and the batch, mid and free allocatable.
 
-Latest state is published again after an interval that the operator sets, 5 s by default; sooner, but with one sample
-of a second at most, where somebody would want to know: a figure moved by more than a hundredth of the node, or it was
-made of other pods, facts or thresholds.
+Latest state is published again after an interval that the operator sets, 5 s by default. It is published sooner, at
+most once a second, if a figure moves by more than 1% of the node, or if its pods, facts or policy change.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from slacktide.streams.decisions.resources.node_load import NodeLoad
 from slacktide.streams.decisions.resources.published_floor import published_floor
 
 AMOUNT_MAX = 2**53
-"""Readers in other languages keep numbers up to this exact."""
+"""Readers in other languages represent integers exactly up to this."""
 PUBLISH_MS_MIN = 900
-"""Less than a second: samples of a second come some milliseconds sooner or later."""
+"""Slightly below a second, because samples arrive with some jitter."""
 REPUBLISH_MS = 5_000
-"""By default figures that did not change are published again after so long."""
+"""Default interval after which unchanged figures are published again."""
 SOONER_MS = 100
-"""Samples of a second come some milliseconds sooner or later."""
+"""Tolerance for the jitter of samples."""
 WORTH_PUBLISHING = 0.01
-"""Of the node's capacity: node use, or system and pods together, moved by more since they were last published."""
+"""Share of the capacity by which node use, or system and pods together, must move to be published."""
 
 
 class Named(Protocol):
-    """A sample, as figures name it: the fields of ``NodeSample``."""
+    """Identifies a sample: fields of ``NodeSample``."""
 
     @property
     def node(self) -> str:  # noqa: D102
@@ -77,33 +76,33 @@ class Candidate(msgspec.Struct, frozen=True):
     window: NodeWindow
     sample: Named
     facts: NodeFacts
-    """That sold figures go by."""
+    """The capacity and reservation that figures are computed from."""
     pods: Sequence[Pod]
     inventory_revision: str = ""
     late: int = 0
-    """Samples of this boot that came too late."""
+    """Late samples of this boot."""
     forecast: MidForecast = NO_FORECAST
-    """What production pods are predicted to leave."""
+    """Predicted reclaimable resources of production pods."""
 
 
 class Worth(NamedTuple):
-    """Nodes of which there is something to publish, and their averages."""
+    """Nodes that have something to publish, and their averages."""
 
     nodes: Sequence[Candidate]
     values: Sequence[Floats]
-    """float64 [S, 2] of each: its own, then of its pods; NaN: not known."""
+    """float64 [S, 2] of each node: its own, then its pods'; NaN: unknown."""
     counts: Sequence[Sequence[float]]
-    """Of each: what is covered in milliseconds, and by how many samples."""
+    """Of each node: milliseconds covered, and number of samples."""
 
     def averages(self, at: int) -> Averages:
-        """Give one of them in numbers."""
+        """Return the averages of one node."""
         return averages_of(self.nodes[at].window, self.values[at], self.counts[at])
 
 
 def due(
     windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int = REPUBLISH_MS
 ) -> list[tuple[Candidate, NodeMetric]]:
-    """What to publish of these nodes, each of which is here once: those whose figures are due."""
+    """Return the nodes whose figures are due, and their NodeMetric; each node occurs once."""
     found = worth_publishing(windows, candidates, policy, republish_ms)
     published = metrics_of(windows, found, range(len(found.nodes)), policy)
     publishing(windows, found, policy)
@@ -111,7 +110,7 @@ def due(
 
 
 def worth_publishing(windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int) -> Worth:
-    """Find the nodes of which there is something to publish: each is here once at most."""
+    """Find the nodes that have something to publish; each occurs once at most."""
     asked = [one for one in candidates if not _too_soon(one)]
     if not asked:
         return Worth((), (), ())
@@ -128,7 +127,7 @@ def worth_publishing(windows: Windows, candidates: Sequence[Candidate], policy: 
 
 
 def metrics_of(windows: Windows, found: Worth, places: Sequence[int], policy: Policy) -> list[NodeMetric]:
-    """Put the averages of some of these nodes together."""
+    """Build the NodeMetric of some of these nodes."""
     if not places:
         return []
     spreads = windows.spreads([found.nodes[at].window for at in places])
@@ -139,7 +138,7 @@ def metrics_of(windows: Windows, found: Worth, places: Sequence[int], policy: Po
 
 
 def publishing(windows: Windows, found: Worth, policy: Policy) -> None:
-    """Remember what is published; after all that may raise."""
+    """Record what is published. Call it after everything that may raise."""
     if found.nodes:
         windows.series.publish(
             np.concatenate([one.window.all_rows for one in found.nodes]), np.concatenate(found.values)
@@ -158,13 +157,13 @@ def _too_soon(one: Candidate) -> bool:
 
 
 def holds(one: Candidate, republish_ms: int) -> bool:
-    """Whether what was published of the node last is young enough: ``due`` could have published more."""
+    """Check whether the figures published last are recent enough."""
     published = one.window.published
     return published is not None and 0 <= one.sample.observed_ms - published.observed_ms < republish_ms - SOONER_MS
 
 
 def _other(one: Candidate, policy: Policy, republish_ms: int) -> bool:
-    """Whether it is time, or the figures are made of something else."""
+    """Check whether the interval has passed, or the inputs changed."""
     published = one.window.published
     if published is None or not holds(one, republish_ms):
         return True
@@ -172,7 +171,7 @@ def _other(one: Candidate, policy: Policy, republish_ms: int) -> bool:
 
 
 def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str, str]:
-    """What figures are made of: facts, inventory, pods, policy and forecast."""
+    """Return the revisions of facts, inventory, pods, policy and forecast."""
     sample = one.sample
     return (
         sample.facts_revision,
@@ -184,7 +183,6 @@ def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str, str]:
 
 
 def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
-    """Of each node whether node use, or system and pods together, moved by more than is worth publishing."""
     before = [
         now
         if one.window.published is None or one.window.published.rows is not one.window.all_rows
@@ -198,18 +196,17 @@ def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]
 
 
 def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[np.bool_]:
-    """Of which nodes the use, or system and pods together, moved by more than its bands.
+    """Find the nodes whose use, or system and pods together, moved by more than their bands.
 
     Args:
         now: float64 [N, 2]: averages, each node's own first.
-        before: the same as they were published.
-        begins: where each node's begin.
-        most: float64 [n, 2]: of each node, so much of its capacity as is worth publishing.
-
+        before: the averages published last.
+        begins: where each node's averages begin.
+        most: float64 [n, 2]: the band of each node, a share of its capacity.
     """
     found: NDArray[np.bool_] = np.zeros(len(begins), np.bool_)
-    for figure in range(2):  # column by column: NumPy takes rows of two one by one
-        # No average is negative: what is not known counts as 0.
+    for figure in range(2):  # by column: NumPy is slow with rows of two
+        # No average is negative: unknown ones count as 0.
         moves = np.abs(np.fmax(now[:, figure], 0.0) - np.fmax(before[:, figure], 0.0))
         of_node = moves[begins]
         of_rest = np.add.reduceat(moves, begins) - of_node
@@ -218,7 +215,7 @@ def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[n
 
 
 def capacity_of(facts: NodeFacts) -> tuple[int, int]:
-    """CPU in millicores and memory in bytes; 0: not known."""
+    """Return CPU in millicores and memory in bytes; 0: unknown."""
     return facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0
 
 
@@ -247,7 +244,7 @@ def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list
 
 
 def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMetric]:
-    """In order of uid: neither arrival nor a set's order may show."""
+    """In order of uid, so that the order of arrival has no effect."""
     return [
         PodMetric(
             uid=uid,
@@ -260,12 +257,12 @@ def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMet
         for (uid, namespace, name, priority_class, qos), (cpu_milli, mem_bytes) in zip(
             window.names, averages, strict=True
         )
-        if cpu_milli == cpu_milli and mem_bytes == mem_bytes  # noqa: PLR0124 - NaN: a missing figure is none
+        if cpu_milli == cpu_milli and mem_bytes == mem_bytes  # noqa: PLR0124 - NaN: the pod has no figure
     ]
 
 
 def _aggregates(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:
-    """The shortest first; a length over which a figure is not known at all is left out."""
+    """In order of length; omits a length in which a figure is unknown."""
     found = []
     for one in spreads:
         figures = one.figures[place]
@@ -298,16 +295,15 @@ def allocatable_of(
     inventory_revision: str = "",
     forecast: MidForecast = NO_FORECAST,
 ) -> NodeAllocatable:
-    """What batch, mid and free pods may ask for by the averages; never less than those that run there have asked for.
+    """Compute the batch, mid and free allocatable from averages; never less than running pods have requested.
 
     Args:
         metric: the averages.
-        facts: capacity, allocatable and reservation that the figures go by; labels and annotations choose the strategy.
+        facts: capacity, allocatable and reservation; labels and annotations select the strategy.
         pods: of the node.
         policy: in force.
         inventory_revision: of the inventory record that the facts come from; "": from a sample.
-        forecast: what production pods are predicted to leave.
-
+        forecast: predicted reclaimable resources of production pods.
     """
     colocation = colocation_on(policy, facts)
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
@@ -354,7 +350,7 @@ def allocatable_of(
 def _sold(
     load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast
 ) -> dict[str, tuple[int, Terms]] | None:
-    """None: beyond all figures, for a node's own strategy, a ratio of 1e300 for example, went through no validation."""
+    """None: out of range, since a node's own strategy is not validated (for example a ratio of 1e300)."""
     try:
         batch = batch_resource(load, colocation)
         mid = mid_resource(load, colocation, reclaimable=forecast.reclaimable, node_use=metric.node_use)

@@ -1,4 +1,4 @@
-"""What is remembered of one node beside its figures: how far its time has come, and whose series are where."""
+"""The state of one node beside its figures: its time, and the rows of its series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slacktide.streams.columns.series import Series, slot_ms
 from slacktide.streams.decisions.known_pods import PodName, known
 
 OWN = 3
-"""Series of a node: its use, its system's, and how much is covered by how many samples."""
+"""Series of a node itself: its use, its system's, and coverage with number of samples."""
 NEVER = -1
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -26,13 +26,13 @@ class Published:
 
     observed_ms: int
     revisions: tuple[str, str, str, str, str]
-    """Of facts, inventory, pods and policy."""
+    """Of facts, inventory, pods, policy and forecast."""
     rows: Ints
-    """Whose averages it was, as ``NodeWindow.all_rows``. ``Series.published`` has them."""
+    """The rows that were averaged, as ``NodeWindow.all_rows``. ``Series.published`` has the averages."""
 
 
 class Marks:
-    """How far the time of all nodes has come, int64 each: so that many are compared at once."""
+    """The time state of all nodes in int64 arrays, so that many nodes are compared at once."""
 
     NAMES: ClassVar = (
         "window_ms",
@@ -53,35 +53,34 @@ class Marks:
         self.slot_ms = np.full(rows, 1_000)
         self.slots = np.ones(rows, np.int64)
         self.slot = np.full(rows, -1)
-        """The newest, by number."""
+        """Number of the newest slot."""
         self.watermark_ms = np.zeros(rows, np.int64)
         self.minute = np.zeros(rows, np.int64)
-        """Of event time: the first of which no segment has been published."""
+        """Of event time: the first minute without a published segment."""
         self.published_ms = np.full(rows, NEVER)
-        """Event time of what was last published."""
+        """Event time of the last publication."""
         self.published_by = np.zeros(rows, np.int64)
-        """Which head, by its own number, names all that it was made of; 0: it is not known."""
+        """Serial number of the head with the same inputs; 0: unknown."""
         self.held_ms = np.full(rows, NEVER)
-        """By the worker's ticks: when a sample last showed that what was published holds."""
+        """The tick at which a sample last showed that the published figures hold."""
         self.series = np.full(rows, OWN)
-        """How many series each node has."""
         self.own = np.zeros((rows, OWN), np.int64)
-        """Series of each node itself: its use, its system's, and what is covered."""
+        """Rows of the node's own series."""
 
     def grow(self, rows: int) -> None:
-        """Make room for so many."""
+        """Make room for this many rows."""
         for name in self.NAMES:
             setattr(self, name, grown(getattr(self, name), rows))
 
     def clear(self, row: int) -> None:
-        """Begin a node."""
+        """Reset a node's row."""
         self.slot[row], self.published_ms[row], self.held_ms[row] = -1, NEVER, NEVER
         self.watermark_ms[row] = self.minute[row] = self.published_by[row] = 0
         self.series[row] = OWN
 
 
 class _Mark:
-    """A node's entry of one of the arrays."""
+    """A node's entry in one of the arrays."""
 
     def __set_name__(self, _: type, name: str) -> None:
         self._name = name
@@ -94,7 +93,7 @@ class _Mark:
 
 
 class _Marked:
-    """A node's entries of the arrays, by name."""
+    """A node's entries in the arrays, by name."""
 
     __slots__ = ()
     row: int
@@ -113,29 +112,29 @@ class NodeWindow(_Marked):
 
     node: str
     row: int
-    """In the rings, and of what else is kept per node."""
+    """In the rings and the other arrays per node."""
     marks: Marks
     own: list[int]
     """In the series: of node, system and coverage."""
     uids: list[str] = field(default_factory=list)
     """Of the newest sample, in its order."""
     use_rows: Ints = field(default_factory=lambda: _NO_ROWS)
-    """Their series, which have what they used in it."""
+    """Series of the pods in ``uids``."""
     kept: tuple[str, ...] = ()
     """Uids of all pods whose series are kept, in order."""
     all_rows: Ints = field(default_factory=lambda: _NO_ROWS)
     """The node's own series, then those of ``kept``."""
     listed: Sequence[Pod] | None = None
-    """The pod list that ``kept`` goes by."""
+    """The pod list that ``kept`` follows."""
     names: list[PodName] = field(default_factory=list)
-    """Of each in ``kept``, as a list named it last; without a name: none has."""
+    """Names of ``kept`` from the latest list; empty: no list had one."""
     gone: bool = False
-    """Its place is another's."""
+    """Its row belongs to another node."""
     _published: Published | None = None
 
     @property
     def published(self) -> Published | None:
-        """What was last published; None: nothing, or it has to be published anew."""
+        """Return what was last published; None: nothing, or it must be published again."""
         return self._published
 
     @published.setter
@@ -145,7 +144,7 @@ class NodeWindow(_Marked):
         self.marks.published_by[self.row] = 0
 
     def begin(self, window_ms: int, series: Series) -> None:
-        """Begin the averages anew, over a window of this length; what is kept of pods stays."""
+        """Restart the averages with a window of this length; the pods' series are kept."""
         self.window_ms, self.slot_ms = window_ms, slot_ms(window_ms)
         self.slots = max(1, -(-window_ms // self.slot_ms))
         self.slot = -1
@@ -153,14 +152,14 @@ class NodeWindow(_Marked):
 
     @property
     def rows(self) -> dict[str, int]:
-        """Series of ``kept``, by uid: put together when asked, for it is rarely."""
+        """Return the series of ``kept``, by uid."""
         return dict(zip(self.kept, self.all_rows[OWN:].tolist(), strict=True))
 
     def follow(self, group: AbstractSet[str], uids: list[str], pods: Sequence[Pod] | None, series: Series) -> None:
-        """Keep series of the pods that a sample or its pod list names, and of no others.
+        """Keep the series of the pods in a sample or its pod list, and drop others.
 
-        A pod that only one of them names is kept: the two are read at different times. Until the other follows it
-        counts by what is known of it, so that a pod come or gone makes no dip in what is sold.
+        A pod that only one of them names is kept, because the two are read at different times. So a pod that starts or
+        ends causes no dip in the reclaimed resources.
         """
         named, before = known(pods or ()).names, self.names
         rows = self._keep(named.keys() | set(uids), series)
@@ -174,13 +173,13 @@ class NodeWindow(_Marked):
         self.use_rows = np.array([rows[uid] for uid in uids], np.int64)
 
     def keep(self, uids: Iterable[str], series: Series) -> None:
-        """Keep series of these pods beside those that are kept, until a sample comes."""
+        """Keep the series of more pods until the next sample."""
         self._keep({*self.kept, *uids}, series)
         before = {name.uid: name for name in self.names}
         self.names = [_renamed(before.get(uid), uid, best_effort=False) for uid in self.kept]
 
     def _keep(self, uids: AbstractSet[str], series: Series) -> dict[str, int]:
-        """Keep series of these; which they are."""
+        """Keep the series of these pods only; return them."""
         rows = self.rows
         gone, come = rows.keys() - uids, uids - rows.keys()
         if not gone and not come and len(self.all_rows) == OWN + len(rows):
@@ -195,7 +194,7 @@ class NodeWindow(_Marked):
 
 
 def _renamed(before: PodName | None, uid: str, *, best_effort: bool) -> PodName:
-    """A pod that no list names (any more); where no list ever did, its group gives class and QoS."""
+    """Name a pod that no list has; without an earlier name, its group determines class and QoS."""
     if before is not None and (before.namespace or before.qos or not best_effort):
         return before
     return PodName(uid, "", "", *(("koord-batch", "BE") if best_effort else ("", "")))

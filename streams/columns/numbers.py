@@ -1,7 +1,4 @@
-"""Many lists of whole numbers, read at once.
-
-One parse of all lists of a fetch hands the numbers over as an array: no Python number is made of them.
-"""
+"""Parses the lists of whole numbers of a fetch at once, without a Python object per number."""
 
 from __future__ import annotations
 
@@ -14,27 +11,26 @@ import simdjson
 from slacktide.streams.columns.rings import Ints
 
 END: Final = -(2**63)
-"""Stands behind each list: a list of another length than it should have shows by it."""
+"""Ends each list, so that a list of the wrong length is detected."""
 _BETWEEN: Final = b",%d," % END
 _parser = simdjson.Parser()
 
 
 class NoNumbersError(ValueError):
-    """A text is no list of whole numbers of 64 bits."""
+    """A text is not a list of 64-bit integers."""
 
 
 def numbers(texts: Sequence[bytes]) -> Ints:
-    """Read what stands between the brackets of some lists, one after the other, ``END`` behind each.
+    """Parse the contents of some lists one after the other, with ``END`` behind each.
 
     Args:
-        texts: each not empty.
+        texts: what the brackets enclose; none is empty.
 
     Raises:
-        NoNumbersError: one of them holds anything else.
-
+        NoNumbersError: one of them has another content.
     """
     try:
         parsed: Any = _parser.parse(b"[%b,%d]" % (_BETWEEN.join(texts), END))
         return np.frombuffer(bytes(parsed.as_buffer(of_type="i")), np.int64)
-    except (ValueError, TypeError, RuntimeError) as exc:  # the last one where a number has more than 64 bits
+    except (ValueError, TypeError, RuntimeError) as exc:  # RuntimeError: a number has more than 64 bits
         raise NoNumbersError(str(exc)) from exc

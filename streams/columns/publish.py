@@ -1,4 +1,4 @@
-"""NodeMetric, allocatable and score of many nodes at once, as bytes: templates with numbers."""
+"""Encodes NodeMetric, allocatable and score of many nodes at once, from templates and numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Due(NamedTuple):
     """Nodes whose figures are published, in columns."""
 
     named: Sequence[Named]
-    """The sample that each is made of."""
+    """The sample of each node."""
     markets: Sequence[Market]
     windows_ms: Sequence[int]
     inventory_revisions: Sequence[str]
@@ -45,27 +45,27 @@ class Due(NamedTuple):
     """int64 [N, 2]"""
     counts: Ints
     aggregates: Ints
-    """int64 [n, 3, 21]: of each length what is covered, then average and percentiles of each figure."""
+    """int64 [n, 3, 21]: per length the coverage, then average and percentiles of each figure."""
     suppressed_milli: Ints
-    """What best-effort pods may use at most; a large number: there is no limit."""
+    """CPU limit of best-effort pods; a large number: unlimited."""
     over_line: Bools
 
 
 class Packed(NamedTuple):
-    """One node's records in a sixth of their memory, as templates that many of its records share."""
+    """One node's records in a sixth of their memory, as shared templates."""
 
     lines: tuple[bytes, ...]
-    """Of the metric before its pods, of these, and behind them; of the allocatable; of the score."""
+    """Of the metric before its pods, of the pods, of the metric behind them, of the allocatable and of the score."""
     numbers: bytes
-    """What each of them takes, packed."""
+    """The packed numbers of each template."""
 
     def figures(self) -> Figures:
-        """Put the records together."""
+        """Build the records."""
         return _figures(tuple(zip(self.lines, _unpack(self.numbers), strict=True)))
 
 
 class Figures(NamedTuple):
-    """One node's records."""
+    """One node's encoded records, and their packed form."""
 
     metric: bytes
     allocatable: bytes
@@ -74,15 +74,14 @@ class Figures(NamedTuple):
 
 
 def publish(due: Due, policy_version: str) -> list[Figures | None]:
-    """Put the records of nodes together; None: what is sold is beyond all figures, and the scalar rules refuse it.
+    """Build the records of nodes; None: reclaimed resources are out of range, and the scalar rules refuse them.
 
     Args:
-        due: which, all of them plain.
+        due: the nodes, all of them plain.
         policy_version: in force.
 
     Raises:
         MarksError: a name looks like a mark.
-
     """
     its = sold(due.markets, due.own, due.pods, due.counts)
     left = np.maximum(0, its.figures - its.asked)
@@ -123,7 +122,6 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
 
 
 def _prediction_values(forecast: MidForecast) -> Iterator[int]:
-    """Give the numbers behind all others of a metric."""
     for use in (forecast.prod_reclaimable, forecast.prod_peak):
         if use is not None:
             yield from (use.cpu_milli, use.mem_bytes)
@@ -134,7 +132,7 @@ def _shown(amounts: Sequence[Sequence[int]], shown: Sequence[bool]) -> Iterator[
 
 
 def _figures(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Figures:
-    """Put templates together with what each of them takes, and keep both."""
+    """Fill templates with their numbers, and keep both."""
     lines, numbers = zip(*parts, strict=True)
     packed = Packed(lines, _pack(numbers))
     front, pods, back, allocatable, score = (line % tuple(its) for line, its in parts)
@@ -142,11 +140,11 @@ def _figures(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Figures:
 
 
 _Shared = tuple[bytes, Sequence[bytes]]
-"""A template that nodes share, and the texts that stand in it behind the names."""
+"""A template that nodes share, and its texts behind the names."""
 
 
 class _Lines:
-    """Templates of one node's records, filled with its texts when they are first needed."""
+    """Templates of one node's records, built on first use."""
 
     def __init__(self, market: Market, named: Named, policy_version: str, window_ms: int, inventory: str) -> None:
         self._market, self._named, self._version = market, named, policy_version
@@ -154,7 +152,7 @@ class _Lines:
         self._key = (window_ms, inventory, named.boot_id)
 
     def metric(self, *, late: bool) -> tuple[bytes, bytes]:
-        """Give what stands before the pods, and behind them."""
+        """Return the templates before and behind the pods."""
         before, *behind = self._line(("metric", late), lambda: self._new_metric(late=late))
         return before, behind[0] if behind else b""
 
@@ -196,7 +194,7 @@ class _Lines:
 
 
 class _Forecast(NamedTuple):
-    """Which of these a metric has."""
+    """Which of these fields a metric has."""
 
     revision: bool
     reclaimable: bool
@@ -204,7 +202,7 @@ class _Forecast(NamedTuple):
 
 
 _HERE: Final = b"\x7f"
-"""Stands for the pods of a NodeMetric. No name holds it."""
+"""Placeholder of the pods of a NodeMetric. No name contains it."""
 _NAMES: Final = tuple(mark(number) for number in range(5))
 _REVISION: Final = mark(6)
 _REVISION_TEXT: Final = f'"{_REVISION}"'.encode()
@@ -214,7 +212,7 @@ _POD: Final = PodMetric(uid=mark(5), use=NOTHING)
 
 
 def pod_line(name: PodName) -> bytes:
-    """Give one pod of a NodeMetric, as a template of its two figures."""
+    """Return the template of one pod of a NodeMetric, which takes two figures."""
     marks = _Marks()
     pod = PodMetric(**name._asdict(), use=marks.use())
     return template(encode(pod), (), marks.given) % ()
@@ -311,7 +309,6 @@ def _score(whole: Use, shown: tuple[bool, ...], inventory: str, *, suppressed: b
 
 
 def _front(marks: _Marks) -> dict[str, Any]:
-    """Give the fields with which each of them begins."""
     node, boot_id, policy, facts, pods = _NAMES
     return {
         "node": node,
@@ -325,7 +322,7 @@ def _front(marks: _Marks) -> dict[str, Any]:
 
 
 class _Marks:
-    """Gives marks in the order in which fields are declared."""
+    """Returns marks in the order in which fields are declared."""
 
     def __init__(self) -> None:
         self.given = 0

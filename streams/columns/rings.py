@@ -1,7 +1,7 @@
-"""Half an hour of each node, second by second: node and system use, in arrays over all nodes.
+"""The last 30 minutes of each node by second: node and system use, in arrays over all nodes.
 
-A second holds the average of its samples, weighted by how much of it each covers, in whole millicores and
-bytes; NaN where it is not known. So a second can be written out and read back without loss.
+A second holds the average of its samples, weighted by coverage, in whole millicores and bytes; NaN if unknown. So it is
+written and read back without loss.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ _ALL = np.arange(FIGURES)
 
 @dataclass(frozen=True, slots=True)
 class Spreads:
-    """Of several nodes over one length."""
+    """Statistics of several nodes over one length."""
 
     length_s: int
     covered_ms: list[int]
-    """Of each node."""
     figures: list[list[list[float]]]
-    """Of each node and figure: average, then the percentiles; NaN: not known at all."""
+    """Of each node and figure: average, then the percentiles; NaN: unknown."""
 
 
 class Rings:
-    """One ring per row; 32 kB each. Rows are given out and taken back by ``Windows``."""
+    """One ring of 32 kB per row. ``Windows`` assigns the rows."""
 
     def __init__(self, rows: int) -> None:
         self._values = np.zeros((rows, FIGURES, SECONDS), np.float32)
@@ -48,24 +47,23 @@ class Rings:
         self._oldest = np.zeros(rows, np.int64)
 
     def grow(self, rows: int) -> None:
-        """Make room for so many."""
+        """Make room for this many rows."""
         for name in ("_values", "_covered", "_sums", "_weights", "_newest", "_oldest"):
             setattr(self, name, grown(getattr(self, name), rows))
 
     def clear(self, row: int) -> None:
-        """Forget a node."""
+        """Clear a node's row."""
         self._covered[row] = 0
         self._newest[row] = -1
 
     def add(self, rows: Ints, begins_ms: Ints, ends_ms: Ints, figures: Floats) -> None:
-        """Take in one sample of each of these nodes, none of them twice.
+        """Add one sample per node; no node twice.
 
         Args:
             rows: of the nodes.
-            begins_ms: from where on each sample covers its node's time; at its end: it covers nothing.
+            begins_ms: where each sample's coverage begins; at its end: it covers nothing.
             ends_ms: not before what is there already.
-            figures: by node; NaN: not known.
-
+            figures: by node; NaN: unknown.
         """
         firsts, lasts = begins_ms // 1_000, (ends_ms - 1) // 1_000
         split = lasts > firsts
@@ -84,7 +82,7 @@ class Rings:
             self._put(rows, lasts, ends_ms[split] - lasts * 1_000, figures[split])
 
     def fill(self, row: int, second: int, weight_ms: int, figures: Floats, now_ms: int) -> int:
-        """Add to a second what is not covered of it until now, at most so much; how much that was, ms."""
+        """Cover the rest of a second by at most ``weight_ms``; return the milliseconds added."""
         if self._newest[row] < 0:
             self._newest[row] = self._oldest[row] = second
         if not self._newest[row] - SECONDS < second <= self._newest[row]:
@@ -108,16 +106,15 @@ class Rings:
         return weight_ms
 
     def fill_minutes(self, rows: Ints, minutes: Ints, ends: Ints, covered_ms: Ints, figures: Floats) -> Ints:
-        """Add minutes, as ``span`` gives them, to what is not covered of them; how much that was of each second, ms.
+        """Fill the gaps of minutes that ``span`` returned; return the milliseconds added to each second.
 
         Args:
             rows: of the nodes.
-            minutes: of event time, by number, one for each row; none of them twice in one place of the rings.
-            ends: the seconds, by number, in which what they cover breaks off: what is there of such a second came
-                after, so that both count. Of any other second, whoever has more of it has read what the other has.
+            minutes: of event time, by number, one for each row; no place in the rings occurs twice.
+            ends: numbers of the seconds in which their coverage breaks off. There, existing coverage came later, and
+                both count. In any other second, the larger coverage includes the smaller.
             covered_ms: by second, at most a whole one.
-            figures: by figure and second; NaN: not known.
-
+            figures: by figure and second; NaN: unknown.
         """
         places = minutes % MINUTES
         values = self._values.reshape(-1, FIGURES, MINUTES, MINUTE)
@@ -152,11 +149,11 @@ class Rings:
         np.minimum.at(self._oldest, rows[some], first)
 
     def advance(self, row: int, second: int) -> None:
-        """Time has come to this second."""
+        """Open this second."""
         self._open(np.array([row]), np.array([second]))
 
     def span(self, row: int, second: int, seconds: int) -> tuple[Ints, Floats]:
-        """Coverage and figures of so many seconds in a row; those that are not there are not covered."""
+        """Return coverage and figures of consecutive seconds; missing seconds have no coverage."""
         begin = second % SECONDS
         if self._newest[row] - SECONDS < second <= self._newest[row] - seconds + 1 and begin + seconds <= SECONDS:
             its: Ints = self._covered[row, begin : begin + seconds].astype(np.int64)
@@ -169,22 +166,21 @@ class Rings:
         return covered, values
 
     def oldest(self, row: int) -> int:
-        """The first second of which something may be known."""
+        """Return the first second that may be known."""
         return int(self._oldest[row])
 
     def spreads(self, rows: Ints) -> list[Spreads]:
-        """Nearest-rank percentiles of seconds, and averages by what is covered of them, over 5, 10 and 30 minutes."""
+        """Compute nearest-rank percentiles and averages weighted by coverage, over 5, 10 and 30 minutes."""
         return [
             Spreads(length_s, covered_ms.tolist(), figures.tolist())
             for length_s, (covered_ms, figures) in zip(LENGTHS_S, self._spreads(rows), strict=True)
         ]
 
     def spread_columns(self, rows: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """The same in whole numbers, and of which nodes all of it is known.
+        """Compute the same in integers, and which nodes are known completely.
 
         Returns:
-            int64 [n, 3, 21]: by length what is covered in milliseconds, then average and percentiles of each figure.
-
+            int64 [n, 3, 21]: per length the coverage in ms, then average and percentiles of each figure.
         """
         found = np.empty((len(rows), len(LENGTHS_S), 1 + FIGURES * (1 + len(PERCENTS))))
         for at, (covered_ms, figures) in enumerate(self._spreads(rows)):
@@ -196,11 +192,11 @@ class Rings:
         return np.rint(found).astype(np.int64), known
 
     def _spreads(self, rows: Ints) -> list[tuple[Ints, Floats]]:
-        """Of each length: what is covered [n], and by figure the average, then the percentiles [n, 4, 5]."""
+        """Of each length: coverage [n], and per figure the average, then the percentiles [n, 4, 5]."""
         reach = int(np.minimum(self._newest[rows] - self._oldest[rows] + 1, SECONDS).max(initial=1))
         values, covered = self._latest(rows, reach)
         unknown = np.isnan(values)
-        gaps = bool(unknown.any())  # mostly there is none, and half of the work not to be done
+        gaps = bool(unknown.any())  # rare: without gaps, half of the work is skipped
         weighted = (np.where(unknown, np.float32(0), values) if gaps else values) * covered[:, None, :]
         ranked = _ranked_with_gaps(values, unknown) if gaps else _ranked(values.view(np.int32))
         sums, covered_ms = np.zeros((len(rows), FIGURES)), np.zeros(len(rows), np.int64)
@@ -210,7 +206,7 @@ class Rings:
             if number and reach <= LENGTHS_S[number - 1]:
                 found.append(found[-1])
                 continue
-            # What is older than the length before. All are whole numbers, so that parts give the same sum.
+            # Seconds beyond the length before. All are whole numbers, so partial sums are exact.
             within = slice(-length_s, -LENGTHS_S[number - 1] if number else None)
             sums = sums + weighted[..., within].sum(-1, dtype=np.float64)
             covered_ms = covered_ms + covered[:, within].sum(-1, dtype=np.int64)
@@ -225,7 +221,7 @@ class Rings:
         return found
 
     def _latest(self, rows: Ints, reach: int) -> tuple[Floats, Floats]:
-        """Values and coverage of the last so many seconds, the newest last."""
+        """Values and coverage of the last ``reach`` seconds, the newest last."""
         values = np.empty((len(rows), FIGURES, reach), np.float32)
         covered = np.zeros((len(rows), reach), np.float32)
         for at, (row, newest) in enumerate(zip(rows.tolist(), self._newest[rows].tolist(), strict=True)):
@@ -242,7 +238,7 @@ class Rings:
         return values, covered
 
     def _open(self, rows: Ints, seconds: Ints) -> None:
-        """Begin these seconds where they are not open yet; those that are skipped hold nothing."""
+        """Open these seconds if they are not; skipped ones have no coverage."""
         steps = seconds - self._newest[rows]
         later = steps > 0
         if not later.all():
@@ -272,7 +268,7 @@ class Rings:
         self._covered[rows, slots] = np.minimum(self._covered[rows, slots] + weights_ms, 1_000)
 
     def _put_whole(self, row: int, first: int, end: int, figures: Floats) -> None:
-        """Seconds that one sample covers wholly; the last second is opened by ``add``."""
+        """Seconds that one sample covers fully; ``add`` opens the last second."""
         first = max(first, end - SECONDS)
         self._open(np.array([row]), np.array([end - 1]))
         slots = np.arange(first, end) % SECONDS
@@ -282,14 +278,14 @@ class Rings:
 
 
 def grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """The same with room for so many rows; what is not written takes no memory."""
+    """Return a copy with room for this many rows; unwritten rows take no memory."""
     more = np.zeros((rows, *array.shape[1:]), array.dtype)
     more[: len(array)] = array
     return more
 
 
 def or_zero(values: Floats) -> Floats:
-    """What is not known as nothing. NumPy's own way looks for infinities, too, and takes five times as long."""
+    """Replace NaN by 0. ``nan_to_num`` also checks infinities and takes five times as long."""
     found: Floats = np.where(np.isnan(values), 0.0, values)
     return found
 
@@ -299,10 +295,10 @@ def _average(sums: Floats, weights: Floats) -> Floats:
 
 
 def _ranked_with_gaps(values: Floats, unknown: NDArray[np.bool_]) -> list[Floats]:
-    """Of each length the nearest ranks of what is known of the last so many seconds."""
+    """The nearest ranks of the known values of each length."""
     found: list[Floats] = []
     for length_s in LENGTHS_S:
-        ordered = np.sort(values[..., -length_s:], -1)  # what is not known comes last
+        ordered = np.sort(values[..., -length_s:], -1)  # NaN sorts last
         counts = ordered.shape[-1] - unknown[..., -length_s:].sum(-1)
         ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
         found.append(np.take_along_axis(ordered, ranks, -1))
@@ -310,13 +306,12 @@ def _ranked_with_gaps(values: Floats, unknown: NDArray[np.bool_]) -> list[Floats
 
 
 def _ranked(values: Ints) -> list[Floats]:
-    """Do the same where all is known.
+    """The same without gaps.
 
-    NumPy sorts up to 512 numbers in a fifth of the time, each. So longer runs are merged as far as the ranks need it.
+    NumPy sorts up to 512 numbers five times as fast, so longer runs are merged as far as the ranks need.
 
     Args:
-        values: the bits of what is not negative, which have the same order as it, and sort faster.
-
+        values: the bits of non-negative floats, which sort in the same order and faster.
     """
     whole = [length_s for length_s in LENGTHS_S if values.shape[-1] >= length_s]
     newest = np.sort(values[..., -LENGTHS_S[0] :], -1)
@@ -349,7 +344,7 @@ def _ranked_quarters(values: Ints) -> Ints:
     first = np.moveaxis(values.reshape(*shape, 4, -1), -2, 0).copy()
     first[:2].sort(-1)
     _sort_falling(first[2:])
-    # Of two sorted runs, one against the other backwards, the smaller of each pair are the lower half.
+    # Pair a sorted run with another reversed: the smaller of each pair form the lower half.
     second = np.empty((2, 2, *first.shape[1:]), first.dtype)
     np.minimum(first[:2], first[2:], out=second[:, 0])
     np.maximum(first[:2], first[2:], out=second[:, 1])
@@ -363,7 +358,7 @@ def _ranked_quarters(values: Ints) -> Ints:
 
 
 def _sort_falling(values: Ints) -> None:
-    """Sort in place, the largest first: NumPy reads no array backwards at full speed."""
+    """Sort in place, descending: NumPy reads reversed arrays slowly."""
     np.invert(values, out=values)
     values.sort(-1)
     np.invert(values, out=values)

@@ -1,7 +1,7 @@
 """The suppress rule over many samples at once: the arithmetic of ``cpu_suppress.decide``, in the same order.
 
-NumPy's float64 is Python's float: the same IEEE operations in the same order give the same last digit. ``fsum`` of two
-numbers is their sum. Where an array cannot give what the rule gives, the sample's bound is ``SCALAR``.
+NumPy's float64 operations equal Python's in the last digit. Where arrays cannot repeat the rule, the bound is
+``SCALAR``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_U
 Bools: TypeAlias = NDArray[np.bool_]
 
 NONE: Final = -1
-"""No quota in force, no minimum in the policy, no raise since the agent's start."""
+"""No quota in force, no minimum in the policy, or no raise since the agent's start."""
 NO_LINE: Final = 1 << 60
-"""A share of memory, in percent, that no node uses."""
+"""In percent of memory, above any use."""
 KEEP, SCALAR, TARGET, FLOORED, STEPPED = range(5)
-"""What a sample comes to: all stays, the scalar rule decides, or the step that fixed the new quota."""
+"""The outcome: keep, the scalar rule decides, or the step that determined the new quota."""
 
 _FIGURES = (
     "capacity_milli",
@@ -43,25 +43,21 @@ _MINIMUM, _TARGET, _CURRENT, _STEP = "minimum_milli", ("allowed_milli", "target_
 
 
 _MILLI_MAX: Final = 1 << 42
-"""Four billion CPUs: with less no product exceeds 64 bits, and each number is the same as float64."""
+"""Four billion CPUs. Below, no product exceeds 64 bits, and each integer equals its float64."""
 UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE)
-"""In place of ``fit`` where the scalar rule answers: the capacity is 0."""
+"""Replaces the result of ``fit`` where the scalar rule decides: the capacity is 0."""
 OTHER_LIMITS: Final = -2
-"""In place of a quota: limits that the arrays do not compare."""
+"""Replaces a quota: limits that the arrays do not compare."""
 
 
 def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
-    """Return what the rule reads of a node and its policy; ``UNFIT``: only the rule itself can decide.
+    """Return what the rule reads of a node and its policy; ``UNFIT``: the scalar rule decides.
 
-    Args:
-        facts: that the sample names.
-        policy: in force.
-        pods: how many the sample's list has.
+    ``pods`` is the length of the sample's list.
 
     Returns:
         Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, and the
-        share of it, in percent, from which on the eviction rules look at the pods.
-
+            memory threshold of the eviction rules in percent.
     """
     threshold = resource_threshold_on(policy, facts)
     capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
@@ -93,48 +89,42 @@ def quota_of(limits: Limits | None) -> int:
 
 
 class Samples(NamedTuple):
-    """Of each sample, int64 [n]."""
+    """The rule's inputs of each sample, int64 [n]."""
 
     quota_us: Ints
-    """In force, as ``quota_of`` has it."""
+    """The quota in force, see ``quota_of``."""
     node_milli: Ints
     node_bytes: Ints
     be_milli: Ints
-    """What best-effort pods used together."""
+    """Use of all best-effort pods."""
     all_milli: Ints
-    """What all pods used together."""
+    """Use of all pods."""
     since_raise_ms: Ints
 
 
 class Screened(NamedTuple):
-    """Of each sample, what the rule comes to."""
+    """The rule's result for each sample."""
 
     bound: Ints
     """KEEP, SCALAR, or the step."""
     minimum: Bools
-    """Whether the policy's minimum holds: that is the bound then."""
+    """Whether the policy's minimum is the bound."""
     limited: Bools
     """Whether a quota was in force."""
     quota_us: Ints
-    """That shall hold."""
+    """The new quota."""
     terms: Ints
-    """int64 [n, 12], see ``names``: what a case does not have is in it, too."""
+    """int64 [n, 12], see ``names``; columns that a case does not use are undefined."""
 
     def cases(self) -> list[int]:
-        """Number the kinds of answers, see ``case_of``: those that keep are one kind."""
+        """Number the kinds of answers, see ``case_of``; all that keep are one kind."""
         numbered = self.bound * 4 + self.minimum * 2 + self.limited
         found: list[int] = np.where(self.bound == KEEP, KEEP, numbered).tolist()
         return found
 
 
 def screen(fits: Ints, samples: Samples) -> Screened:
-    """Decide many samples.
-
-    Args:
-        fits: int64 [n, 6], of each what ``fit`` gave.
-        samples: of each.
-
-    """
+    """Decide many samples. ``fits``: int64 [n, 6], the result of ``fit`` for each."""
     capacity, reserved, threshold, min_pct, mem_capacity, line = fits.T
     quota = samples.quota_us
     be_cores, others_cores = samples.be_milli / 1000, (samples.all_milli - samples.be_milli) / 1000
@@ -167,17 +157,17 @@ def screen(fits: Ints, samples: Samples) -> Screened:
 
 
 def case_of(case: int) -> tuple[int, bool, bool]:
-    """Give bound, whether the minimum holds, and whether a quota was in force."""
+    """Return the bound, whether the minimum holds, and whether a quota was in force."""
     return bound_of(case), bool(case & 2), bool(case & 1)
 
 
 def bound_of(case: int) -> int:
-    """Give the bound alone."""
+    """Return the bound of a case."""
     return case >> 2
 
 
 def names(bound: int, *, minimum: bool, limited: bool) -> dict[str, int]:
-    """The terms that such a case has, in order, each with its column in ``Screened.terms``."""
+    """Return the terms of a case in order, each with its column in ``Screened.terms``."""
     found = {name: column for column, name in enumerate(_FIGURES)}
     if minimum:
         found[_MINIMUM] = 7

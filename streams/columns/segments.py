@@ -1,8 +1,7 @@
-"""A node's window out of the arrays, minute by minute, and into those of whoever takes the node over.
+"""Writes a node's window minute by minute, and restores it in the arrays of the next owner.
 
-Seconds of node and system come back as they were, so that percentiles are the same. Pods come back by the slots of
-their series; where those are longer than a minute (windows over 20 minutes), a slot goes with the minute that ends
-it.
+Seconds are restored exactly, so percentiles stay the same. Pods are restored by the slots of their series. A slot
+longer than a minute (windows over 20 minutes) belongs to the minute in which it ends.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from slacktide.streams.columns.windows import Windows
 
 MINUTE_MS = MINUTE * 1_000
 _WIRE_ORDER = [0, 2, 1, 3]
-"""A cell's figures as a segment has them, and the other way round."""
+"""Converts between the order of a cell's figures and that of a segment."""
 _PODS = b',"pods":['
 _INT64_END = 2.0**63
 _NO_PODS = np.zeros((0, 1, CELLS))
 
 _Amount = Annotated[float, Meta(ge=0, le=2.0**80)]
-"""Read as a float, which costs less on its way into an array."""
+"""Decoded as floats, which are faster to put into an array."""
 _Figures = Annotated[list[_Amount | None], Meta(min_length=MINUTE, max_length=MINUTE)]
 _Covered = Annotated[list[Annotated[float, Meta(ge=0, le=1_000)]], Meta(min_length=MINUTE, max_length=MINUTE)]
 
@@ -47,18 +46,18 @@ class Minute:
 
     begin_ms: int
     end_ms: int
-    """How far time has come in it."""
+    """The end of the samples in it."""
     covered_ms: Ints
     """Of each second."""
     figures: Floats
     """By figure and second, as in the rings."""
     uids: list[str]
     pods: Floats
-    """Of each of these, by part of the minute, the cells of its series."""
+    """Of each pod, by part of the minute, the cells of its series."""
 
 
 class WrittenSeconds(Message, frozen=True, kw_only=True):
-    """Of a ``NodeWindowSegment`` what fills the rings. Its pods are four fifths of it, and most no window needs."""
+    """The part of a ``NodeWindowSegment`` that fills the rings, without its pods: four fifths of the bytes."""
 
     node: str
     boot_id: str
@@ -85,7 +84,7 @@ class _WrittenPods(Message, frozen=True, kw_only=True):
 
 
 def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | None:
-    """One minute of event time, by number since the epoch; None: nothing covers it."""
+    """Return one minute of event time, by number since the epoch; None: it has no coverage."""
     covered_ms, figures = windows.rings.span(window.row, number * MINUTE, MINUTE)
     if not covered_ms.any():
         return None
@@ -101,28 +100,22 @@ def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | Non
 
 
 def oldest_minute(windows: Windows, window: NodeWindow) -> int:
-    """The first that lies in the rings as a whole, and of which something may be known."""
+    """Return the first minute that is in the rings completely and may have coverage."""
     oldest = windows.rings.oldest(window.row)
     return max(oldest // MINUTE, window.watermark_ms // MINUTE_MS - MINUTES + 1)
 
 
 class WrittenSegment(NodeWindowSegment, frozen=True, kw_only=True):
-    """A segment whose facts and pod list stay as they were read."""
+    """A segment whose facts and pod list stay encoded."""
 
     facts: Raw = Raw()  # type: ignore[assignment]
     listed: Raw = Raw()  # type: ignore[assignment]
 
 
 def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> WrittenSegment | None:
-    """One minute of event time as it is published after it is over; None: nothing covers it.
+    """Return the segment of one completed minute; None: it has no coverage.
 
-    Args:
-        windows: of the worker.
-        window: the node's.
-        number: of the minute, since the epoch.
-        boot_id: of the node's newest sample.
-        seq: of the node's newest sample.
-
+    ``number``: of the minute since the epoch. ``boot_id`` and ``seq``: of the node's newest sample.
     """
     its = minute_of(windows, window, number)
     if its is None:
@@ -154,11 +147,10 @@ def _whole_or_none(figures: Floats) -> list[list[int | None]]:
 
 
 def written_seconds(raw: bytes) -> WrittenSeconds:
-    """The seconds of a record; it is read no further where its pods come last, as segments are written.
+    """Decode the seconds of a record; skip its pods if they are the last field, as segments are written.
 
     Raises:
-        BadMessageError: it cannot be read.
-
+        BadMessageError: it cannot be decoded.
     """
     head, pods, _ = raw.partition(_PODS)
     if pods:
@@ -168,11 +160,10 @@ def written_seconds(raw: bytes) -> WrittenSeconds:
 
 
 def written_minute(written: WrittenSeconds, raw: bytes, window: NodeWindow) -> Minute:
-    """A minute as it was published of this window's node; its pods are left where the window does not reach back to it.
+    """Decode a minute for this window; its pods are skipped where the window does not reach back to it.
 
     Raises:
-        BadMessageError: its pods cannot be read.
-
+        BadMessageError: its pods cannot be decoded.
     """
     end_ms = min(written.observed_ms, written.begin_ms + MINUTE_MS)
     within = _within(window, written.begin_ms, max(window.watermark_ms, end_ms))
@@ -191,10 +182,10 @@ def written_minute(written: WrittenSeconds, raw: bytes, window: NodeWindow) -> M
 
 
 def restore(windows: Windows, minutes: Sequence[tuple[NodeWindow, Minute]]) -> None:
-    """Fill with minutes what nothing covers yet of them.
+    """Fill the gaps of windows with minutes.
 
-    A node of which nothing is known yet gets its time and its pods from them, too. The time of one whose samples were
-    read stays: what lies beyond it was published before its clock was set back, or its next samples cover it again.
+    A node without samples also takes its time and pods from them. The time of other nodes stays: later minutes precede
+    a clock that was set back, or the next samples cover them.
     """
     for window, its in minutes:
         if window.listed is None and not window.uids:
@@ -214,7 +205,7 @@ def restore(windows: Windows, minutes: Sequence[tuple[NodeWindow, Minute]]) -> N
 
 
 def _until_now(window: NodeWindow, its: Minute) -> Ints:
-    """What it covers of each second; nothing of those that are not over."""
+    """Return its coverage of each second; 0 for seconds that are not over."""
     if its.end_ms <= window.watermark_ms:
         return its.covered_ms
     seconds = its.begin_ms // 1_000 + np.arange(MINUTE)
@@ -226,7 +217,7 @@ def _within(window: NodeWindow, begin_ms: int, now_ms: int) -> bool:
 
 
 def _turns(minutes: Iterable[tuple[NodeWindow, Minute]]) -> list[list[tuple[NodeWindow, Minute]]]:
-    """The same in their order, so that no place in the rings is twice in a turn: as a rule all at once."""
+    """Split minutes into turns in which each place of the rings occurs once; usually one turn."""
     turns: list[list[tuple[NodeWindow, Minute]]] = []
     seen: dict[tuple[int, int], int] = {}
     for window, its in minutes:
@@ -239,7 +230,7 @@ def _turns(minutes: Iterable[tuple[NodeWindow, Minute]]) -> list[list[tuple[Node
 
 
 def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
-    """What the series of a node's pods hold of a minute, by pod and slot."""
+    """Return the cells of a node's pods in a minute, by pod and slot."""
     slots, count, newest = _slots_ended(window, number), window.slots, window.slot
     if not window.kept or not len(slots):
         return np.zeros((len(window.kept), 1, CELLS))
@@ -250,7 +241,7 @@ def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
 
 
 def _slots_ended(window: NodeWindow, number: int) -> Ints:
-    """Numbers of the slots that go with a minute."""
+    """Return the numbers of a minute's slots."""
     begin_ms, end_ms = number * MINUTE_MS, (number + 1) * MINUTE_MS
     if window.slot_ms <= MINUTE_MS:
         return np.arange(begin_ms // window.slot_ms, end_ms // window.slot_ms)
@@ -271,9 +262,9 @@ def _written(its: Minute) -> list[PodSegment]:
 
 
 def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Cells and their sums as whole numbers.
+    """Return cells and their sums as whole numbers.
 
-    Few windows need more than 64 bits, such as a day's where a pod has terabytes: what does not fit stays a float.
+    Values beyond 64 bits stay floats; long windows of pods with terabytes may have them.
     """
     sums = cells.sum(1)
     if sums.max(initial=0) < _INT64_END:
@@ -284,7 +275,7 @@ def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _read(pods: Sequence[_WrittenPod]) -> Floats:
-    """The other way round; one part where they do not agree about how many there are."""
+    """Return the cells of decoded pods; one part each where their numbers of parts differ."""
     if not pods:
         return _NO_PODS
     count = len(pods[0].parts)
@@ -296,7 +287,7 @@ def _read(pods: Sequence[_WrittenPod]) -> Floats:
 
 
 def _add(series: Series, window: NodeWindow, its: Minute, filled_ms: Ints) -> None:
-    """To the averages, by slots: node, system and coverage out of the seconds, pods as far as these were filled."""
+    """Add a minute to the averages, by slot: node, system and coverage from the seconds, pods by share filled."""
     count = max(1, MINUTE_MS // window.slot_ms)
     numbers = its.begin_ms // window.slot_ms + np.arange(count)
     there = (numbers > window.slot - window.slots) & (numbers <= window.slot)
@@ -311,7 +302,7 @@ def _add(series: Series, window: NodeWindow, its: Minute, filled_ms: Ints) -> No
 
 
 def _own(figures: Floats, filled_ms: Ints, count: int) -> Floats:
-    """Cells of node, system and coverage in so many slots. A second that is covered counts as one sample."""
+    """Return the cells of node, system and coverage by slot. A covered second counts as one sample."""
     known = ~np.isnan(figures)
     sums = (np.where(known, figures, 0) * filled_ms).reshape(2, 2, count, -1).sum(-1)
     weights = (known * filled_ms).reshape(2, 2, count, -1).sum(-1)
@@ -323,7 +314,7 @@ def _own(figures: Floats, filled_ms: Ints, count: int) -> Floats:
 
 @lru_cache(maxsize=64)
 def _overlaps(parts: int, slots: int) -> Floats:
-    """How much of each part of a minute lies in each slot of it."""
+    """Return the share of each part of a minute in each of its slots."""
     part, slot = np.arange(parts)[:, None] / parts, np.arange(slots)[None, :] / slots
     shared = np.minimum(part + 1 / parts, slot + 1 / slots) - np.maximum(part, slot)
     found: Floats = np.maximum(shared, 0) * parts

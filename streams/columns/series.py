@@ -1,7 +1,6 @@
-"""Averages over a policy's window, of nodes and pods alike: a row of slots for each, in arrays over all of them.
+"""Averages of nodes and pods over a policy's window: one row of slots each, in arrays.
 
-A slot holds value x milliseconds and the milliseconds, of CPU and of memory. Where a figure was unknown the slot has no
-weight, so that it counts neither as 0 nor as anything else.
+A slot holds value x ms and the ms, of CPU and of memory. An unknown figure has no weight.
 """
 
 from __future__ import annotations
@@ -12,21 +11,17 @@ from numpy.typing import NDArray
 from slacktide.streams.columns.rings import Floats, Ints, grown
 
 SLOTS_MAX = 20
-"""Per series: a third of a kB each, whatever the window. An average over 5 minutes goes on by 15 s."""
+"""Per series, whatever the window: a third of a kB. An average over 5 minutes advances by 15 s."""
 CELLS = 4
 """CPU x ms, memory x ms, ms of known CPU, ms of known memory."""
 _SLOT, _SUM = np.dtype(np.complex128), np.dtype("V32")
-"""As large as the cells of one slot, and as its sums."""
+"""The sizes of one slot's cells, and of its sums."""
 MINUTE_S = 60
 _WITHIN_A_MINUTE_S = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 
 
 def slot_ms(window_ms: int) -> int:
-    """How long a slot of such a window is: a part of a minute, or minutes, so that segments are made of whole slots.
-
-    >>> slot_ms(10_000), slot_ms(300_000), slot_ms(86_400_000)
-    (1000, 15000, 4320000)
-    """
+    """Return the length of a slot: a divisor of a minute, or whole minutes, so that segments hold whole slots."""
     least_s = -(-window_ms // (SLOTS_MAX * 1_000))
     if least_s <= MINUTE_S:
         return next(length for length in _WITHIN_A_MINUTE_S if length >= least_s) * 1_000
@@ -34,24 +29,23 @@ def slot_ms(window_ms: int) -> int:
 
 
 class Series:
-    """Rows are given out and taken back; one that is given out knows nothing."""
+    """Assigns and recycles rows; an assigned row is empty."""
 
     def __init__(self, rows: int) -> None:
         self._hold(np.zeros((rows, SLOTS_MAX, CELLS), np.float32), np.zeros((rows, CELLS)))
         self._published = np.zeros((rows, 2))
-        """Averages as they were published last."""
         self._used_milli = np.zeros(rows)
         self._free: list[int] = []
-        """Given back, the newest last; taken before those that were never given out."""
+        """Recycled rows, the newest last; used before new ones."""
         self._given = 0
 
     def _hold(self, cells: NDArray[np.float32], totals: NDArray[np.float64]) -> None:
         self._cells, self._totals = cells, totals
-        # A row or a slot of one is moved as a whole: that takes a tenth of the time.
+        # Moving a row or a slot as one item takes a tenth of the time.
         self._slots, self._sums = cells.reshape(-1).view(_SLOT), totals.reshape(-1).view(_SUM)
 
     def take(self, count: int) -> list[int]:
-        """So many rows."""
+        """Assign ``count`` rows."""
         free, rows = self._free, len(self._cells)
         first = self._given
         self._given += max(0, count - len(free))
@@ -63,30 +57,30 @@ class Series:
         return [free.pop() for _ in range(min(count, len(free)))] + list(range(first, self._given))
 
     def give_back(self, rows: list[int]) -> None:
-        """They are forgotten."""
+        """Recycle rows."""
         self.clear(np.array(rows, np.int64))
         self._free += rows
 
     def clear(self, rows: Ints) -> None:
-        """Know nothing any more."""
+        """Clear rows."""
         self._cells[rows] = 0
         self._totals[rows] = 0
 
     def use(self, rows: Ints, cpu_milli: Floats) -> None:
-        """Keep what these used in the newest sample; NaN: not known."""
+        """Keep the CPU use of the newest sample; NaN: unknown."""
         self._used_milli[rows] = cpu_milli
 
     def used(self, rows: Ints) -> Floats:
-        """What was kept so; it means nothing of a row given out since."""
+        """Return what ``use`` kept; undefined for a row assigned since."""
         return self._used_milli.take(rows)
 
     def open(self, rows: Ints, slots: Ints) -> None:
-        """Begin these slots anew, one for each row."""
+        """Clear these slots, one for each row."""
         places = rows * SLOTS_MAX + slots
         self._add_sums(rows, -self._slots.take(places).view(np.float32).reshape(-1, CELLS))
         self._slots[places] = 0
         again = rows[slots == 0]
-        if len(again):  # once a round: what rounding left of the sums goes
+        if len(again):  # once a round: removes the rounding errors of the sums
             self._totals[again] = self._cells[again].sum(1, dtype=np.float64)
 
     def add(self, rows: Ints, slots: Ints, amounts: Floats) -> None:
@@ -103,7 +97,7 @@ class Series:
         self._sums[rows] = sums.reshape(-1).view(_SUM)
 
     def add_block(self, rows: Ints, slots: Ints, amounts: Floats) -> None:
-        """Add to these slots of all these rows, by row and slot."""
+        """Add to all these slots of all these rows, by row and slot."""
         places = rows[:, None], slots[None, :]
         before = self._cells[places]
         after = (before + amounts).astype(np.float32)
@@ -111,28 +105,28 @@ class Series:
         self._cells[places] = after
 
     def cells(self, rows: Ints, slots: Ints) -> Floats:
-        """What these slots hold, by row and slot."""
+        """Return the cells of these slots, by row and slot."""
         return self._cells[rows[:, None], slots[None, :]].astype(np.float64)
 
     def averages(self, rows: Ints) -> Floats:
-        """CPU and memory of each row over the time for which they are known; NaN: not known at all."""
+        """Return the average CPU and memory of each row over the time in which they are known; NaN: unknown."""
         totals = self._totals.take(rows, 0)
         found = np.empty((2, len(rows))).T
-        for figure in range(2):  # column by column: NumPy takes rows of two one by one
+        for figure in range(2):  # by column: NumPy is slow with rows of two
             weights = np.rint(totals[:, 2 + figure])
             weights[weights <= 0] = np.nan
             np.divide(totals[:, figure], weights, out=found[:, figure])
         return np.maximum(found, 0.0, out=found)
 
     def publish(self, rows: Ints, averages: Floats) -> None:
-        """Keep what is published of these rows; ``averages``: float64 [n, 2]."""
+        """Keep the published averages of these rows, float64 [n, 2]."""
         self._published[rows] = averages
 
     def published(self, rows: Ints) -> Floats:
-        """What was published last of each row, by ``publish``; it means nothing of a row given out since."""
+        """Return what ``publish`` kept; undefined for a row assigned since."""
         return self._published.take(rows, 0)
 
     def totals(self, rows: Ints) -> Floats:
-        """The sums over all slots."""
+        """Return the sums over all slots."""
         found: Floats = self._totals[rows]
         return found

@@ -1,4 +1,4 @@
-"""What is sold on many nodes: the arithmetic of ``{batch,mid,free}_resource`` and ``published_floor``."""
+"""Computes the batch, mid and free allocatable of many nodes, as the scalar rules do."""
 
 from __future__ import annotations
 
@@ -31,33 +31,32 @@ FREE_TERMS = (*BATCH_TERMS[:-1], "batch_used", "free")
 
 
 class Sold(NamedTuple):
-    """Of each node, int64. Pairs are of CPU in millicores and memory in bytes."""
+    """Results of each node, int64. Pairs are CPU in millicores and memory in bytes."""
 
     figures: Ints
-    """[n, 6]: batch, mid, then free, never below what is asked for."""
+    """[n, 6]: batch, mid, then free, at least what is requested."""
     sold: Ints
-    """[n, 6]: the same by the arithmetic alone."""
+    """[n, 6]: the same without that minimum."""
     batch_terms: Ints
     """[n, 2, 8]: of CPU and memory, in order of ``BATCH_TERMS``."""
     mid_terms: Ints
-    """[n, 2, 11]"""
+    """[n, 2, 11]: in order of ``MID_TERMS``."""
     free_terms: Ints
-    """[n, 2, 9]: of use alone, also where no free resources are sold."""
+    """[n, 2, 9]: in order of ``FREE_TERMS``; also where no free resources are published."""
     asked: Ints
-    """[n, 6]: batch, mid, then free."""
+    """[n, 6]: requested by batch, mid, then free pods."""
     prod_use: Ints
     """[n, 2]"""
 
 
 def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold:
-    """Compute what batch, mid and free pods may ask for.
+    """Compute the batch, mid and free allocatable.
 
     Args:
         markets: of the nodes, all of them plain.
         own: int64 [n, 2, 2]: average use of the node, then of its system.
-        pods: int64 [N, 2]: average use of all pods, one node after the other, in order of ``Market.names``.
-        counts: int64 [n]: of each node's pods.
-
+        pods: int64 [N, 2]: average use of all pods, node by node, in order of ``Market.names``.
+        counts: int64 [n]: pods of each node.
     """
     strategy = np.concatenate([market.strategy for market in markets]).reshape(len(markets), -1)
     capacity, margin, reserved, policy = (strategy[:, column : column + 2] for column in (0, 2, 4, 6))
@@ -81,7 +80,7 @@ def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold
 
 
 def _taken(policy: Ints, pods: Ints, counts: Ints, high: Ints, lse: Ints, request: Ints) -> tuple[Ints, Ints]:
-    """Give what pods that come before batch pods take by each node's ``policy``, and by use; int64 [n, 2]."""
+    """Return what pods with precedence over batch take: by each node's ``policy``, and by use; int64 [n, 2]."""
     used = pods * high
     by_use = used.copy()
     by_use[:, 0] = np.where(lse, request[:, 0], used[:, 0])
@@ -93,7 +92,7 @@ def _taken(policy: Ints, pods: Ints, counts: Ints, high: Ints, lse: Ints, reques
 
 
 def _mid(strategy: Ints, unused: Ints, kept: Ints) -> Ints:
-    """Give the terms of what mid pods may ask for."""
+    """Return the terms of the mid allocatable."""
     capacity, cap, prod_request, reclaimable = (strategy[:, column : column + 2] for column in (0, 9, 11, 17))
     percent = np.broadcast_to(strategy[:, 8:9], capacity.shape)
     base = np.maximum(0, np.minimum(reclaimable, unused))

@@ -1,4 +1,4 @@
-"""Samples whose heads are known, gathered to be read and decided together."""
+"""Samples with a known head, gathered to be decoded and decided together."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _NO_NUMBERS = np.zeros((0, 0), np.int64)
 
 
 class Turn(Generic[N]):
-    """Samples whose heads are known, in order."""
+    """Samples with a known head, in order."""
 
     COLUMNS: ClassVar = ("heads", "places", "quotas", "texts", "values", "verdicts")
     __slots__ = (*COLUMNS, "begun", "met", "numbers")
 
     def __init__(self) -> None:
         self.met: set[int] = set()
-        """Heads that the turn's samples brought."""
+        """Heads that the turn's samples introduced."""
         self.numbers: Ints = _NO_NUMBERS
-        """Of the heads, once the samples are read."""
+        """``Head.numbers`` of each sample, after ``read``."""
         self.begun: dict[int, tuple[str, int]] = {}
-        """Of each node, the newest sample before the turn."""
+        """Boot and seq of each node's newest sample before the turn."""
         self.places: list[int] = []
-        """Among the records."""
+        """Places of the samples among the records."""
         self.heads: list[Head[N]] = []
         self.quotas: list[int] = []
         self.texts: list[bytes] = []
@@ -43,7 +43,7 @@ class Turn(Generic[N]):
         self.verdicts: list[Verdict] = []
 
     def newest(self, head: Head[N]) -> tuple[str, int]:
-        """Give boot and seq of the newest sample that has this head."""
+        """Return boot and seq of the newest sample with this head."""
         newest = at = -1
         for _ in range(self.heads.count(head)):
             at = self.heads.index(head, at + 1)
@@ -51,7 +51,7 @@ class Turn(Generic[N]):
         return head.of.boot_id, newest
 
     def first(self) -> Bools:
-        """Find the samples that are the first of a head that was met in this turn."""
+        """Find the samples that are the first of a head introduced in this turn."""
         seen: set[int] = set()
         found = np.zeros(len(self.heads), np.bool_)
         if self.met:
@@ -62,7 +62,7 @@ class Turn(Generic[N]):
         return found
 
     def kept(self, keep: Sequence[bool]) -> Turn[N]:
-        """Give those of them."""
+        """Return the samples for which ``keep`` is true."""
         found: Turn[N] = Turn()
         found.begun, found.met = self.begun, self.met
         for name in self.COLUMNS:
@@ -70,31 +70,30 @@ class Turn(Generic[N]):
         return found
 
     def read(self) -> Columns:
-        """Read the numbers of all samples.
+        """Decode the numbers of all samples.
 
         Raises:
-            NoNumbersError: of one they are none, or not as many as its list has.
-
+            NoNumbersError: a list is invalid, or does not match its pods.
         """
         self.numbers = joined_numbers(self.heads)
         return columns(numbers(self.texts), self.numbers[:, PODS])
 
     def readable(self) -> list[bool]:
-        """Find the samples whose numbers can be read."""
+        """Find the samples whose numbers can be decoded."""
         return [_readable(text, head.commas) for text, head in zip(self.texts, self.heads, strict=True)]
 
     def screened(self, its: Columns) -> Screened:
-        """Decide the samples; ``its``: what ``read`` gave."""
+        """Decide the samples; ``its``: the result of ``read``."""
         return screen(self.numbers[:, FIT], samples(its, self.heads, np.array(self.quotas, np.int64)))
 
     def block(self, its: Columns, newer: Sequence[bool]) -> Block[N]:
-        """Give the samples as windows take them."""
+        """Return the samples as input of the windows."""
         return Block(self.heads, self.numbers, self.values, self.quotas, np.array(newer, np.bool_), its, self.first())
 
 
 def alone(text: bytes) -> int | None:
-    """Read the numbers of one sample; its sequence number, None: they cannot be, or no machine has such figures."""
-    if text.translate(None, b"0123456789,-"):  # msgspec takes 1.0 for a whole number
+    """Decode the numbers of one sample and return its seq; None: they are invalid or out of range."""
+    if text.translate(None, b"0123456789,-"):  # msgspec accepts 1.0 as an integer
         return None
     try:
         flat = _decode(b"[%b]" % text)

@@ -1,8 +1,7 @@
-"""The windows of all nodes of a worker, in event time. Samples are merged in waves: many nodes at once, each once.
+"""The windows of all nodes of a worker, in event time. Samples are merged in waves, in which each node occurs once.
 
-The watermark of a node is the end of its newest sample; a sample at or before it comes too late, and can only fill
-what nothing covers yet (``fill``). Memory is bounded: per node one ring, and series of no more pods than its newest
-sample and its pod list name.
+The watermark of a node is the end of its newest sample. A sample at or before it is late: it only fills gaps
+(``fill``). Memory is bounded: one ring per node, and one series per pod of its newest sample and pod list.
 """
 
 from __future__ import annotations
@@ -27,55 +26,54 @@ RING_MS = SECONDS * 1_000
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A sample on its way into its node's window."""
+    """A sample to merge into its node's window."""
 
     window: NodeWindow
     sample: NodeSample
     pods: Sequence[Pod] | None
-    """The list that it names; None: it is not known."""
+    """The list that it names; None: unknown."""
     window_ms: int
-    """The policy's; another length than before begins the averages anew."""
+    """The policy's; another length than before restarts the averages."""
     restarted: bool = False
-    """The node has a new boot or clock epoch, so that its time may have been set back."""
+    """The node has a new boot or clock epoch, so its time may have been set back."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Wave:
-    """Samples of many nodes, each once and in time, in columns: in order of the nodes, or of their pods."""
+    """Samples in time of many nodes, each node once, in columns: by node, or by pod."""
 
     nodes: Sequence[NodeWindow]
     rows: Ints
-    """Of the nodes."""
     ends_ms: Ints
     intervals_ms: Ints
     node: Floats
-    """float64 [n, 2]: CPU in millicores and memory in bytes; NaN: not known."""
+    """float64 [n, 2]: CPU in millicores and memory in bytes; NaN: unknown."""
     uids: Sequence[list[str]]
-    """Of the pods whose use each sample has."""
+    """The pods with a use in each sample."""
     pods: Floats
-    """float64 [N, 2]: the same figures of all of these, one node after the other."""
+    """float64 [N, 2]: the same figures of these pods, node by node."""
     counts: Ints
-    """How many of these each sample has."""
+    """Pods of each sample."""
     of_pods: Floats
-    """float64 [n, 2]: what they come to, as far as they are known."""
+    """float64 [n, 2]: sums of the known figures."""
     listed: Sequence[Sequence[Pod] | None]
-    """The pod list that each sample names; None: it is not known."""
+    """The pod list that each sample names; None: unknown."""
     groups: Callable[[int], AbstractSet[str]]
-    """By place of a node: which of its pods lie in the best-effort group."""
+    """Returns the pods in the best-effort group, by the place of a node."""
     unsettled: Sequence[int] | None = None
-    """Places of nodes whose windows may go by other lists yet; None: all."""
+    """Places of nodes whose windows may follow other lists; None: all."""
 
 
 @dataclass(slots=True, frozen=True)
 class Averages:
-    """Over the policy's window, each over the time for which it is known."""
+    """Averages over the policy's window, each over the time in which it is known."""
 
     covered_ms: int
     samples: int
     node: Use
     system: Use
     pods: list[list[float]]
-    """CPU in millicores and memory in bytes of each in ``NodeWindow.kept``. NaN: not known."""
+    """CPU in millicores and memory in bytes of each in ``NodeWindow.kept``. NaN: unknown."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,18 +85,14 @@ class Found:
 
 
 def averages_of(window: NodeWindow, values: Floats, counts: Sequence[float]) -> Averages:
-    """Give one node's averages; its node's and system's are known.
+    """Return one node's averages; those of node and system are known.
 
-    Args:
-        window: of the node.
-        values: float64 [S, 2], in order of its ``all_rows``.
-        counts: what is covered in milliseconds, and by how many samples.
-
+    ``values``: float64 [S, 2], in order of its ``all_rows``. ``counts``: ms covered, and number of samples.
     """
     covered_ms, samples, *_ = counts
     node, system, _, *pods = values.tolist()
     return Averages(
-        # Slots may be a little longer together than the window.
+        # All slots together may be slightly longer than the window.
         covered_ms=min(window.window_ms, round(covered_ms)),
         samples=round(samples),
         node=Use(cpu_milli=round(node[0]), mem_bytes=round(node[1])),
@@ -108,7 +102,7 @@ def averages_of(window: NodeWindow, values: Floats, counts: Sequence[float]) -> 
 
 
 class Windows:
-    """Nodes come with ``window`` and go with ``drop``; their places are used again."""
+    """Keeps the state of all nodes. ``window`` assigns a node's row, ``drop`` recycles it."""
 
     def __init__(self) -> None:
         self.rings = Rings(ROWS)
@@ -118,7 +112,7 @@ class Windows:
         self._free = list(range(ROWS - 1, -1, -1))
 
     def window(self, node: str, window_ms: int) -> NodeWindow:
-        """A place for a node."""
+        """Create the window of a node."""
         if not self._free:
             rows = len(self.system_milli)
             self.rings.grow(2 * rows)
@@ -134,14 +128,14 @@ class Windows:
         return window
 
     def drop(self, window: NodeWindow) -> None:
-        """Its place is another's from now on."""
+        """Recycle the row of a window."""
         window.gone = True
         self.rings.clear(window.row)
         self.series.give_back(window.all_rows.tolist())
         self._free.append(window.row)
 
     def merge(self, arrivals: Sequence[Arrival]) -> list[bool]:
-        """Take in samples, each of another node, for the time since the one before it; False: it comes too late."""
+        """Merge samples of different nodes; return False for late ones."""
         merged = [
             self.ready(arrival.window, arrival.sample.observed_ms, arrival.window_ms, restarted=arrival.restarted)
             for arrival in arrivals
@@ -152,18 +146,13 @@ class Windows:
         return merged
 
     def merge_wave(self, wave: Wave) -> None:
-        """Take in samples whose places are ready."""
+        """Merge samples whose windows are ready."""
         _Merge(self, wave).merge()
 
     def ready(self, window: NodeWindow, end_ms: int, window_ms: int, *, restarted: bool = False) -> bool:
-        """See to it that a sample's place is there; False: it comes too late.
+        """Prepare a window for a sample; return False if the sample is late.
 
-        Args:
-            window: of its node.
-            end_ms: when it was taken.
-            window_ms: the policy's; another length than before begins the averages anew.
-            restarted: the node has a new boot or clock epoch, so that its time may have been set back.
-
+        ``window_ms`` and ``restarted``: as in ``Arrival``.
         """
         if restarted and end_ms <= window.watermark_ms:
             self.rings.clear(window.row)
@@ -174,9 +163,9 @@ class Windows:
         return end_ms > window.watermark_ms
 
     def fill(self, window: NodeWindow, sample: NodeSample) -> int:
-        """Fill with a late sample what nothing covers yet of its seconds; how much that was, ms.
+        """Fill gaps from a late sample; return the milliseconds filled.
 
-        A pod that is kept no more is not counted; neither is what lies before the rings.
+        Pods that are no longer kept, and time before the rings, do not count.
         """
         end_ms = min(sample.observed_ms, window.watermark_ms)
         begin_ms = max(sample.observed_ms - sample.interval_ms, window.watermark_ms - RING_MS, 0)
@@ -195,14 +184,14 @@ class Windows:
         return filled_ms
 
     def advance(self, window: NodeWindow, end_ms: int) -> None:
-        """Time has come to this; what is in between may be filled later."""
+        """Advance a window's time; late samples may fill the gap."""
         if end_ms > window.watermark_ms:
             self.rings.advance(window.row, (end_ms - 1) // 1_000)
             self.open_slots([window], np.array([window.row]), np.array([end_ms]))
             window.watermark_ms = end_ms
 
     def open_slots(self, windows: Sequence[NodeWindow], rows: Ints, ends_ms: Ints) -> None:
-        """Begin the slots that time has come to."""
+        """Clear the slots that begin now."""
         marks = self.marks
         slots, before = (ends_ms - 1) // marks.slot_ms[rows], marks.slot[rows]
         later = np.nonzero(slots > before)[0]
@@ -224,13 +213,13 @@ class Windows:
             self.series.open(its, of)
 
     def averages(self, windows: Sequence[NodeWindow]) -> Found:
-        """What is known of each window."""
+        """Return the averages of each window."""
         rows = np.concatenate([window.all_rows for window in windows])
         counts = self.series.totals(np.array([window.own[2] for window in windows])).tolist()
         return Found(self.series.averages(rows), counts)
 
     def spreads(self, windows: Sequence[NodeWindow]) -> list[Spreads]:
-        """Percentiles of each node's last 5, 10 and 30 minutes."""
+        """Compute percentiles of each node's last 5, 10 and 30 minutes."""
         return self.rings.spreads(np.array([window.row for window in windows]))
 
     def _fill_slot(self, window: NodeWindow, slot: int, weight_ms: int, rows: list[int], values: Floats) -> None:
@@ -250,7 +239,7 @@ class Windows:
 
 
 class _Merge:
-    """One merge of a wave."""
+    """Merges one wave."""
 
     def __init__(self, windows: Windows, wave: Wave) -> None:
         self._windows, self._series = windows, windows.series
@@ -276,7 +265,7 @@ class _Merge:
         marks.watermark_ms[rows] = wave.ends_ms
 
     def _follow(self, places: Sequence[int], ends: Sequence[int]) -> None:
-        """Keep series of the pods that are there now; note whose coming or going blurs what the system used."""
+        """Keep the series of current pods; note the pods whose start or end distorts system use."""
         wave = self._wave
         for at in places:
             window, uids, listed = self._nodes[at], wave.uids[at], wave.listed[at]
@@ -298,19 +287,19 @@ class _Merge:
             self._left_milli.append((at, left, unknown))
 
     def _system(self, rows: Ints) -> None:
-        """What no pod accounts for, and never less than nothing.
+        """Compute system use: what no pod accounts for, at least 0.
 
-        A pod that has left was there for a part of the time, up to what it used before; one that has come with its
-        CPU use not known yet leaves the system's where it was. Else either would pass for the system's for a moment.
+        A pod that ended ran for part of the interval, with up to its former use. A pod that started without a known CPU
+        use keeps system use where it was. Otherwise, system use would rise for a moment.
         """
         for at, left_milli, unknown in self._left_milli:
             milli, before_milli = float(self._figures[at, 2]), float(self._windows.system_milli[rows[at]])
-            if before_milli < milli:  # neither is NaN then
+            if before_milli < milli:  # False for NaN
                 self._figures[at, 2] = before_milli if unknown else max(before_milli, milli - left_milli)
         self._windows.system_milli[rows] = self._figures[:, 2]
 
     def _add(self, begins_ms: Ints) -> None:
-        """Add the samples' figures to the slots that they cover, at most one of each node at a time."""
+        """Add the samples' figures to the slots that they cover, one slot per node at a time."""
         ends_ms, rows, marks = self._wave.ends_ms, self._rows, self._windows.marks
         lengths_ms, newest, slots = marks.slot_ms[rows], marks.slot[rows], marks.slots[rows]
         oldest_ms = np.maximum((newest - slots + 1) * lengths_ms, ends_ms - marks.window_ms[rows])
@@ -324,7 +313,7 @@ class _Merge:
             left = left[until_ms < ends_ms[left]]
 
     def _add_pieces(self, nodes: Ints, slots: Ints, weights_ms: Ints, lasts: NDArray[np.bool_]) -> None:
-        """Add a piece of each of these nodes' samples to a slot of each."""
+        """Add a piece of each node's sample to one slot."""
         pods, of, use_rows = self._pods, self._of, self._use_rows
         if len(nodes) < len(self._nodes):
             place = np.full(len(self._nodes), -1)
@@ -344,7 +333,7 @@ class _Merge:
 
 
 def _wave_of(arrivals: Sequence[Arrival]) -> Wave:
-    """The same samples in columns."""
+    """Return the samples in columns."""
     samples = [arrival.sample for arrival in arrivals]
     cpu = [use.cpu_milli for sample in samples for use in sample.pod_use]
     mem = [use.mem_bytes for sample in samples for use in sample.pod_use]
@@ -372,17 +361,13 @@ def _wave_of(arrivals: Sequence[Arrival]) -> Wave:
 
 
 def _amounts(values: Floats, weights_ms: Ints, cells: Floats) -> None:
-    """Fill cells with CPU and memory that were so for so long; NaN weighs nothing.
+    """Fill cells with CPU and memory of a duration; NaN has no weight.
 
-    Args:
-        values: float64 [n, 2].
-        weights_ms: int64 [n].
-        cells: float64 [n, 4].
-
+    ``values``: float64 [n, 2]. ``weights_ms``: int64 [n]. ``cells``: float64 [n, 4].
     """
     unknown = np.isnan(values)
     some = bool(unknown.any())
-    for figure in range(2):  # column by column: NumPy takes rows of two one by one
+    for figure in range(2):  # by column: NumPy is slow with rows of two
         amounts, weights = values[:, figure], weights_ms
         if some:
             amounts = np.where(unknown[:, figure], 0.0, amounts)
@@ -392,7 +377,7 @@ def _amounts(values: Floats, weights_ms: Ints, cells: Floats) -> None:
 
 
 def _own(sample: NodeSample) -> list[tuple[int | None, int | None]]:
-    """Node and system use of one sample."""
+    """Return node and system use of one sample."""
     cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
     pods_milli = sum(use.cpu_milli or 0 for use in sample.pod_use)
     pods_bytes = sum(use.mem_bytes or 0 for use in sample.pod_use)

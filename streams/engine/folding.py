@@ -28,7 +28,7 @@ PUBLISH_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldSettings:
-    """How a worker takes part."""
+    """Settings of a worker that folds Job events."""
 
     bootstrap: Cluster
     session_timeout_ms: int = 6_000
@@ -47,7 +47,7 @@ async def fold_jobs(settings: FoldSettings, stop: asyncio.Event, now_ms: Callabl
 
 @dataclass(slots=True)
 class _Share:
-    """The partitions that are assigned to this worker until the next rebalance."""
+    """The partitions assigned until the next rebalance."""
 
     known: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when ``places`` is known."""
@@ -60,8 +60,6 @@ class _Share:
 
 
 class _Member:
-    """One membership in the group."""
-
     def __init__(self, settings: FoldSettings, now_ms: Callable[[], int]) -> None:
         self._settings = settings
         self._now_ms = now_ms
@@ -79,7 +77,7 @@ class _Member:
         self._sender = Sender(settings.bootstrap, client_id="slacktide-jobs", acks="all")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Join the group, fold, leave."""
+        """Join the group, fold events, and leave."""
         loop = asyncio.get_running_loop()
         try:
             counts = await present(self._settings.bootstrap, [JOB_POD.name, JOB_STATUS.name])
@@ -102,7 +100,7 @@ class _Member:
             await self._group.leave()
 
     async def _ready(self) -> bool:
-        """Read the statuses of newly assigned partitions. False: they were revoked meanwhile."""
+        """Read the statuses of newly assigned partitions; return False if they were revoked meanwhile."""
         share = self._share
         if not share.folders:
             try:
@@ -140,16 +138,16 @@ class _Member:
         metrics.JOBS.set(sum(map(len, self._share.folders.values())))
 
     async def _assigned(self, places: frozenset[Place]) -> None:
-        """Start at the committed offset, also for a partition that was held before."""
+        """Start at the committed offset, also for a partition held before."""
         self._share.places = places
         self._share.known.set()
 
     async def _revoked(self, _: frozenset[Place]) -> None:
-        """Events that were folded and not published will be folded again by the next owner."""
+        """Drop the share: the next owner folds unpublished events again."""
         self._share = _Share()
 
     async def _statuses(self, places: Collection[Place]) -> dict[Place, list[Record]]:
-        """The last status of each Job, by partition of its events."""
+        """Return the last status of each Job, by partition of its events."""
         found: dict[Place, list[Record]] = {place: [] for place in places}
         if places:
             async with Tail(self._settings.bootstrap, FETCH_WAIT_MS) as tail:

@@ -1,4 +1,4 @@
-"""Follows forecasts of the nodes whose partitions a worker holds. A takeover reads older ones itself."""
+"""Follows the forecasts of nodes in held partitions. A takeover reads older ones itself."""
 
 from __future__ import annotations
 
@@ -19,15 +19,7 @@ AT_ONCE = 20
 
 
 class Forecasting:
-    """Passes forecasts to the worker of one session.
-
-    Args:
-        worker: receives the forecasts.
-        bootstrap: the Kafka cluster.
-        write: sends dead letters.
-        now_ms: the time, UTC epoch.
-
-    """
+    """Passes forecasts to the worker of one session. ``write`` sends dead letters."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Try work in a forked process first, in case it crashes."""
+"""Runs work in a forked process first, in case it crashes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from collections.abc import Callable
 
 
 async def survives(work: Callable[[], object], within_s: float) -> bool:
-    """Run the work in a fork and return whether the fork survives it.
+    """Run work in a fork, and return whether the fork survives it.
 
-    The fork shares no memory with this process. The work must not write to a socket or file.
-
-    Args:
-        work: runs in the fork. An exception does not count as a crash.
-        within_s: a fork that takes longer is killed, which counts as a crash.
-
+    The fork shares no memory with this process. The work must not write to a socket or file. An exception does not
+    count as a crash. A fork that exceeds ``within_s`` is killed, which counts as a crash.
     """
     copy = os.fork()
     if not copy:
@@ -38,7 +34,7 @@ def _run(work: Callable[[], object]) -> None:
         signal.set_wakeup_fd(-1)
         logging.disable(logging.CRITICAL)
         work()
-    except BaseException:  # noqa: BLE001, S110 - it is handled where the work is done for good
+    except BaseException:  # noqa: BLE001, S110 - the real run handles it
         pass
     finally:
         os._exit(0)

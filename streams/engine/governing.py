@@ -47,19 +47,12 @@ async def govern(
 ) -> None:
     """Be a candidate until ``stop`` is set.
 
-    Args:
-        governor: grants evictions.
-        settings: of the connection.
-        stop: when set, leave the group and return.
-        now_ms: wall clock, UTC epoch milliseconds.
-
+    ``governor`` grants evictions. ``now_ms``: wall clock, UTC epoch milliseconds.
     """
     await campaign(lambda: _Candidate(governor, settings, now_ms).run(stop), stop, "governor")
 
 
 class _Candidate:
-    """One membership in the group."""
-
     def __init__(self, governor: Governor, settings: GovernorSettings, now_ms: Callable[[], int]) -> None:
         self._governor = governor
         self._settings = settings
@@ -130,7 +123,7 @@ _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)
 
 
 async def _checked_partitions(bootstrap: Cluster) -> dict[str, int]:
-    """Partition counts of the topics that a governor reads."""
+    """Return the partition counts of the topics that a governor reads."""
     counts = await present(bootstrap, [topic.name for topic in _TOPICS])
     if counts[CREDIT.name] != 1:
         raise LogError(f"{CREDIT.name} has {counts[CREDIT.name]} partitions: with more than one, several would govern")

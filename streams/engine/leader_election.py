@@ -25,10 +25,9 @@ class LeaderElection:
 
     Args:
         bootstrap: the Kafka cluster.
-        topic: has one partition; the member that is assigned it leads.
+        topic: has one partition, whose owner leads.
         group: the consumer group of all candidates.
         session_timeout_ms: the group elects another leader after this time without a heartbeat.
-
     """
 
     def __init__(self, bootstrap: Cluster, topic: Topic, group: str, session_timeout_ms: int) -> None:
@@ -51,7 +50,7 @@ class LeaderElection:
 
     @property
     def leads(self) -> bool:
-        """Whether this process may act now. It may not during a rebalance."""
+        """Check whether this process may act now. It may not during a rebalance."""
         return self.elected and not self._rebalancing
 
     async def join(self) -> None:
@@ -70,12 +69,10 @@ class LeaderElection:
     async def stay(self, done: int | None = None) -> None:
         """Remain a member; a leader also commits, three times per session timeout.
 
-        Args:
-            done: the offset to commit, up to which the leader has finished its work; None: what was read.
+        ``done``: the offset to commit, up to which the leader has finished its work; None: what was read.
 
         Raises:
             LogError: the topic cannot be read.
-
         """
         batches, _ = await self._group.fetch()
         for records in batches.values():
@@ -86,7 +83,7 @@ class LeaderElection:
             self._confirmed_ms = asked_ms
 
     async def done(self) -> int | None:
-        """The last committed offset; None: there is none, or the broker does not answer."""
+        """Return the last committed offset; None: there is none, or the broker does not answer."""
         found = await self._group.notes([self._place])
         return found[self._place][0] if self._place in found and found[self._place][0] >= 0 else None
 
@@ -111,11 +108,7 @@ class LeaderElection:
 async def campaign(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, role: str) -> None:
     """Be a candidate until ``stop`` is set.
 
-    Args:
-        run: one membership in the group, until something fails.
-        stop: when set, leave the group and return.
-        role: what the leader does, for the logs.
-
+    ``run``: one membership, until it fails. ``role``: what the leader does, for the logs.
     """
     await run_until_stopped(
         run,
@@ -126,5 +119,5 @@ async def campaign(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.E
 
 
 def mono_ms() -> int:
-    """The event loop's monotonic time, in milliseconds."""
+    """Return the event loop's monotonic time, in milliseconds."""
     return round(asyncio.get_running_loop().time() * 1_000)

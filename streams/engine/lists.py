@@ -14,8 +14,10 @@ from slacktide.streams.worker.lists import Lists
 log = logging.getLogger(__name__)
 
 SEARCHED_AT_ONCE, SEARCHED_MAX = 1_000, 5_000
-"""Earlier samples per partition: 100 nodes for 50 s. All nodes of the partition wait meanwhile. A node whose list is
-not found is answered ``skipped``, and sends a keyframe immediately."""
+"""Earlier samples per partition: 100 nodes for 50 s. All nodes of the partition wait meanwhile.
+
+A node whose list is not found is answered ``skipped``, and sends a keyframe immediately.
+"""
 
 
 async def read_lists(
@@ -35,7 +37,6 @@ async def read_lists(
 
     Raises:
         LogError: Kafka is unavailable.
-
     """
     first = coming[0]
     since_ms = first.timestamp_ms - LISTED_MS

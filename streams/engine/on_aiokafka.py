@@ -20,18 +20,12 @@ COMMIT_EVERY_S = 1.0
 async def run(
     worker: Worker, settings: ShellSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
-    """Decide samples until ``stop`` is set.
+    """Decide samples until ``stop`` is set, then finish the batch, commit, and leave the group.
 
-    Args:
-        worker: decides.
-        settings: of the connection.
-        stop: when set, finish the batch, commit, leave the group, return.
-        health: updated here.
-        now_ms: wall clock, UTC epoch milliseconds.
+    ``health`` is updated. ``now_ms``: wall clock, UTC epoch milliseconds.
 
     Raises:
         Exception: a programming error; Kafka outages are waited out.
-
     """
 
     async def work(session: Session) -> None:
@@ -41,8 +35,6 @@ async def run(
 
 
 class _Member:
-    """One membership in the group."""
-
     def __init__(self, session: Session, settings: ShellSettings) -> None:
         self._session = session
         self._done: dict[Place, int] = {}
@@ -61,7 +53,7 @@ class _Member:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Join the group, decide until ``stop``, leave."""
+        """Join the group, decide until ``stop``, and leave."""
         try:
             self._session.quarantine.offsets = self._group
             if await self._session.until(stop, self._group.join()):
@@ -83,11 +75,11 @@ class _Member:
             await self._give_back()
 
     def _records(self) -> dict[Place, Records]:
-        """The records of the next turn."""
+        """Return the records of the next turn."""
         return {place: taken.records(*place) for place, taken in self._turns.next().items()}
 
     async def _fetched(self, stop: asyncio.Event) -> bool:
-        """Fetch; False: stop. It does not hold ``busy``, since a fetch waits during a rebalance."""
+        """Fetch, and return False to stop. Does not hold ``busy``, because a fetch waits during a rebalance."""
         fetching = asyncio.ensure_future(self._group.fetch_whole())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((fetching, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The stream worker without Kafka: records in, records out."""
+"""The stream worker without Kafka: takes records and returns records."""
 
 from slacktide.streams.worker.answering import NO_FACTS, NO_PODS
 from slacktide.streams.worker.boots import TWO_BOOTS

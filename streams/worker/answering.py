@@ -1,4 +1,4 @@
-"""The answer to one sample, as a command: the same from the worker and from a shadow beside it. Pure."""
+"""Answers one sample with a command, the same for a worker and a shadow. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Answerer:
     policy: Policy
     now_ms: int
     mute: bool = False
-    """Samples are taken in, and none is answered: others have done that."""
+    """Merge samples without an answer: others have answered them."""
 
     def decided(
         self, record: Record, sample: NodeSample, facts: NodeFacts | None, pods: Sequence[Pod] | None
     ) -> NodeCommand:
-        """Decide a sample by the pods and facts that it names; None: they are not known."""
+        """Decide a sample by its pods and facts; None: unknown."""
         if pods is None:
             return self.blank(record, sample, answer="skipped", reason=NO_PODS)
         if facts is None:
@@ -55,7 +55,7 @@ class Answerer:
         )
 
     def blank(self, record: Record, sample: Answerable, *, answer: Answer, reason: str) -> NodeCommand:
-        """Give the command without anything that shall hold or go."""
+        """Return a command without holds or evictions."""
         return self._command(record, sample, answer=answer, reason=reason)
 
     def _command(self, record: Record, sample: Answerable, **fields: Any) -> NodeCommand:

@@ -1,8 +1,8 @@
-"""Which agent of a node is believed when samples of several boots arrive. Pure: judged by append times alone.
+"""Decides which agent of a node to trust when samples of several boots arrive. Pure: uses append times only.
 
-A restart never loses: a higher boot is believed at once. If a lower boot sends on for longer than ``GRACE_MS``, two
-agents use one name. Then neither is believed until the samples of only one arrived for ``SILENT_MS``; that one is
-believed from then on, even if its boot is the lower one. Else an invented high boot would lock out the real agent.
+A higher boot is trusted at once. If a lower boot sends for longer than ``GRACE_MS``, two agents share one name, and
+neither is trusted. When only one of them has sent for ``SILENT_MS``, it is trusted, even if its boot is the lower one.
+Otherwise, a forged high boot would lock out the real agent.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 GRACE_MS = 2_000
-"""For so long samples of the boot before may still arrive: they were in flight when the agent restarted."""
+"""Samples of the boot before may arrive for this long: they were in flight at the restart."""
 SILENT_MS = 15_000
-"""A boot is gone when nothing of it was appended for so long."""
+"""A boot without samples for this long has ended."""
 BOOTS_MAX = 8
 """Lower boots that are remembered at once. A node has one, or two by mistake."""
 
@@ -25,7 +25,7 @@ Standing = Literal["believed", "older", "two boots"]
 
 @dataclass(slots=True)
 class _Sending:
-    """A boot that is not believed: when its first and its newest sample were appended."""
+    """A boot that is not trusted: append times of its first and its newest sample."""
 
     first_ms: int
     last_ms: int
@@ -36,26 +36,20 @@ class Boots:
     """The boots of one node. Times are append times, UTC epoch milliseconds."""
 
     believed: str = ""
-    """The boot whose samples count; "": none was seen."""
+    """The boot whose samples count; "": no sample yet."""
     two: bool = False
     """Whether two agents send samples under this name."""
     last_ms: int = 0
-    """When the newest sample of ``believed`` was appended."""
+    """Append time of the newest sample of ``believed``."""
     _since_ms: int = 0
-    """When the first one was."""
+    """Append time of its first sample."""
     _others: dict[str, _Sending] = field(default_factory=dict)
-    """Boots that sent after ``believed`` had begun."""
+    """Boots that sent after ``believed`` began."""
     _beaten: tuple[str, int] = ("", 0)
-    """The higher boot that went silent while a lower one sent on, and its last append time."""
+    """The higher boot that went silent while a lower one kept sending, and its last append time."""
 
     def see(self, boot_id: str, at_ms: int) -> Standing:
-        """Judge a live sample. Samples come in the order of their partition, some of them again.
-
-        Args:
-            boot_id: of the sample.
-            at_ms: when Kafka appended it.
-
-        """
+        """Judge a live sample, appended at ``at_ms``. Samples arrive in partition order, some of them repeatedly."""
         if boot_id == self.believed:
             self._since_ms = self._since_ms or at_ms
             self.last_ms = max(self.last_ms, at_ms)
@@ -71,13 +65,13 @@ class Boots:
         return "believed" if boot_id == self.believed else "older"
 
     def see_late(self, boot_id: str, at_ms: int) -> Standing:
-        """Judge a sample that an agent held back during an outage: old boots among them are no second agent."""
+        """Judge a sample that an agent buffered during an outage: an old boot does not mean a second agent."""
         if boot_id > self.believed:
             return self.see(boot_id, at_ms)
         return "believed" if boot_id == self.believed and not self.two else "older"
 
     def only(self, boot_id: str) -> bool:
-        """Whether samples of this boot are believed, and nobody else sends under the node's name."""
+        """Check whether this boot is trusted, and no other sends under the node's name."""
         return boot_id == self.believed and not self.two and not self._others
 
     def saw(self, at_ms: int) -> None:
@@ -86,24 +80,24 @@ class Boots:
         self.last_ms = max(self.last_ms, at_ms)
 
     def adopt(self, boot_id: str) -> None:
-        """Begin with the boot that the partition's last owner believed; another one is believed as soon as it sends."""
+        """Start with the boot that the previous owner trusted; another boot is trusted as soon as it sends."""
         if not self.believed:
             self.believed = boot_id
 
     @property
     def newest_ms(self) -> int:
-        """When the newest sample of any boot was appended."""
+        """Return the append time of the newest sample of any boot."""
         return max([self.last_ms, *(one.last_ms for one in self._others.values())])
 
     @property
     def reason(self) -> str:
-        """Why samples are answered ``skipped`` while two boots send."""
+        """Return why samples are skipped while two boots send."""
         boots = " and ".join(sorted({self.believed, *self._others}))
         return f"{TWO_BOOTS}: {boots} send samples of this node; stop all of its agents but one"
 
     def _higher(self, boot_id: str, at_ms: int) -> None:
         if boot_id == self._beaten[0] and at_ms <= self._beaten[1]:
-            return  # read again
+            return  # repeated
         if self.two:
             self._others[self.believed] = _Sending(self._since_ms, self.last_ms)
         self._believe(boot_id, at_ms)
@@ -136,7 +130,7 @@ class Boots:
 
 
 def _restarted(boot_id: str, sending: _Sending, begun: Mapping[str, int], at_ms: int) -> bool:
-    """Whether a boot ended before a higher one began, and has sent nothing since: the same agent, started again."""
+    """Check whether a boot ended before a higher one began: the agent has restarted."""
     return any(
         boot_id < other and sending.last_ms <= first_ms and at_ms - first_ms > GRACE_MS
         for other, first_ms in begun.items()

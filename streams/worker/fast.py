@@ -1,8 +1,8 @@
-"""Answers by the fetch: samples in columns whose node is known are decided together, all others one by one.
+"""Answers a fetch: samples in columns with a known node are decided together, all others one by one.
 
-A sample whose head is its node's is not decoded: its numbers are read with those of all others, and the arrays of
-``columns.screen`` repeat the rule. What they cannot prove is decided by the rule itself. A node's samples keep their
-order: from a sample with another head on they wait for the next turn.
+A sample with its node's head is not decoded: only its numbers are. Arrays (``columns.screen``) repeat the rule, and the
+scalar rule decides what they cannot. A node's samples keep their order: those behind a sample with another head wait
+for the next turn.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ _decode_limits = msgspec.json.Decoder(Limits | None).decode
 
 
 class Slow(Protocol):
-    """Answers one sample by itself."""
+    """Answers single samples."""
 
     def alone(self, record: Record, answerer: Answerer) -> list[Out]:
-        """Answer it, and keep it where a window can take it."""
+        """Answer a sample, and merge it where a window accepts it."""
 
     def meet(self, record: Record, seq: int) -> NamedSample | None:
-        """Take in what a sample names; None: it is answered alone, and nothing was taken in."""
+        """Take in what a sample names; None: nothing was taken in, and the sample is answered alone."""
 
     def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
-        """Answer a sample of which ``meet`` took in what it names."""
+        """Answer a sample that ``meet`` took in."""
 
     def node(self, record: Record) -> Node | None:
-        """The state of the record's node; None: there is none."""
+        """Return the state of the record's node; None: there is none."""
 
     def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Answer it by the scalar rule; its window gets it from elsewhere."""
+        """Answer a sample by the scalar rule, without merging it."""
 
 
 class Results(list[bytes | Sequence[Out]]):
-    """What samples come to, by their place: a rendered answer, or records."""
+    """The results of samples, by place: a rendered answer, or records."""
 
     def __init__(self, samples: int) -> None:
         super().__init__([()] * samples)
@@ -70,20 +70,16 @@ class Results(list[bytes | Sequence[Out]]):
         self.ages_ms: list[int] = []
 
     def counted(self, kept: int, ages_ms: Sequence[int]) -> None:
-        """Count rendered answers, so many of which keep what is."""
+        """Count rendered answers; ``kept``: how many keep the limits."""
         self.counts["keep"] += kept
         self.counts["set"] += len(ages_ms) - kept
         self.ages_ms += ages_ms
 
 
 class Fast:
-    """Heads of nodes, and what answers their samples.
+    """Answers samples by the heads of their nodes.
 
-    Args:
-        worker: its name.
-        slow: answers single samples.
-        verdict: finds whether a sample proves its node.
-
+    ``slow`` answers single samples. ``verdict`` checks whether a sample proves its node.
     """
 
     def __init__(self, worker: str, slow: Slow, verdict: Callable[[Record], Verdict]) -> None:
@@ -92,10 +88,10 @@ class Fast:
         self._heads: dict[bytes, Head[Node]] = {}
         self._turns = 0
         self._named: dict[int, NamedSample] = {}
-        """Samples that were taken in and are to be answered alone, by their place."""
+        """Samples that were taken in and are answered alone, by place."""
 
     def learn(self, each: NamedSample, policy: Policy) -> None:
-        """Take over the head of a sample that was answered alone, for those that follow it."""
+        """Adopt the head of a sample that was answered alone, for later samples."""
         record, node = each.record, each.node
         value = record.value
         if value is None or not value.startswith(BEGIN) or not each.newer:
@@ -147,16 +143,16 @@ class Fast:
         )
 
     def forget(self, node: str) -> None:
-        """Its samples are answered one by one until its head is known again."""
+        """Forget a node's head; its samples are then answered one by one."""
         self._heads.pop(node.encode(), None)
 
     def forecast_changed(self, node: str) -> None:
-        """What is published of it may be made of another forecast than before: that is looked at anew."""
+        """Compare the node's published figures again, because its forecast may differ."""
         if (head := self._heads.get(node.encode())) is not None:
             renumber(head)
 
     def forget_all(self) -> None:
-        """Forget what was made of the policy before."""
+        """Forget all heads, because the policy changed."""
         self._heads.clear()
 
     def answers(
@@ -164,11 +160,7 @@ class Fast:
     ) -> Sequence[Out]:
         """Answer each sample once, in order.
 
-        Args:
-            records: some of them bad, repeated or of unknown nodes.
-            answerer: who answers, and by which policy.
-            answered: takes what was answered together, in order of each node's samples.
-
+        ``records`` may be bad, repeated or of unknown nodes. ``answered`` takes each block that was answered together.
         """
         records = Records.of(records)
         results = Results(len(records))
@@ -182,10 +174,10 @@ class Fast:
         partitions, keys = records.partitions, records.keys
         return RenderedAnswers(COMMAND.name, partitions, keys, results, results.counts, results.ages_ms)
 
-    def _split(  # noqa: C901 - a call for each sample would double what this costs
+    def _split(  # noqa: C901 - a call for each sample would double the cost
         self, records: Records, todo: Sequence[int], results: Results, answerer: Answerer
     ) -> tuple[Turn[Node], list[int]]:
-        """Part the samples whose head is known from those that are answered alone, at once, and that wait."""
+        """Split samples into those with a known head, those answered alone at once, and those that wait."""
         turn: Turn[Node] = Turn()
         later: list[int] = []
         number = self._turns
@@ -243,7 +235,7 @@ class Fast:
     def _met(
         self, turn: Turn[Node], place: int, record: Record, text: bytes, old: Head[Node] | None, policy: Policy
     ) -> Head[Node] | None:
-        """Take in what a sample names that is other than before; its node's new head, if that may be compared."""
+        """Take in a sample that names something new; return the node's new head, if arrays can use it."""
         if place in self._named:
             return None
         seq = alone(text)
@@ -285,7 +277,7 @@ class Fast:
     def _read(
         self, turn: Turn[Node], records: Records, results: Results, answerer: Answerer
     ) -> tuple[Turn[Node], Columns] | None:
-        """Read the numbers; a sample whose figures cannot be is answered alone, which changes nothing of its node."""
+        """Decode the numbers; a sample with invalid figures is answered alone, without effect on its node."""
         try:
             its = turn.read()
         except NoNumbersError:
@@ -321,7 +313,7 @@ class Fast:
         results: Results,
         answerer: Answerer,
     ) -> None:
-        """Put the answers together: templates with numbers."""
+        """Fill the templates of the answers."""
         now_ms, terms, quotas, cases = answerer.now_ms, found.terms.tolist(), found.quota_us.tolist(), found.cases()
         seqs, observed = its.node[:, 0].tolist(), its.node[:, 1].tolist()
         command, offsets, by_rule = COMMAND.name, records.offsets, list[int]()
@@ -349,7 +341,7 @@ class Fast:
         results.counted(kept, ages_ms(its, now_ms, by_rule))
 
     def _line(self, head: Head[Node], case: int, verdict: Verdict) -> Line | None:
-        """Make a template of a node's answers; None: the rule decides, or the worker's name looks like a mark."""
+        """Return a template of a node's answers; None: the rule decides, or the worker's name looks like a mark."""
         if bound_of(case) == SCALAR:
             return None
         try:
@@ -368,7 +360,7 @@ class Fast:
         return line
 
     def figures(self, head: Head[Node], named: Named, found: Figures) -> list[Out]:
-        """Put a node's figures into records."""
+        """Return the records of a node's figures."""
         second, ms = divmod(named.observed_ms, 1_000)
         numbers = named.seq, _second(second), ms, named.seq, named.seq & 0xFFFFFFFF
         key = head.of.node.encode()
@@ -384,7 +376,7 @@ class Fast:
         ]
 
     def _boot(self, of: Of, policy: Policy) -> Boot:
-        """Put together what the records of a node's boot have in common."""
+        """Build the texts that the records of a boot share."""
         boot, source = boot_of(of.node, of.boot_id, policy.version), f"stream/{self._worker}"
         answer = f"{boot.answer_id.decode()}-{FIRST}"
         boot.tails[COMMAND.name] = tail_line(COMMAND.name, source, of.node, of.boot_id, answer)
@@ -395,7 +387,7 @@ class Fast:
 
 
 def _other_limits(head: Head[Node], value: bytes) -> bool:
-    """Take over limits that are other than before, where nothing else of the head is."""
+    """Check whether only the limits of the head differ, and adopt them."""
     if not value.startswith(head.before_limits):
         return False
     begin = len(head.before_limits)
@@ -412,13 +404,9 @@ def _other_limits(head: Head[Node], value: bytes) -> bool:
 
 
 def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int]) -> list[bool]:
-    """Note of each node how far its samples have come; which of them are newer than all before.
+    """Note the progress of each node; return which samples are newer than all before.
 
-    Args:
-        turn: the samples. A node may have two heads in it, one after the other.
-        its: their numbers.
-        times_ms: of all records: when each was appended.
-
+    A node may have two heads in ``turn``. ``times_ms``: append times of all records.
     """
     newer: list[bool] = []
     add = newer.append
@@ -447,7 +435,7 @@ def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int]) -> list[bool
 
 
 def _clean(value: bytes) -> bytes:
-    """Give the numbers of a sample in columns that arrays may read; b"": they may not."""
+    """Return the numbers of a sample in columns, if arrays can read them; otherwise b""."""
     cut = value.find(NOW) + len(NOW) if value.startswith(BEGIN) else 0
     if cut < len(NOW):
         return b""

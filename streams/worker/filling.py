@@ -1,4 +1,4 @@
-"""Windows filled from elsewhere: late samples, minutes that owners have published, and what another worker learned."""
+"""Fills windows from late samples, from published minutes, and from another worker's windows."""
 
 from __future__ import annotations
 
@@ -24,19 +24,13 @@ from slacktide.streams.worker.reading import check_key
 from slacktide.streams.worker.single import Of, Single
 
 FILLED_AT_ONCE = 16
-"""Nodes whose last minutes are filled in one step, which takes some milliseconds."""
+"""Nodes whose last minutes are filled in one step of some milliseconds."""
 
 
 class Filling:
-    """Fills the windows of a worker where nothing covers them.
+    """Fills the gaps in the windows of a worker.
 
-    Args:
-        worker: its nodes.
-        single: reads samples.
-        publishing: merges those that are not late after all.
-        writer: puts records together.
-        unproven: makes dead letters of samples that do not prove their node.
-
+    ``publishing`` merges samples that are not late after all. ``unproven`` makes dead letters of samples without proof.
     """
 
     def __init__(self, worker: Of, single: Single, publishing: Publishing, writer: Writer, unproven: Unproven) -> None:
@@ -45,7 +39,7 @@ class Filling:
         self._windows = worker.held.windows
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
-        """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters."""
+        """Take in late samples without an answer. Bad ones become dead letters."""
         outs: list[Out] = []
         samples: list[NamedSample] = []
         for record in records:
@@ -65,7 +59,7 @@ class Filling:
         return outs
 
     def fill_from(self, other: Held, partition: int, minutes: int) -> Iterator[None]:
-        """Take in the last minutes that another has learned of, where nothing covers them; some nodes a step."""
+        """Fill gaps with another worker's last minutes, some nodes per step."""
         nodes = list(other.of(partition).items())
         for begin in range(0, len(nodes), FILLED_AT_ONCE):
             some = nodes[begin : begin + FILLED_AT_ONCE]
@@ -87,7 +81,7 @@ class Filling:
         return ()
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
-        """Take back minutes of windows that a partition's owners have published; bad ones are dead letters."""
+        """Restore windows from published minutes; bad ones become dead letters."""
         outs: list[Out] = []
         found: list[tuple[Record, NodeWindow, Minute]] = []
         for record in records:
@@ -97,12 +91,12 @@ class Filling:
                 outs.append(self._writer.failed("restore", record, exc))
         outs += isolated(self._restored, found, lambda one, exc: [self._writer.failed("restore", one[0], exc)])
         for _, window, its in found:
-            if its.end_ms <= window.watermark_ms:  # else its samples come again, or its clock was set back since
+            if its.end_ms <= window.watermark_ms:  # otherwise its samples come again, or its clock was set back
                 window.minute = max(window.minute, its.begin_ms // MINUTE_MS + 1)
         return outs
 
     def _segment_in(self, record: Record) -> list[tuple[Record, NodeWindow, Minute]]:
-        """The minute that a segment holds, for its node's window; nothing where the node does not exist."""
+        """Return a segment's minute with its node's window; empty if the node does not exist."""
         if record.value is None:
             return []
         segment_ = written_seconds(record.value)
@@ -111,7 +105,7 @@ class Filling:
         if isinstance(node, str):
             return []
         minute = written_minute(segment_, record.value, node.window)
-        if not node.newest[0]:  # should some of this boot come again, it does not begin the node anew
+        if not node.newest[0]:  # so that further samples of this boot do not restart the node
             node.newest = segment_.boot_id, -1
             node.boots.adopt(segment_.boot_id)
         return [(record, node.window, minute)]

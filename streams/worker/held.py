@@ -1,4 +1,4 @@
-"""The nodes that a worker keeps state for, by partition: no more than exist."""
+"""The nodes that a worker keeps state for, by partition: only nodes that exist."""
 
 from __future__ import annotations
 
@@ -12,36 +12,24 @@ from slacktide.streams.worker.nodes import Nodes
 
 
 class Held:
-    """States of nodes, with their places in the windows.
-
-    Args:
-        existing: which nodes exist.
-
-    """
+    """States of nodes, with their windows. ``existing`` decides which nodes exist."""
 
     def __init__(self, existing: Nodes) -> None:
         self.existing = existing
         self.windows = Windows()
         self.dropped: set[tuple[int, str]] = set()
-        """Partition and name of nodes whose state was dropped, until whoever waits for their samples takes them out."""
+        """Partition and name of dropped nodes, until a consumer of their samples removes them."""
         self._nodes: dict[int, dict[str, Node]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._nodes.values()))
 
     def of(self, partition: int) -> dict[str, Node]:
-        """Nodes of a partition, by name."""
+        """Return the nodes of a partition, by name."""
         return self._nodes.get(partition, {})
 
     def begin(self, partition: int, name: str, window_ms: int) -> Node | str:
-        """A node's state, begun where there is none; or the reason why none is kept.
-
-        Args:
-            partition: of its samples.
-            name: of the node.
-            window_ms: of a new node's window.
-
-        """
+        """Return a node's state, created if needed, or the reason why there is none. ``window_ms``: of a new window."""
         node = self._nodes.get(partition, {}).get(name)
         if node is None:
             if why := self.existing.stranger(partition, name, len(self)):
@@ -52,7 +40,7 @@ class Held:
         return node
 
     def describe(self, partition: int, name: str) -> bool:
-        """The node's inventory may be another; whether it is."""
+        """Update the node's inventory; return whether it changed."""
         node, described = self.of(partition).get(name), self.existing.described(partition, name)
         if node is None or node.described is described:
             return False
@@ -60,7 +48,7 @@ class Held:
         return True
 
     def follow(self, source: NodeSource) -> list[tuple[int, str]]:
-        """Return partition and name of nodes that do not exist any more now that this decides."""
+        """Set the source of existing nodes; return partition and name of those that no longer exist."""
         self.existing.source = source
         return [
             (partition, name)
@@ -70,7 +58,7 @@ class Held:
         ]
 
     def drop(self, partition: int, name: str) -> Node | None:
-        """Give the node's place to others; returns the state that is kept no longer, None: there was none."""
+        """Drop a node's state and return it; None: there was none."""
         self.dropped.add((partition, name))
         known = self.of(partition).pop(name, None)
         if known is not None:
@@ -78,12 +66,12 @@ class Held:
         return known
 
     def forget(self, partition: int) -> None:
-        """The partition has moved away."""
+        """Forget a partition that was revoked."""
         for node in self._nodes.pop(partition, {}).values():
             self.windows.drop(node.window)
 
     def two_boots(self, now_ms: int) -> Collection[str]:
-        """Nodes of which two agents send samples just now; ``now_ms``: by the clock of append times."""
+        """Return the nodes with two sending agents; ``now_ms``: by the clock of append times."""
         return [
             name
             for nodes in self._nodes.values()

@@ -1,7 +1,7 @@
-"""Facts and pod lists at a takeover: what samples name but do not carry. PURE.
+"""Finds facts and pod lists at a takeover, which samples name but do not carry. Pure.
 
-An owner writes both into the segment of each minute, beside their revisions, and an agent sends a keyframe every
-minute. So a new owner finds them in the newest segments. What changed since then lies in newer samples.
+An owner writes both into each minute's segment, and an agent sends a keyframe every minute. So they are in the newest
+segments, or in newer samples.
 """
 
 from __future__ import annotations
@@ -34,29 +34,23 @@ CARRIES = b'"facts":{', b'"pods":['
 """A record that carries facts or pods contains one of these."""
 
 Lacking: TypeAlias = set[tuple[bytes, str]]
-"""Key and revision of lists, or facts, that are not known."""
+"""Key and revision of unknown lists or facts."""
 
 
 class Lists:
     """Finds facts and pod lists for the nodes of a worker.
 
-    Args:
-        begin: by partition and name a node's state; or the reason why none is kept.
-        verdict: of a sample's proof.
-
+    ``begin`` returns a node's state by partition and name, or why there is none. ``verdict`` checks a sample's proof.
     """
 
     def __init__(self, begin: Callable[[int, str], Node | str], verdict: Callable[[Record], Verdict]) -> None:
         self._begin, self._verdict = begin, verdict
 
     def adopt(self, records: Iterable[Record]) -> None:
-        """Remember what records carry: segments, or samples that prove their node. What cannot be read is passed over.
+        """Remember what segments, and samples that prove their node, carry. Unreadable records are skipped.
 
-        Whatever reads such a record for its figures makes it a dead letter.
-
-        Args:
-            records: the newest first, none of them newer than what is known already.
-
+        The reader of their figures makes dead letters of them. ``records``: newest first, none newer than what is
+        known.
         """
         for record in records:
             if record.value is None or not any(mark in record.value for mark in CARRIES):
@@ -67,12 +61,7 @@ class Lists:
                 continue
 
     def lacking(self, records: Iterable[Record]) -> Lacking:
-        """Which facts and lists samples name that are neither known nor carried by another one of these.
-
-        Args:
-            records: samples in order.
-
-        """
+        """Return the facts and lists that these samples name, but neither they nor the node's state contain."""
         lacking: Lacking = set()
         for record, named in _changes(records):
             key, value = record.key or b"", record.value or b""
@@ -101,7 +90,7 @@ class Lists:
 
 
 class _Segment(Message, frozen=True, kw_only=True):
-    """What a segment names. One of an owner of the version before names nothing."""
+    """The part of a segment that names facts and pods. Segments of the version before do not have it."""
 
     node: Name
     facts_revision: Revision = ""
@@ -117,7 +106,7 @@ def _of_segment(record: Record) -> Carried:
 
 
 def _changes(records: Iterable[Record]) -> Iterator[tuple[Record, Identity]]:
-    """Samples, but those in columns that begin as the one before of their node: they name the same."""
+    """Yield samples, except those in columns with the same head as the one before of their node."""
     heads: dict[bytes | None, bytes] = {}
     for record in records:
         value = record.value

@@ -1,4 +1,4 @@
-"""What samples show of a node: its window, and the pods and facts that later samples name."""
+"""The state of a node from its samples: its window, and the pods and facts that later samples name."""
 
 from __future__ import annotations
 
@@ -27,38 +27,37 @@ from slacktide.streams.worker.shadow import Seen
 T = TypeVar("T")
 
 REVISIONS_KEPT = 4
-"""Of pods and of facts, per node: what a redelivered sample may still name."""
+"""Of pods and of facts, per node: a redelivered sample may name an older one."""
 NULL = b"null"
 SEGMENT_SPREAD_MS = 4_000
 WAVE = 512
-"""Nodes whose windows are filled and published together: what fits a processor's cache."""
+"""Nodes that are merged and published together: fits a processor's cache."""
 
 
 @dataclass(slots=True)
 class Revisions(Generic[T]):
-    """What samples have carried, by the revision that it goes by: the newest few, the one in use last."""
+    """The newest contents that samples carried, by revision; the one in use is the last."""
 
     read: Callable[[bytes, T | None], T]
-    """Takes what is written, and what the node named before."""
+    """Decodes a content, given the node's content before."""
     kept: dict[str, tuple[int, T]] = field(default_factory=dict)
-    """With a hash of how it was written: what comes again is not read again."""
+    """With a hash of the encoded form, so that a repeated one is not decoded."""
 
     @property
     def newest(self) -> tuple[str, T] | None:
-        """The one in use last, behind its revision; None: there is none."""
+        """Return the revision and content in use; None: there is none."""
         if not self.kept:
             return None
         revision, (_, content) = next(reversed(self.kept.items()))
         return revision, content
 
     def named(self, revision: str, written: msgspec.Raw, *, newer: bool) -> T | None:
-        """What a sample names, which it may carry itself; None: it is not known.
+        """Return the content that a sample names or carries; None: unknown.
 
-        What an older sample carries displaces nothing; it is for that sample alone.
+        What an older sample carries displaces nothing.
 
         Raises:
-            BadMessageError: it cannot be read.
-
+            BadMessageError: it cannot be decoded.
         """
         had = self.kept.get(revision)
         if written:
@@ -88,7 +87,7 @@ def _facts(raw: bytes, _: NodeFacts | None) -> NodeFacts:
 
 
 class Carried(NamedTuple):
-    """Facts and pods as a record carries them, with the revisions that they go by; empty: it does not."""
+    """Facts and pods that a record carries, with their revisions; empty: it carries none."""
 
     node: str
     pods_revision: str
@@ -99,7 +98,7 @@ class Carried(NamedTuple):
 
 @dataclass(slots=True)
 class Node:
-    """What samples have shown of one node."""
+    """The state of one node."""
 
     partition: int
     window: NodeWindow
@@ -107,23 +106,23 @@ class Node:
     described: Described | None = None
     """Its inventory; None: there is none."""
     newest: tuple[str, int] = ("", -1)
-    """Boot and seq of the newest sample of the boot that is believed."""
+    """Boot and seq of the newest sample of the trusted boot."""
     clock_epoch: int = 0
     pods: Revisions[KnownPods] = field(default_factory=lambda: Revisions(KnownPods.packed))
     facts: Revisions[NodeFacts] = field(default_factory=lambda: Revisions(_facts))
     late: tuple[str, int] = ("", 0)
-    """The newest boot of which samples came too late for its window, and how many."""
+    """The newest boot with late samples, and their number."""
     in_force: tuple[NodeFacts, Policy, int] | None = None
-    """The window's length, by which facts and policy."""
+    """The window's length, with the facts and policy that determine it."""
     spread_ms: int = 0
-    """After a minute's end its segment is published so much later: not all nodes' at once."""
+    """Delay of a minute's segment after its end, to spread the nodes."""
 
     def __post_init__(self) -> None:
-        """Choose by the node's name."""
+        """Derive the delay from the node's name."""
         self.spread_ms = zlib.crc32(self.window.node.encode()) % SEGMENT_SPREAD_MS
 
     def window_ms(self, facts: NodeFacts | None, policy: Policy) -> int:
-        """Without facts it is unknown which strategy holds: the window stays as it is, and begins as the cluster's."""
+        """Return the length of the window. Without facts the strategy is unknown, and the length stays."""
         if facts is None:
             return self.window.window_ms
         if self.in_force is None or self.in_force[0] is not facts or self.in_force[1] is not policy:
@@ -131,22 +130,21 @@ class Node:
         return self.in_force[2]
 
     def uids_of(self, revision: str) -> Sequence[str] | None:
-        """The pods of a list, in its order; None: no sample has carried it lately."""
+        """Return the pods of a list, in order; None: no recent sample carried it."""
         had = self.pods.kept.get(revision)
         return None if had is None else had[1].uids
 
     def adopt(self, carried: Carried) -> None:
-        """Remember what is older than all that is known.
+        """Remember contents older than all known ones.
 
         Raises:
-            BadMessageError: these are no pods, or no facts.
-
+            BadMessageError: they cannot be decoded.
         """
         self.pods.named(carried.pods_revision, carried.pods, newer=False)
         self.facts.named(carried.facts_revision, carried.facts, newer=False)
 
     def in_use(self) -> Carried:
-        """The newest facts and pods, for whoever takes the node over."""
+        """Return the facts and pods in use, for the next owner of the node."""
         pods, facts = self.pods.newest, self.facts.newest
         return Carried(
             self.window.node,
@@ -155,25 +153,21 @@ class Node:
         )
 
     def too_late(self, boot_id: str) -> None:
-        """One of that boot is in no window."""
+        """Count a late sample of that boot."""
         if boot_id >= self.late[0]:
             self.late = boot_id, self.late_of(boot_id) + 1
 
     def late_of(self, boot_id: str) -> int:
-        """How many of the newest boot came too late."""
+        """Return the number of late samples of a boot; 0 unless it is the newest with any."""
         return self.late[1] if self.late[0] == boot_id else 0
 
     def take(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample:
-        """Remember what the sample carries, and find what it names.
+        """Take in what the sample carries, and find what it names.
 
-        Args:
-            record: that it came in.
-            sample: decoded.
-            late: it was held back during an outage, and does not show which agent sends now.
+        ``late``: it was buffered during an outage, and does not show which agent sends now.
 
         Raises:
-            BadMessageError: it carries what are no pods, or no facts.
-
+            BadMessageError: its pods or facts cannot be decoded.
         """
         boots = self.boots
         standing = (boots.see_late if late else boots.see)(sample.boot_id, record.timestamp_ms)
@@ -188,7 +182,7 @@ class Node:
             if sample.boot_id < self.late[0]:
                 self.late = "", 0
         two = standing == "two boots"
-        whole = cast("SoundSample", sample)  # of what only names, nobody reads figures
+        whole = cast("SoundSample", sample)  # nobody reads figures of a ``Naming``
         return NamedSample(record, whole, self, facts, pods, newer, restarted, self.described, two)
 
 
@@ -201,27 +195,27 @@ class NamedSample(msgspec.Struct):
     facts: NodeFacts | None
     pods: KnownPods | None
     newer: bool
-    """By boot and seq, than all before it of its node."""
+    """Than all before it of its node, by boot and seq."""
     restarted: bool
     described: Described | None
     """The node's inventory when the sample was read."""
     two_boots: bool
-    """Two agents use the node's name just now."""
+    """Whether two agents use the node's name."""
     metric: NodeMetric | None = None
     """What was published with it."""
 
     @property
     def sold_by(self) -> NodeFacts | None:
-        """The facts that sold figures go by: the inventory's, else those that the sample names."""
+        """Return the facts that reclaimed resources are computed from: the inventory's, otherwise the sample's."""
         return self.facts if self.described is None else self.described.facts
 
     @property
     def inventory_revision(self) -> str:
-        """Of the inventory that ``sold_by`` comes from; "": there is none."""
+        """Return the revision of the inventory that ``sold_by`` is from; "": none."""
         return "" if self.described is None else self.described.revision
 
     def seen(self, held_forecast: HeldForecast | None) -> Seen:
-        """The same for whoever decides beside the worker; ``held_forecast``: the node's forecast."""
+        """Return the input of a shadow that decides beside the worker."""
         return Seen(
             record=self.record,
             sample=self.sample,
@@ -234,13 +228,13 @@ class NamedSample(msgspec.Struct):
         )
 
     def arrival(self, policy: Policy) -> Arrival:
-        """The sample on its way into its window."""
+        """Return the sample as input of its window."""
         window_ms = self.node.window_ms(self.sold_by, policy)
         return Arrival(self.node.window, self.sample, self.pods, window_ms, self.restarted)
 
 
 def waves(samples: Sequence[NamedSample]) -> list[list[NamedSample]]:
-    """The same, so that no node is twice in a wave, and each node's samples keep their order."""
+    """Split samples into waves in which each node occurs once; each node keeps its order."""
     turns: list[list[NamedSample]] = []
     seen: dict[int, int] = {}
     for each in samples:

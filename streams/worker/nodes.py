@@ -1,7 +1,7 @@
-"""Which nodes exist, and what their inventory has of them. Pure.
+"""Which nodes exist, and their inventory. Pure.
 
-The policy's ``node_source`` decides. ``inventory``: those with an inventory record in the partition. ``open``: also
-nodes that only send samples, up to a number; for machines without a publisher, and for recordings.
+The policy's ``node_source`` decides. ``inventory``: nodes with an inventory record in the partition. ``open``: also a
+limited number of nodes that only send samples, for machines without a publisher and for recordings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from slacktide.schemas.policy.message import NodeSource
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 
 OPEN_NODES_MAX = 1_000
-"""Of one worker, by default. A node takes some 50 KB of its memory."""
+"""Default per worker. A node takes some 50 KB of its memory."""
 UNKNOWN_NODE = "unknown node"
 NO_INVENTORY = f"{UNKNOWN_NODE}: no inventory record; is the bridge running?"
 FULL = f"{UNKNOWN_NODE}: this worker holds as many nodes as --open-nodes-max allows"
@@ -22,7 +22,7 @@ FULL = f"{UNKNOWN_NODE}: this worker holds as many nodes as --open-nodes-max all
 
 @dataclass(slots=True)
 class Described:
-    """A node's inventory record. Most nodes are other workers': the facts are decoded when they are asked for."""
+    """A node's inventory record. Facts are decoded on first use: most nodes belong to other workers."""
 
     revision: str
     _value: bytes
@@ -30,7 +30,7 @@ class Described:
 
     @property
     def facts(self) -> NodeFacts:
-        """What rules and policy read of the node."""
+        """Return the node's facts for rules and policy."""
         if self._facts is None:
             self._facts = decode(self._value, NodeInventory).facts
             self._value = b""
@@ -46,10 +46,10 @@ class Nodes:
         self._described: dict[int, dict[str, Described]] = {}
         self._forecasts: dict[int, dict[str, HeldForecast]] = {}
         self._removed: set[str] = set()
-        """Nodes whose inventory was removed, where others than those of the inventory exist."""
+        """Nodes whose inventory was removed, while the source is ``open``."""
 
     def describe(self, partition: int, inventory: NodeInventory, value: bytes) -> None:
-        """Keep a node's inventory; the same one comes again every minute."""
+        """Keep a node's inventory; it is repeated every minute."""
         self._removed.discard(inventory.node)
         nodes = self._described.setdefault(partition, {})
         known = nodes.get(inventory.node)
@@ -57,7 +57,7 @@ class Nodes:
             nodes[inventory.node] = Described(inventory.revision, value)
 
     def hold_forecast(self, partition: int, node: str, held_forecast: HeldForecast) -> bool:
-        """Keep a node's forecast, unless there is a newer one; whether it is kept."""
+        """Keep a node's forecast unless there is a newer one; return whether it was kept."""
         nodes = self._forecasts.setdefault(partition, {})
         known = nodes.get(node)
         newer = known is None or held_forecast.order > known.order
@@ -66,44 +66,37 @@ class Nodes:
         return newer
 
     def forecast_of(self, partition: int, node: str) -> HeldForecast | None:
-        """Give a node's newest forecast; None: there is none in this partition."""
+        """Return a node's newest forecast; None: there is none in this partition."""
         return self._forecasts.get(partition, {}).get(node)
 
     def drop_forecasts(self, partition: int, node: str | None = None) -> None:
-        """Forget a node's forecast; None: those of the whole partition, which has moved away."""
+        """Forget a node's forecast; None: all of the partition, which was revoked."""
         if node is None:
             self._forecasts.pop(partition, None)
         else:
             self._forecasts.get(partition, {}).pop(node, None)
 
     def remove(self, partition: int, node: str) -> None:
-        """The node is gone."""
+        """Remove a node."""
         self.drop_forecasts(partition, node)
         self._described.get(partition, {}).pop(node, None)
         if self.source == "open":
             self._removed.add(node)
 
     def described(self, partition: int, node: str) -> Described | None:
-        """A node's inventory; None: there is none in this partition."""
+        """Return a node's inventory; None: there is none in this partition."""
         return self._described.get(partition, {}).get(node)
 
     def may_exist(self, partition: int, node: str) -> bool:
-        """Whether state may be kept for a node."""
+        """Check whether state may be kept for a node."""
         return self.source == "open" or self.described(partition, node) is not None
 
     def may_publish(self, partition: int, node: str) -> bool:
-        """Whether figures of a node may be published; those of a removed one were withdrawn."""
+        """Check whether a node's figures may be published; those of a removed node were withdrawn."""
         return self.may_exist(partition, node) and node not in self._removed
 
     def stranger(self, partition: int, node: str, held: int) -> str:
-        """Return why no state may be kept for a node that has none yet; "" if it may.
-
-        Args:
-            partition: of its sample.
-            node: its name.
-            held: nodes that the worker holds state for.
-
-        """
+        """Return why no state may be kept for a new node; "" if it may. ``held``: nodes with state in this worker."""
         if self.described(partition, node) is not None:
             return ""
         if self.source == "inventory":

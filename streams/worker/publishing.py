@@ -1,4 +1,4 @@
-"""From answered samples into the windows of their nodes, and what is published of these."""
+"""Merges answered samples into windows, and publishes the figures of their nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from slacktide.streams.worker.stale import LastFigures, NodeFigures
 
 
 class Of(Protocol):
-    """The worker whose figures they are."""
+    """The worker whose figures are published."""
 
     held: Held
     covering: Covering
@@ -41,54 +41,45 @@ class Of(Protocol):
 
     @property
     def in_force(self) -> Policy:
-        """The policy."""
+        """The policy in force."""
 
 
 class Publishing:
-    """What a worker publishes of its nodes.
+    """Publishes the figures of a worker's nodes.
 
-    Args:
-        worker: its state.
-        last: what was published last of each node.
-        fast: what answers by the fetch.
-        writer: puts records together.
-
+    ``last`` keeps what was published last of each node.
     """
 
     def __init__(self, worker: Of, last: LastFigures, fast: Fast, writer: Writer) -> None:
         self.late_samples = 0
-        """Samples that were answered but are in no window: repeated, or older than what came before."""
+        """Samples that were answered but not merged: repeated or late."""
         self._worker, self._last, self._fast, self._writer = worker, last, fast, writer
         self._held, self._windows, self._covering = worker.held, worker.held.windows, worker.covering
         self._held_back: set[int] = set()
 
     @property
     def in_force(self) -> Policy:
-        """The policy."""
+        """Return the policy in force."""
         return self._worker.in_force
 
     def hold_back(self, partition: int) -> None:
-        """Publish nothing of its nodes until ``publish``: their windows are being filled."""
+        """Publish nothing of a partition until ``publish``: its windows are being filled."""
         self._held_back.add(partition)
 
     def publish(self, partition: int) -> None:
-        """Its windows are as full as they will be, or fuller than before: each node's next sample shows it."""
+        """Publish a partition's nodes with their next samples, because their windows are filled."""
         self._held_back.discard(partition)
         for node in self._held.of(partition).values():
             node.window.published = None
 
     def forget(self, partition: int) -> None:
-        """The partition has moved away."""
+        """Forget a partition that was revoked."""
         self._held_back.discard(partition)
 
     def figures(self, answered: Sequence[NamedSample | Block[Node]], now_ms: int, shadow: Shadow | None) -> list[Out]:
-        """Take what was answered into the windows, and publish what there is to publish.
+        """Merge what was answered into the windows, and publish what is due.
 
-        Args:
-            answered: samples, those of each node in order.
-            now_ms: the time.
-            shadow: what decides the same samples by another policy.
-
+        ``answered``: the samples of each node in order. ``shadow`` decides the same samples by another policy.
         """
         outs: list[Out] = []
         for one in _together(answered):
@@ -96,12 +87,7 @@ class Publishing:
         return outs
 
     def learn(self, learned: Sequence[NamedSample | Block[Node]]) -> None:
-        """Take samples into the windows, and publish nothing.
-
-        Args:
-            learned: those of each node in order.
-
-        """
+        """Merge samples without publishing; those of each node in order."""
         for one in _together(learned):
             if isinstance(one, Block):
                 merging = Merging(self._windows, one)
@@ -121,7 +107,7 @@ class Publishing:
         return outs
 
     def merge(self, wave: Sequence[NamedSample], outs: list[Out]) -> list[bool]:
-        """Take a wave into its windows; which samples of it were in time. A node that fails begins a new window."""
+        """Merge a wave and return which samples were in time. A node that fails gets a new window."""
 
         def failed(each: NamedSample, error: Exception) -> list[bool]:
             self._begin_anew(each.node)
@@ -131,7 +117,7 @@ class Publishing:
         return isolated(self._merged, wave, failed)
 
     def _begin_anew(self, node: Node) -> None:
-        """Give a node another window: what is in its own cannot be trusted."""
+        """Replace a node's window, which may be corrupt."""
         self._windows.drop(node.window)
         node.window = self._windows.window(node.window.node, node.window.window_ms)
         self._fast.forget(node.window.node)
@@ -142,7 +128,7 @@ class Publishing:
         return [each.newer and next(merged) for each in wave]
 
     def _block(self, block: Block[Node], now_ms: int) -> list[Out]:
-        """Take samples that were answered together into their windows, and publish what is due."""
+        """Merge samples that were answered together, and publish what is due."""
         outs: list[Out] = []
         merging = Merging(self._windows, block)
         for its in merging.waves(WAVE):
@@ -157,7 +143,7 @@ class Publishing:
         return outs
 
     def _merged_block(self, merging: Merging[Node], taken: Sequence[int], outs: list[Out]) -> Sequence[int]:
-        """Take samples into windows; a node that fails begins a new one."""
+        """Merge samples; a node that fails gets a new window."""
 
         def failed(at: int, error: Exception) -> Sequence[int]:
             node = merging.block.heads[at].node
@@ -168,14 +154,7 @@ class Publishing:
         return isolated(merging.merge, taken, failed)
 
     def _publish_wave(self, merging: Merging[Node], taken: Sequence[int], now_ms: int) -> list[Out]:
-        """Publish figures of nodes: by arrays where they repeat the rules, else by the rules.
-
-        Args:
-            merging: of their samples.
-            taken: which samples came into the windows.
-            now_ms: the time.
-
-        """
+        """Publish figures of the merged samples ``taken``: by arrays where possible, otherwise by the rules."""
         block = merging.block
         found = worth(self._windows, block, taken, self.in_force, self._worker.republish_ms, self._candidate)
         outs = self._publish_found(block, found, now_ms) if found.of.nodes else []
@@ -186,7 +165,7 @@ class Publishing:
     def _publish_found(self, block: Block[Node], found: Found, now_ms: int) -> list[Out]:
         try:
             published = publish_columns(self._windows, block, found.places, found.of, self.in_force)
-        except Exception:  # noqa: BLE001 - the rules find which node's figures are odd
+        except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
             published = [None] * len(found.places)
         alone = [at for at, one in enumerate(published) if one is None]
         metrics = dict(zip(alone, metrics_of(self._windows, found.of, alone, self.in_force), strict=True))
@@ -209,7 +188,7 @@ class Publishing:
         return outs
 
     def _candidate(self, block: Block[Node], place: int) -> Candidate | None:
-        """A sample as what may be published is made of it; None: nothing may be."""
+        """Return what a sample's figures are computed from; None: they must not be published."""
         head = block.heads[place]
         node, described = head.node, head.node.described
         if not self._may_publish(node):
@@ -226,7 +205,7 @@ class Publishing:
         return held_forecast.on(pods, facts, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
 
     def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
-        """Merge, then publish what is due of those nodes."""
+        """Merge a wave, then publish what is due."""
         candidates: list[Candidate] = []
         of: dict[int, NamedSample] = {}
         outs: list[Out] = []
@@ -267,7 +246,7 @@ class Publishing:
         return may and node.partition not in self._held_back
 
     def _records_of(self, each: NamedSample, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
-        """Put the three records of a node's figures together."""
+        """Build the three records of a node's figures."""
         partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
         try:
             allocatable = allocatable_of(
@@ -289,7 +268,7 @@ class Publishing:
         return outs
 
     def _segments(self, node: Node) -> list[Out]:
-        """Each minute of event time once, when it is over: mostly one, more after a gap or a long sample."""
+        """Write each completed minute of event time once; several after a gap or a long sample."""
         window = node.window
         over = (window.watermark_ms - node.spread_ms) // MINUTE_MS
         if over <= window.minute or node.partition in self._held_back:
@@ -309,14 +288,14 @@ class Publishing:
 
 
 def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:
-    """A node's newest segment, with what its samples name now."""
+    """Add the facts and pods in use to a node's newest segment."""
     facts = {"facts_revision": its.facts_revision, "facts": its.facts} if its.facts else {}
     pods = {"pods_revision": its.pods_revision, "listed": its.pods} if its.pods else {}
     return replace(newest, **facts, **pods)
 
 
 def _together(answered: Iterable[NamedSample | Block[Node]]) -> Iterator[Sequence[NamedSample] | Block[Node]]:
-    """Join samples that follow each other and were answered one by one."""
+    """Group consecutive samples that were answered one by one."""
     alone: list[NamedSample] = []
     for one in answered:
         if isinstance(one, NamedSample):
@@ -329,6 +308,6 @@ def _together(answered: Iterable[NamedSample | Block[Node]]) -> Iterator[Sequenc
 
 
 def _of_node(node: Node) -> Record:
-    """What stands for a node's samples together."""
+    """Return a record that represents a node's samples."""
     name = node.window.node.encode()
     return Record(topic=SAMPLE.name, partition=node.partition, offset=0, timestamp_ms=0, key=name, value=None)

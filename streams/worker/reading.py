@@ -1,4 +1,4 @@
-"""Read a sample record, and refuse one whose figures no machine can have."""
+"""Decodes sample records, and rejects figures out of range."""
 
 from __future__ import annotations
 
@@ -24,23 +24,20 @@ ABSENT = Raw()
 
 
 class SoundSample(NodeSample, frozen=True, kw_only=True):
-    """A sample with all figures in range; pods and facts stay undecoded.
-
-    Mostly their revision is known, and so are they.
-    """
+    """A sample with all figures in range. Pods and facts stay encoded: they are usually known by revision."""
 
     facts: Raw = ABSENT  # type: ignore[assignment]
     pods: Raw = ABSENT  # type: ignore[assignment]
 
 
 class Identity(Message, frozen=True, kw_only=True):
-    """What an answer repeats of a sample; all else of it may be unreadable."""
+    """The fields of a sample that an answer repeats; others may be unreadable."""
 
     node: Name
     boot_id: Revision
     seq: Count
     observed_ms: int
-    """As written; the answer needs it within ``TIME_MS_MAX``."""
+    """As written; ``identity_of`` limits it to ``TIME_MS_MAX``."""
     facts_revision: Revision = ""
     pods_revision: Revision = ""
 
@@ -49,7 +46,7 @@ Answerable: TypeAlias = NodeSample | Identity
 
 
 class Naming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a sample in columns names; its figures are read with those of others."""
+    """What a sample in columns names; its figures are decoded with those of others."""
 
     of: Of
     seq: int
@@ -72,7 +69,7 @@ class UnsoundError(BadMessageError):
 
 
 class UnlistedError(UnsoundError):
-    """A sample in columns whose pod list is not known: its node can be answered, and its figures mean nothing."""
+    """A sample in columns with an unknown pod list: it can be answered, but its figures are undefined."""
 
     sample: SoundSample
 
@@ -81,21 +78,16 @@ class UnlistedError(UnsoundError):
 
 
 PodsOf: TypeAlias = Callable[[str], Sequence[str] | None]
-"""By revision the uids of a node's pod list; None: it is not known."""
+"""Returns the uids of a node's pod list by revision; None: unknown."""
 
 
 def sample_of(record: Record, pods_of: PodsOf = lambda _: None) -> SoundSample:
-    """Decode it, in whichever form it has: a replay hands over rows where columns were written.
-
-    Args:
-        record: a sample.
-        pods_of: the pod lists of its node.
+    """Decode a sample in either form: a replay has rows where columns were written. ``pods_of``: its node's pod lists.
 
     Raises:
-        UnlistedError: the pod list that a sample in columns names is not known.
-        UnsoundError: a field cannot be used, its path, value and range are in the text; or no agent has its boot id.
-        BadMessageError: it is no sample, or not of the node that its key names.
-
+        UnlistedError: the pod list of a sample in columns is unknown.
+        UnsoundError: a field is invalid (the text has path, value and range), or no agent has its boot id.
+        BadMessageError: it is not a sample, or not of the node in its key.
     """
     try:
         sample = _decoded(record, pods_of)
@@ -125,15 +117,10 @@ def _decoded(record: Record, pods_of: PodsOf) -> SoundSample:
 
 
 def naming_of(record: Record, seq: int) -> Naming:
-    """Read what a sample in columns names.
-
-    Args:
-        record: of the sample.
-        seq: its own.
+    """Decode what a sample in columns names.
 
     Raises:
-        BadMessageError: it cannot be used. ``sample_of`` states why.
-
+        BadMessageError: it cannot be used. ``sample_of`` returns the reason.
     """
     value = record.value or b""
     of = decode_of(value[: head_of(value)])
@@ -145,11 +132,10 @@ def naming_of(record: Record, seq: int) -> Naming:
 
 
 def check_key(record: Record, wanted: str, kind: str) -> None:
-    """Refuse a body under another node's key, and a node whose name is reserved.
+    """Check that the key is the node's name, and that the name is not reserved.
 
     Raises:
-        BadMessageError: it is.
-
+        BadMessageError: either check fails.
     """
     if wanted.startswith(RESERVED):
         raise BadMessageError(kind, f"node {wanted!r}: names that begin with {RESERVED} are reserved")
@@ -158,11 +144,10 @@ def check_key(record: Record, wanted: str, kind: str) -> None:
 
 
 def identity_of(record: Record) -> Identity:
-    """Read who waits for an answer, whatever else the sample holds.
+    """Decode the node and boot that wait for an answer, whatever else the sample holds.
 
     Raises:
-        BadMessageError: the record does not name it, or is not of the node that its key names.
-
+        BadMessageError: the record does not name it, or is not of the node in its key.
     """
     found = _identity_in_columns(record) if _in_columns(record) else decode(record.value, Identity)
     check_key(record, found.node, "NodeSample")

@@ -1,7 +1,7 @@
-"""The terms that load-aware scheduling needs of a node, whichever pod it asks for.
+"""The terms that load-aware scheduling needs of a node, for any pod.
 
-Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go. There each scheduler figures
-them from NodeMetric, a minute old; here the node's stream has them in every report.
+Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go. There, each scheduler computes them
+from NodeMetric, a minute old; here, every report of the node has them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ def node_score(
     *,
     own_facts: NodeFacts | None = None,
 ) -> NodeScore:
-    """Give a node's load, in millicores and bytes.
+    """Compute a node's load, in millicores and bytes.
 
     Args:
-        metric: the node's averages and percentiles.
-        allocatable: what was published with them for batch, mid and free pods.
-        sample: the newest, for what holds best-effort pods back just now.
-        facts: of the node, that sold figures go by.
-        pods: of the node. Those that have terminated count nowhere.
-        policy: in force: whether koord-free is a class of its own, and where memory runs short.
-        own_facts: that the sample names: suppression and eviction go by these. None: ``facts``.
-
+        metric: averages and percentiles.
+        allocatable: published with them.
+        sample: the newest, with the limits in force.
+        facts: that reclaimed resources are computed from.
+        pods: of the node. Terminated pods do not count.
+        policy: in force: the koord-free class, and the memory threshold.
+        own_facts: of the sample, for suppression and eviction. None: ``facts``.
     """
     listed = known(pods)
     expected_more, prod_expected_more = _expected_more(metric, listed, facts, policy)
@@ -86,7 +85,7 @@ def node_score(
 
 
 def _left(milli: int | None, mem_bytes: int | None, asked: Use) -> Use:
-    """What is published less what is asked for already; nothing where none is published."""
+    """Return what is published minus what is requested; 0 where nothing is published."""
     return use_of(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
 
 
@@ -96,9 +95,9 @@ def _prod_use(metric: NodeMetric, there: AbstractSet[str]) -> Use:
 
 
 def _expected_more(metric: NodeMetric, pods: KnownPods, facts: NodeFacts, policy: Policy) -> tuple[Use, Use]:
-    """Of all pods, and of production pods: what those will use that no average knows yet."""
+    """Return the expected use of pods without an average, of all pods and of production pods."""
     unmeasured = pods.there - {one.uid for one in metric.pods}
-    if not unmeasured:  # mostly
+    if not unmeasured:  # usual
         return NOTHING, NOTHING
     new = [LoadAwarePod(pod=pod) for pod in pods if pod.uid in unmeasured and pod.phase not in ENDED_PHASES]
     args = LoadAwareArgs(free_class_enable=colocation_on(policy, facts).free_class_enable)
@@ -122,7 +121,7 @@ def _pressure(sample: NodeSample, facts: NodeFacts, policy: Policy, batch_asked_
 
 
 def _allowed_milli(limits: Limits | None) -> int | None:
-    """What best-effort pods may use at most; None: no limit, or none is known."""
+    """Return the CPU limit of best-effort pods; None: unlimited or unknown."""
     if limits is None or limits.be_cfs_period_us <= 0:
         return None
     by_quota = None if limits.be_cfs_quota_us is None else limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us

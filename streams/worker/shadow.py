@@ -1,7 +1,7 @@
-"""What another policy would answer to the same samples. Pure, and open loop.
+"""Answers the same samples by another policy. Pure, open loop.
 
-A shadow decides each sample from the limits really in force, which the real policy has set: it gives what it
-would do next on this node as it is, not where the node would be if it had been in charge all along.
+A shadow decides each sample from the limits in force, which the real policy has set. So it shows its next decision on
+this node, not where the node would be under its own control.
 """
 
 from __future__ import annotations
@@ -27,29 +27,25 @@ from slacktide.streams.worker.stale import NodeFigures, stale
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A sample, and what the real answer to it came from."""
+    """A sample, and the inputs of its real answer."""
 
     record: Record
     sample: NodeSample
     facts: NodeFacts | None
     pods: Sequence[Pod] | None
     sold_by: NodeFacts | None = None
-    """The facts that sold figures go by."""
+    """The facts that reclaimed resources are computed from."""
     inventory_revision: str = ""
-    """Of the inventory that they come from; "": from a sample."""
+    """Of the inventory that they are from; "": from a sample."""
     metric: NodeMetric | None = None
-    """What was published with the answer, if that was due."""
+    """What was published with the answer, if due."""
     held_forecast: HeldForecast | None = None
-    """The node's forecast."""
 
 
 class Shadow:
-    """Answers by another policy, into topics of its own, what a worker has answered.
+    """Answers a worker's samples by another policy, in separate topics.
 
-    Args:
-        name: of the worker.
-        policy: replaced while it runs, where its file changes.
-
+    ``policy`` is replaced at run time when its file changes.
     """
 
     def __init__(self, name: str, policy: Policy) -> None:
@@ -60,42 +56,37 @@ class Shadow:
         self._unasked: list[Out] = []
 
     def saw(self, seen: Seen) -> None:
-        """Keep what a sample was answered from, until ``take``: the real answer goes out first."""
+        """Keep a sample until ``take``: the real answer is sent first."""
         self._seen.append(seen)
 
     def removed(self, record: Record, node: str) -> None:
-        """A node is gone: what would be sold on it goes, too."""
+        """Withdraw the shadow's allocatable of a removed node."""
         self._unasked += self._writer.tombstones(record, node, [SHADOW_ALLOCATABLE.name])
 
     def silent(self, partition: int, last: NodeFigures, silent_ms: int) -> None:
-        """A node has been silent for so long: under this policy, too, nothing new goes there.
+        """Mark a silent node's allocatable as stale under this policy, too.
 
-        Args:
-            partition: of the node.
-            last: what the worker published of it last.
-            silent_ms: above 0.
-
+        ``last``: what the worker published last. ``silent_ms``: above 0.
         """
         figures = stale(last, silent_ms, self.policy).allocatable
         named = msgspec.structs.replace(figures, policy_version=self.policy.version)
         self._unasked.append(self._writer.shadow_allocatable(named, partition))
 
     def take(self) -> list[Seen]:
-        """Give what was seen since the last time."""
+        """Return what was seen since the last call."""
         seen, self._seen = self._seen, []
         return seen
 
     def unasked(self) -> list[Out]:
-        """Give the records of nodes without a sample, once: that they are gone, or silent."""
+        """Return the records of removed or silent nodes, once."""
         unasked, self._unasked = self._unasked, []
         return unasked
 
     def decisions(self, seen: Seen, now_ms: int) -> Iterator[Out]:
-        """Answer one sample, and publish what would be sold where that was due.
+        """Answer one sample, and compute its allocatable if that was due.
 
         Raises:
-            Exception: whatever odd figures do to the arithmetic.
-
+            Exception: invalid figures make the arithmetic fail.
         """
         partition = seen.record.partition
         yield self._writer.shadow_answer(self.answer(seen, now_ms), partition)
@@ -104,7 +95,7 @@ class Shadow:
             yield self._writer.shadow_allocatable(sold, partition)
 
     def answer(self, seen: Seen, now_ms: int) -> NodeCommand:
-        """Decide one sample as if its agent had sent it under the shadow's policy."""
+        """Decide one sample as if its agent had this policy."""
         sample = msgspec.structs.replace(seen.sample, policy_version=self.policy.version)
         answerer = Answerer(worker=self.name, policy=self.policy, now_ms=now_ms)
         return answerer.decided(seen.record, sample, seen.facts, seen.pods)
@@ -117,7 +108,7 @@ class Shadow:
         inventory_revision: str = "",
         held_forecast: HeldForecast | None = None,
     ) -> NodeAllocatable:
-        """Give batch and mid resources out of the figures that the real policy's window holds."""
+        """Compute the allocatable from the figures of the real policy's window."""
         named = msgspec.structs.replace(metric, policy_version=self.policy.version)
         forecast = NO_FORECAST
         if held_forecast is not None:

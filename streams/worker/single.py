@@ -32,36 +32,31 @@ from slacktide.streams.worker.reading import (
 )
 
 UNKNOWN_LETTER_MS = 60_000
-"""Of samples of unknown nodes one in so long becomes a dead letter, per partition: the names may be without number."""
+"""Per partition, samples of unknown nodes cause one dead letter in this time: the names may be unlimited."""
 
 
 class Of(Protocol):
-    """The worker whose samples they are."""
+    """The worker whose samples are answered."""
 
     held: Held
 
     @property
     def in_force(self) -> Policy:
-        """The policy."""
+        """The policy in force."""
 
     def begin(self, partition: int, name: str) -> Node | str:
-        """A node's state; or the reason why none is kept."""
+        """Return a node's state, or the reason why there is none."""
 
 
 class Single:
     """Answers single samples.
 
-    Args:
-        worker: its nodes and policy.
-        judge: finds whether a sample proves its node.
-        writer: puts records together.
-        unproven: makes dead letters of those that do not.
-        keep: takes a sample that a window can take.
-
+    ``judge`` checks whether a sample proves its node; ``unproven`` makes dead letters of those that do not. ``keep``
+    takes samples for the windows.
     """
 
     fast: Fast
-    """Answers by the fetch, and knows nodes by the heads of their samples."""
+    """Answers fetches, by the heads of samples."""
 
     def __init__(
         self, worker: Of, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]
@@ -73,11 +68,11 @@ class Single:
         self._unknown_letter_ms: dict[int, int] = {}
 
     def node(self, record: Record) -> Node | None:
-        """The state of a record's node; None: there is none."""
+        """Return the state of a record's node; None: there is none."""
         return self._worker.held.of(record.partition).get(text_of(record.key or b""))
 
     def meet(self, record: Record, seq: int) -> NamedSample | None:
-        """Take in what a sample in columns names; None: it is answered alone, and nothing was taken in."""
+        """Take in what a sample in columns names; None: nothing was taken in, and the sample is answered alone."""
         node = self.node(record)
         if node is None:
             return None
@@ -89,7 +84,7 @@ class Single:
         return None if isinstance(each, str) else each
 
     def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
-        """Answer a sample of which ``meet`` took in what it names."""
+        """Answer a sample that ``meet`` took in."""
         if answerer.mute:
             with suppress(BadMessageError):
                 each.sample = self.read(each.record)
@@ -106,7 +101,7 @@ class Single:
         return self._decided(each, answerer, verdict)
 
     def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Answer a sample by the rule itself; its figures are in the windows with those of others."""
+        """Answer a sample by the scalar rule; its figures are merged with those of others."""
         try:
             sample = sample_of(record, head.uids_of)
         except UnsoundError as exc:
@@ -120,7 +115,7 @@ class Single:
             return self._refused(record, sample, failure("decide", exc), answerer)
 
     def alone(self, record: Record, answerer: Answerer) -> list[Out]:
-        """Answer one sample by itself, and keep it where a window can take it."""
+        """Answer one sample, and keep it where a window accepts it."""
         if answerer.mute:
             self._take_in(record)
             return []
@@ -142,7 +137,7 @@ class Single:
         return outs
 
     def named(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample | str:
-        """The sample with what it names; or why it does not count: its node does not exist, or two agents use it."""
+        """Return the sample with what it names, or why it does not count: unknown node, or two agents."""
         node = self._worker.begin(record.partition, sample.node)
         if isinstance(node, str):
             return node
@@ -152,34 +147,33 @@ class Single:
         return node.boots.reason if each.two_boots else each
 
     def read(self, record: Record) -> SoundSample:
-        """Decode a sample by what is known of its node.
+        """Decode a sample by its node's pod lists.
 
         Raises:
-            UnlistedError: it names a pod list that is not known, and its figures mean nothing without.
-            UnsoundError: a field cannot be used.
-            BadMessageError: it is no sample.
-
+            UnlistedError: its pod list is unknown, so its figures are undefined.
+            UnsoundError: a field is invalid.
+            BadMessageError: it is not a sample.
         """
         node = None if record.key is None else self._worker.held.of(record.partition).get(text_of(record.key))
         return sample_of(record) if node is None else sample_of(record, node.uids_of)
 
     def verdict(self, record: Record) -> Verdict:
-        """Find whether a sample proves its node."""
+        """Check whether a sample proves its node."""
         return self._judge.verdict(record, self._worker.in_force)
 
     def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Decide a sample by the rule, and keep it where a window can take it."""
+        """Decide a sample by the rule, and keep it where a window accepts it."""
         record, sample = each.record, each.sample
         try:
             command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
             out = self._writer.answer(command, record.partition)
-        except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
+        except Exception as exc:  # noqa: BLE001 - invalid figures must not stop the next record
             return self._refused(record, sample, failure("decide", exc), answerer)
         self._keep(each)
         return [out]
 
     def _unread(self, record: Record, error: BadMessageError, answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Answer whoever can be answered; lay aside what no reader can use."""
+        """Answer where possible; otherwise write a dead letter."""
         if isinstance(error, UnlistedError):
             return self._unlisted(record, error.sample, answerer, verdict)
         if isinstance(error, UnsoundError):
@@ -187,7 +181,7 @@ class Single:
         return [self._writer.dead(record, str(error), answerer.now_ms)]
 
     def _unlisted(self, record: Record, sample: SoundSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Ask its node for a keyframe. In no window: without the list nobody knows whose figures these are."""
+        """Request a keyframe from the node. The sample is not merged: its figures need the pod list."""
         try:
             each = self.named(record, sample)
         except Exception as exc:  # noqa: BLE001 - as with a sample that is decided
@@ -200,7 +194,7 @@ class Single:
     def _uncounted(
         self, record: Record, sample: SoundSample, why: str, answerer: Answerer, verdict: Verdict
     ) -> list[Out]:
-        """Answer a sample of a node that does not exist, or whose name two agents use: it changes nothing here."""
+        """Answer a sample of an unknown node, or of one with two agents; nothing else changes."""
         command = _proven(answerer.blank(record, sample, answer="skipped", reason=why), verdict)
         letters = self._unknown(record, why) if why.startswith(UNKNOWN_NODE) else []
         return [*letters, self._writer.answer(command, record.partition)]
@@ -211,7 +205,7 @@ class Single:
         return [self._writer.dead(record, why, answerer.now_ms), self._writer.answer(command, record.partition)]
 
     def _of_nobody(self, record: Record, verdict: Verdict, answerer: Answerer) -> list[Out]:
-        """A sample that does not prove its node is answered ``skipped``, and changes nothing here."""
+        """Answer a sample without proof as ``skipped``; nothing else changes."""
         letters = self._unproven.dead(record, verdict, answerer.now_ms)
         try:
             sample = identity_of(record)
@@ -222,7 +216,7 @@ class Single:
         return [*letters, self._writer.answer(command, record.partition)]
 
     def _unknown(self, record: Record, why: str) -> list[Out]:
-        """A sample of a node that does not exist: some of them become dead letters."""
+        """Count a sample of an unknown node; some become dead letters."""
         self.unknown_samples += 1
         last_ms = self._unknown_letter_ms.get(record.partition)
         if last_ms is not None and 0 <= record.timestamp_ms - last_ms < UNKNOWN_LETTER_MS:
@@ -231,7 +225,7 @@ class Single:
         return [self._writer.dead(record, why, record.timestamp_ms)]
 
     def _take_in(self, record: Record) -> None:
-        """Keep a sample that is not answered here; not one that is a dead letter where it is, or of no node."""
+        """Keep a sample that is not answered here; skip bad ones and those of unknown nodes."""
         try:
             each = self.named(record, self.read(record))
         except Exception:  # noqa: BLE001 - one record's
@@ -242,5 +236,5 @@ class Single:
 
 
 def _proven(command: NodeCommand, verdict: Verdict) -> NodeCommand:
-    """The command with what was found of the sample's proof."""
+    """Return the command with the verdict on the sample's proof."""
     return msgspec.structs.replace(command, proof=verdict) if verdict else command

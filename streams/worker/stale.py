@@ -1,8 +1,8 @@
-"""The figures of a node that is silent: its last ones, marked as stale, so that nothing new goes there.
+"""The figures of a silent node: its last ones, marked as stale, so that no pods are scheduled there.
 
-Figures for batch, mid and free pods are removed down to what pods that run there have asked for (``published_floor``).
-The reference removes them when a node's report is older than degradeTimeMinutes, 15 min unless set. That rule holds
-here, too, and comes later: the record then is ``degraded``; the figures are what they were since the node was silent.
+Batch, mid and free allocatable drop to what running pods have requested (``published_floor``). The reference removes
+them if a node's report is older than degradeTimeMinutes, 15 min by default. That rule also holds here, later: it marks
+the record as ``degraded`` and changes no figure.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ class NodeFigures:
     allocatable: NodeAllocatable
     score: NodeScore
     facts: NodeFacts | None = None
-    """None: not known, and the cluster's strategy holds."""
+    """None: unknown, and the cluster's strategy holds."""
     names: Sequence[PodName] = ()
-    """Of the metric's pods, where somebody keeps them anyway."""
+    """Of the metric's pods, if they are kept anyway."""
 
 
 class _Packed(NamedTuple):
-    """The same in a third of the memory: most nodes never fall silent."""
+    """The same in a third of the memory, because most nodes never fall silent."""
 
     records: bytes
-    """The metric's pods are not in it, if their names are kept."""
+    """Without the metric's pods, if ``names`` has them."""
     facts: NodeFacts | None
     names: Sequence[PodName] = ()
     uses: Sequence[int] = ()
-    """Of each of these, CPU and memory."""
+    """Of each name, CPU and memory."""
 
 
 class _Written(NamedTuple):
-    """The same as it was written by arrays."""
+    """The same as arrays encoded it."""
 
     written: Packed
     facts: NodeFacts
@@ -71,37 +71,37 @@ _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Records
 
 
 class LastFigures:
-    """Of each node of each partition held."""
+    """Keeps the last figures of each node of the partitions held."""
 
     def __init__(self) -> None:
         self._last: dict[int, dict[str, _Packed | _Written]] = {}
 
     def put(self, partition: int, last: NodeFigures) -> None:
-        """It is being published."""
+        """Keep figures that are being published."""
         self._last.setdefault(partition, {})[last.metric.node] = _packed(last)
 
     def put_written(self, partition: int, node: str, figures: Figures, facts: NodeFacts) -> None:
-        """It is being published, as these bytes."""
+        """Keep encoded figures that are being published."""
         self._last.setdefault(partition, {})[node] = _Written(figures.packed, facts)
 
     def recall(self, partition: int, last: NodeFigures) -> None:
-        """Another worker has published it; what was published here came later."""
+        """Keep figures that another worker published, unless newer ones are known."""
         self._last.setdefault(partition, {}).setdefault(last.metric.node, _packed(last))
 
     def drop(self, partition: int, node: str) -> None:
-        """The node is removed: nothing is published of it any more."""
+        """Forget a removed node."""
         self._last.get(partition, {}).pop(node, None)
 
     def forget(self, partition: int) -> None:
-        """The partition has moved away."""
+        """Forget a partition that was revoked."""
         self._last.pop(partition, None)
 
     def known(self, nodes: Iterable[str]) -> list[tuple[int, str]]:
-        """Those of the nodes of which anything was published, each with its partition."""
+        """Return those of the nodes with figures, each with its partition."""
         return [(partition, node) for partition, last in self._last.items() for node in nodes if node in last]
 
     def stale(self, partition: int, node: str, silent_ms: int, policy: Policy) -> NodeFigures:
-        """The figures of a node that has been silent for so long."""
+        """Return the figures of a silent node."""
         return stale(_unpacked(self._last[partition][node]), silent_ms, policy)
 
 
@@ -136,12 +136,9 @@ def _pod(name: PodName, use: tuple[int, int]) -> PodMetric:
 
 
 def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[NodeFigures]:
-    """What stands in the log of nodes: the last of each topic. Who was removed, or of whom one is lacking, is left out.
+    """Return the last published figures of nodes; omit nodes that were removed or lack a record.
 
-    Args:
-        records: of the topics of metric, allocatable and score, each partition in order.
-        nodes: whose.
-
+    ``records``: of the topics of metric, allocatable and score, each partition in order.
     """
     newest = {(record.topic, text_of(record.key)): record.value for record in records if record.key is not None}
     found = []
@@ -157,18 +154,14 @@ def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[NodeFigure
 def _read(value: bytes | None, kind: type[M]) -> M | None:
     try:
         return decode(value, kind)
-    except BadMessageError:  # removed, or somebody else's writing
+    except BadMessageError:  # removed, or of another writer
         return None
 
 
 def stale(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeFigures:
-    """The same, of a node that has been silent for so long.
+    """Mark figures as stale.
 
-    Args:
-        last: what was published last, be it stale itself.
-        silent_ms: above 0.
-        policy: in force: from when on a report is so old that the node counts as degraded.
-
+    ``last`` may be stale already. ``silent_ms``: above 0. ``policy``: its degrade time determines ``degraded``.
     """
     return replace(
         last,
@@ -182,7 +175,7 @@ def stale(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeFigures:
 
 def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAllocatable:
     batch, mid, free = last.score.batch_asked, last.score.mid_asked, last.score.free_asked
-    # One that has asked for what all of them have.
+    # A pod with the requests of all of them.
     pod = Pod(
         uid="",
         namespace="",

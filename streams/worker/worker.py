@@ -1,10 +1,9 @@
-"""The stream worker without Kafka: records in, records out, nothing else. The engine feeds it.
+"""The stream worker without Kafka: takes records and returns records. The engine feeds it.
 
-Every decodable sample is answered with one command. A command is a function of the sample, the pods
-and facts that the sample names, and the policy, so that a record that comes twice is answered the
-same; what a node is known by (pods, facts, window) follows only samples newer than all before them.
-What is sold goes by the node's inventory (``nodes``), whatever its samples claim. State is kept only for nodes that
-exist, and for one agent of each (``boots``).
+Every decodable sample is answered with one command. A command depends only on the sample, the pods and facts that it
+names, and the policy, so a repeated record has the same answer. A node's state (pods, facts, window) follows only
+samples newer than all before them. Reclaimed resources are computed from the node's inventory (``nodes``), whatever its
+samples claim. State is kept only for nodes that exist, and for one agent of each (``boots``).
 """
 
 from __future__ import annotations
@@ -48,14 +47,13 @@ from slacktide.streams.worker.stale import LastFigures, NodeFigures
 
 
 class Worker:
-    """Answers samples by the policy, and publishes what they come to. Raises on no record, whatever is in it.
+    """Answers samples by the policy, and publishes figures. No record makes it raise.
 
     Args:
         name: of this worker in its records.
-        judge: finds whether a sample proves its node; None: nobody has a key, and none does where it must.
-        open_nodes_max: nodes without an inventory record that are taken in, where the policy lets them in at all.
-        republish_ms: figures that did not change are published again after so long.
-
+        judge: checks whether a sample proves its node; None: no keys, so none does where the policy requires it.
+        open_nodes_max: nodes without an inventory record that are accepted, if the policy allows them.
+        republish_ms: unchanged figures are published again after this interval.
     """
 
     def __init__(
@@ -69,15 +67,14 @@ class Worker:
         self.name = name
         self.republish_ms = republish_ms
         self.policies = policies.InForce()
-        """Which policy is in force, and why the newest record of its topic is not."""
+        """The policy in force, and why the newest record of its topic is not."""
         self.inventories = 0
         """Inventory records read."""
         self.shadow: Shadow | None = None
-        """What decides the same samples by another policy, into topics of its own."""
+        """Decides the same samples by another policy."""
         self.held = Held(Nodes(open_nodes_max))
-        """State of nodes: of those that exist."""
+        """State of existing nodes."""
         self.covering = Covering()
-        """Which nodes the worker's heartbeats cover."""
         self._windows = self.held.windows
         self._writer = Writer(f"stream/{name}")
         self._judge = judge or ByKeys()
@@ -88,12 +85,12 @@ class Worker:
         self._single = Single(self, self._judge, self._writer, self._unproven, self._keep)
         self._fast = self._single.fast = Fast(name, self._single, self._single.verdict)
         self.lists = Lists(self.begin, self._single.verdict)
-        """Finds what samples name, at a takeover."""
+        """Finds facts and pod lists at a takeover."""
         self._publishing = Publishing(self, self._last, self._fast, self._writer)
         self._filling = Filling(self, self._single, self._publishing, self._writer, self._unproven)
 
     def policy(self, record: Record) -> list[Out]:
-        """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
+        """Apply a policy record. A null changes nothing; a bad one becomes a dead letter, and the last good one stays."""
         try:
             taken = self.policies.take(record.key, record.value, place_of(record))
         except BadMessageError as exc:
@@ -106,13 +103,13 @@ class Worker:
 
     @property
     def in_force(self) -> policies.Policy:
-        """The policy: the last good one of the highest writer epoch."""
+        """Return the last good policy of the highest writer epoch."""
         return self.policies.policy
 
     def inventory(self, record: Record) -> list[Out]:
-        """Take in a node's inventory. A null removes the node: its figures go, and come again only with its inventory.
+        """Apply a node's inventory. A null removes the node and its figures until its inventory is published again.
 
-        A record of a writer of an older epoch brings nothing back.
+        A writer of an older epoch restores nothing.
         """
         if record.value is None:
             return self._remove(record)
@@ -129,13 +126,13 @@ class Worker:
         return []
 
     def forecasts(self, records: Iterable[Record]) -> list[Out]:
-        """Take in some of them."""
+        """Apply forecast records."""
         return [out for record in records for out in self.forecast(record)]
 
     def forecast(self, record: Record) -> list[Out]:
-        """Take in what a node's pods are predicted to use. A null forgets it; one that does not prove its node is none.
+        """Apply a forecast of a node's pods. A null removes it; one without proof is ignored.
 
-        The newest one of the highest boot counts, for one of an older agent may come late.
+        The newest of the highest boot counts, because one of an older agent may be late.
         """
         if record.value is None:
             self._forget_forecast(record)
@@ -157,20 +154,19 @@ class Worker:
             self._fast.forecast_changed(text_of(record.key))
 
     def knows(self, partition: int, node: str) -> bool:
-        """Whether state is kept for the node."""
+        """Check whether state is kept for the node."""
         return node in self.held.of(partition)
 
     def lost(self, partition: int, node: str) -> None:
-        """Nothing came from the node for long: unless the inventory lists it, its state is dropped."""
+        """Drop the state of a long silent node, unless the inventory lists it."""
         if self.held.existing.described(partition, node) is None:
             self._drop(partition, node)
 
     def learn(self, records: Iterable[Record]) -> list[Record]:
-        """Remember what samples show, without answering them: what was read back at a takeover.
+        """Take in samples read back at a takeover, without answering them.
 
         Returns:
-            The records but those that do not prove their node.
-
+            The records that prove their node.
         """
         proven = [record for record in records if self._single.verdict(record) in PROVEN]
         isolated(self._learned, proven, lambda *_: [])
@@ -187,52 +183,52 @@ class Worker:
         return ()
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
-        """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters.
+        """Take in late samples without an answer. Bad ones become dead letters.
 
-        What was answered is taken in first, and published: they may lie before it, and behind all that is there.
+        Answered samples are merged and published first, because late ones may precede them.
         """
         late = [record for record in records if record.value is not None]
         outs = self.figures(late[-1].timestamp_ms) if late else []
         return outs + self._filling.fill(late)
 
     def aside(self) -> Worker:
-        """One that knows nothing but the policy: what it learns of older samples, in order, is filled in at once."""
+        """Return an empty worker with the same policy: it learns older samples, which ``fill_from`` then merges."""
         other = Worker(self.name, self._judge)
         other.policies, other.held.existing = policies.InForce(self.in_force), self.held.existing
         return other
 
     def fill_from(self, other: Worker, partition: int, minutes: int) -> Iterator[None]:
-        """Take in the last minutes that another has learned of, where nothing covers them; some nodes a step."""
+        """Fill gaps with another worker's last minutes, some nodes per step."""
         return self._filling.fill_from(other.held, partition, minutes)
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
-        """Take back minutes of windows that a partition's owners have published; bad ones are dead letters."""
+        """Restore windows from published minutes; bad ones become dead letters."""
         return self._filling.restore(records)
 
     def hold_back(self, partition: int) -> None:
-        """Publish nothing of its nodes until ``publish``: their windows are being filled."""
+        """Publish nothing of a partition until ``publish``: its windows are being filled."""
         self._publishing.hold_back(partition)
 
     def publish(self, partition: int) -> None:
-        """Its windows are as full as they will be, or fuller than before: each node's next sample shows it."""
+        """Publish a partition's nodes with their next samples, because their windows are filled."""
         self._publishing.publish(partition)
 
     @property
     def unknown_samples(self) -> int:
-        """Samples of nodes that do not exist by the policy's ``node_source``."""
+        """Return the number of samples of nodes that do not exist by the policy's ``node_source``."""
         return self._single.unknown_samples
 
     @property
     def late_samples(self) -> int:
-        """Samples that were answered but are in no window: repeated, or older than what came before."""
+        """Return the number of samples that were answered but not merged: repeated or late."""
         return self._publishing.late_samples
 
     def samples(self, records: Sequence[Record], now_ms: int) -> list[Out]:
-        """Answer each sample once, then publish; a null is a deletion and asks nothing."""
+        """Answer each sample once, then publish; a null is a deletion and has no answer."""
         return [*self.answers(records, now_ms), *self.figures(now_ms)]
 
     def answers(self, records: Sequence[Record], now_ms: int) -> Sequence[Out]:
-        """Answer each sample once. What they come to is for ``figures``: a node waits for its answer, not for that."""
+        """Answer each sample once. ``figures`` publishes later: a node waits for its answer only."""
         answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
         if self.shadow is not None:  # it decides by whole samples
             return [
@@ -242,16 +238,16 @@ class Worker:
 
     @property
     def unpublished(self) -> int:
-        """Samples that are answered and in no window yet."""
+        """Return the number of answered samples that are not merged yet."""
         return sum(len(one.values) if isinstance(one, Block) else 1 for one in self._unpublished)
 
     def figures(self, now_ms: int) -> list[Out]:
-        """Take what was answered into the windows, and publish what is due."""
+        """Merge what was answered into the windows, and publish what is due."""
         answered, self._unpublished = self._unpublished, []
         return self._publishing.figures(list(joined(answered, WAVE)), now_ms, self.shadow)
 
     def forget(self, partition: int) -> None:
-        """The partition has moved away, and with it its nodes."""
+        """Forget a partition that was revoked, and its nodes."""
         self._leave_out(lambda node: node.partition == partition)
         for name in self.held.of(partition):
             self._fast.forget(name)
@@ -262,9 +258,9 @@ class Worker:
         self.held.existing.drop_forecasts(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
-        """Publish nodes as stale: for how many milliseconds each has been silent.
+        """Publish nodes as stale; ``nodes``: for how many ms each has been silent.
 
-        The figures of each one's next sample are published at once: until then nothing is placed there.
+        Figures are published with the next sample of each.
         """
         outs: list[Out] = []
         for partition, node in self._last.known(nodes):
@@ -297,15 +293,14 @@ class Worker:
     def heartbeats(
         self, partitions: Iterable[int], epoch: int, stale: Container[str], *, ticked_ms: int, now_ms: int
     ) -> list[Out]:
-        """Cover the nodes whose published figures still hold, partition by partition.
+        """Cover the nodes whose published figures are valid, by partition.
 
         Args:
             partitions: that the worker owns.
             epoch: in which it owns them.
-            stale: nodes that it calls stale.
+            stale: nodes that it has marked stale.
             ticked_ms: by its monotonic clock.
             now_ms: UTC epoch, for the headers.
-
         """
         outs: list[Out] = []
         for partition in partitions:
@@ -315,20 +310,20 @@ class Worker:
         return outs
 
     def recall(self, partition: int, published: Iterable[NodeFigures]) -> dict[str, int]:
-        """Take over what the partition's last owner published of nodes; returns for how long each had been silent."""
+        """Adopt what the partition's previous owner published; return how long each node had been silent."""
         existing = self.held.existing
         known = {last.metric.node: last for last in published if existing.may_publish(partition, last.metric.node)}
         for node, last in list(known.items()):
             try:
                 self._last.recall(partition, last)
-            except Exception:  # noqa: BLE001 - figures that cannot be kept are not known
+            except Exception:  # noqa: BLE001 - figures that cannot be kept are unknown
                 del known[node]
         return {node: last.metric.stale_ms for node, last in known.items()}
 
     def refused(self, out: Out, why: str, now_ms: int) -> list[Out]:
-        """What goes out in place of a record that the log refused for its content.
+        """Return what replaces a record that Kafka refused for its content.
 
-        The refused record becomes a dead letter; a node whose answer it was is answered ``skipped``.
+        It becomes a dead letter; if it was an answer, the node is answered ``skipped``.
         """
         outs = [self._writer.refused(out, why, now_ms)]
         if out.topic in FIGURES and out.partition is not None and out.key is not None:
@@ -346,7 +341,7 @@ class Worker:
         return outs
 
     def crashed(self, record: Record, now_ms: int, why: str = "two workers crashed while they answered it") -> Out:
-        """Lay a record aside without reading it."""
+        """Write a dead letter for a record without reading it."""
         return self._writer.dead(record, why, now_ms)
 
     def _remove(self, record: Record) -> list[Out]:
@@ -360,7 +355,7 @@ class Worker:
         return self._writer.tombstones(record, node)
 
     def _drop(self, partition: int, name: str) -> None:
-        """Forget all that is known of a node."""
+        """Forget a node."""
         known = self.held.drop(partition, name)
         if known is not None:
             self._fast.forget(name)
@@ -369,11 +364,10 @@ class Worker:
         self.covering.drop(partition, name)
 
     def _keep(self, each: NamedSample) -> None:
-        """A window can take it."""
         self._unpublished.append(each)
 
     def _leave_out(self, gone: Callable[[Node], bool]) -> None:
-        """Take samples of nodes that are known no more out of what waits for the windows."""
+        """Remove the samples of forgotten nodes from those that wait to be merged."""
         kept: list[NamedSample | Block[Node]] = []
         for one in self._unpublished:
             if isinstance(one, Block):
@@ -384,5 +378,5 @@ class Worker:
         self._unpublished = kept
 
     def begin(self, partition: int, name: str) -> Node | str:
-        """Give a node's state; or the reason why none is kept."""
+        """Return a node's state, or the reason why there is none."""
         return self.held.begin(partition, name, self.in_force.colocation.metric_aggregate_duration_s * 1_000)
