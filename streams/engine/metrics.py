@@ -123,5 +123,5 @@ def silence(silent: int, frozen: int) -> None:
 def gone(place: Place) -> None:
     """Drop the series of a partition that moved to another worker."""
     for gauge in (LAG_RECORDS, LAG_SECONDS):
-        if (place.topic, str(place.partition)) in gauge._metrics:  # noqa: SLF001 - removing an absent series logs a warning
+        if (place.topic, str(place.partition)) in gauge._metrics:  # noqa: SLF001 - removing a missing series warns
             gauge.remove(*place)

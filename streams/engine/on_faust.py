@@ -1,31 +1,31 @@
-"""The worker on Faust: group, rebalance, flow control and supervision are Faust's; a turn is one event.
+"""The worker on Faust, which manages the group, rebalances, flow control and supervision. A turn is one event.
 
-Faust's own path costs about 100 us a record. Here a part of all that one fetch brought, of all partitions,
-is one message to Faust, and offsets are committed by what the log has acknowledged, not by what an
-agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly:
+Faust's own path costs about 100 us per record. Here, one message to Faust is a part of a whole fetch of all partitions.
+Commits follow what Kafka has acknowledged, not what an agent has seen. This overrides internals of faust-streaming
+0.15.3, pinned exactly:
 
-* ``Consumer._drain_messages``: one message per turn, a part of a fetch; Faust's read offsets and gaps do not apply to
-  it. What comes while the group is being shared out is dropped, as it may be another's, and fetched again from what is
-  committed. It waits while enough is ahead: stock Faust pauses the partition of what comes to a full buffer until that
-  is empty, which under a steady load is never. Stock Faust also makes five tasks for each message.
+* ``Consumer._drain_messages``: one message per turn, without Faust's read offsets and gaps. Records that arrive during
+  a rebalance are dropped and fetched again from the commit, because another member may own them. It waits while enough
+  turns are ahead. Stock Faust pauses a partition at a full buffer until that is empty, which never happens under steady
+  load, and makes five tasks per message.
 * ``AIOKafkaConsumerThread.getmany``: stock Faust makes three tasks for each call of its thread, and cancels them.
-* ``Consumer.on_partitions_assigned``: nothing is fetched ahead any more.
+* ``Consumer.on_partitions_assigned``: drops turns fetched ahead.
 * ``Consumer._wait_next_records``: stock Faust sleeps a second while no partition is active, as after a join.
-* ``Consumer.force_commit``: the answered offsets. Faust acks an event also when its agent fails.
-* ``Consumer.on_partitions_revoked``: offsets answered by then are committed by Faust before; they go.
+* ``Consumer.force_commit``: commits answered offsets. Faust acks an event also when its agent fails.
+* ``Consumer.on_partitions_revoked``: Faust first commits offsets answered until then; they are dropped afterwards.
 * ``Consumer.verify_event_path``: warns of partitions that never come first in a fetch.
 * ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
 * ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
-* ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
-* ``AIOKafkaConsumerThread``, a task: the client stops all work for its group until somebody takes its error, such as a
-  right that is missing. Stock Faust never does, and the worker would wait for ever.
-* ``Consumer._new_consumer_thread``: stock Faust gives its thread asyncio's own loop, also where the process has uvloop.
-* ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
-* ``Schema.compile``: a fetch stays as it is.
-* ``App._create_directories``: stock Faust makes a folder for tables. Here are none, and a killed worker leaves nothing.
+* ``AIOKafkaConsumerThread.seek_to_committed``: without a commit, the client keeps its position.
+* ``AIOKafkaConsumerThread``, a task: after a group error, such as a missing right, the client stops until its error is
+  fetched. Stock Faust never fetches it, and the worker would wait forever.
+* ``Consumer._new_consumer_thread``: stock Faust gives its thread asyncio's loop even if the process has uvloop.
+* ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends if the client's stop is interrupted.
+* ``Schema.compile``: keeps a fetch as it is.
+* ``App._create_directories``: stock Faust makes a folder for tables, which are not used here.
 * ``TableManager.on_start``: stock Faust waits a second for tables to be declared.
 
-A Faust that has crashed is not mended: the session ends, and the next one has a new app.
+A crashed Faust app is not repaired: the session ends, and the next one has a new app.
 """
 
 from __future__ import annotations
@@ -76,26 +76,20 @@ POLL_S = 0.2
 IDLE_S = 0.02
 GROUP_ERRORS_S = 1.0
 TURNS_AHEAD_MAX = 2
-"""With the one that is being answered."""
+"""Includes the turn that is being answered."""
 BUFFER_MAX = 1_000
-"""Never full: partitions would be paused."""
+"""Never full: Faust would pause partitions."""
 
 
 async def run(
     worker: Worker, settings: ShellSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
-    """Answer samples until ``stop`` is set.
+    """Answer samples until ``stop`` is set, then finish the batch, commit, and leave the group.
 
-    Args:
-        worker: decides.
-        settings: of the connection.
-        stop: set: finish the batch at hand, commit, leave the group, return.
-        health: filled here.
-        now_ms: wall clock, UTC epoch milliseconds.
+    ``health`` is updated. ``now_ms``: wall clock, UTC epoch milliseconds.
 
     Raises:
-        Exception: a fault of the program; trouble with the log is waited out.
-
+        Exception: a programming error; Kafka outages are waited out.
     """
 
     async def work(session: Session) -> None:
@@ -113,15 +107,15 @@ async def _run_app(app: _App, session: Session, stop: asyncio.Event) -> None:
     finally:
         watching.cancel()
         stopping = asyncio.ensure_future(app.stop())
-        await asyncio.wait({stopping}, timeout=STOP_S)  # a cancelled stop of Faust's goes on
+        await asyncio.wait({stopping}, timeout=STOP_S)  # Faust's stop goes on after a cancel
         if not stopping.done():
             raise RuntimeError(f"Faust did not stop within {STOP_S:g} s")
         stopping.result()
 
 
 async def _watch(app: _App, session: Session) -> None:
-    """End the session when Faust crashes; what is trouble with the log counts as such."""
-    await app._crashed.wait()  # noqa: SLF001 - mode has no other way to wait for it
+    """End the session when Faust crashes; Kafka errors count as outages."""
+    await app._crashed.wait()  # noqa: SLF001 - mode has no public way to wait for it
     reason = app.crash_reason
     if isinstance(reason, KafkaError | OSError | TimeoutError | ConsumerNotStarted):
         session.fail(LogError(f"Faust gave up: {reason or type(reason).__name__}"))
@@ -144,7 +138,7 @@ def _app(session: Session, settings: ShellSettings) -> _App:
         consumer_max_fetch_size=WHOLE_BYTES_MAX,
         store="memory://",
         stream_buffer_maxsize=BUFFER_MAX,
-        table_standby_replicas=0,  # else Faust's assignor, which other members of the group need not speak
+        table_standby_replicas=0,  # otherwise Faust's assignor, which other members may lack
         topic_allow_declare=False,
         topic_disable_leader=True,
         web_enabled=False,
@@ -172,7 +166,7 @@ def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
         async for turn in stream:
             consumer = cast("_Consumer", app.consumer)
             session.quarantine.offsets = consumer
-            if not session.failed:  # else the next session fetches it: Faust takes it for done, but it is not committed
+            if not session.failed:  # otherwise the next session fetches the turn, which is not committed
                 consumer.answered |= await _answered(session, consumer, turn)
             consumer.make_room(turn)
 
@@ -180,19 +174,19 @@ def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
 
 
 async def _answered(session: Session, consumer: _Consumer, turn: Mapping[Place, Taken]) -> dict[TP, int]:
-    """By place how far all is done now."""
+    """Answer a turn; return the next offset of each place."""
     try:
         batches = {place: taken.records(*place) for place, taken in turn.items()}
         ends = {place: consumer.highwater(TP(*place)) for place in turn}
         done = await session.answer(batches, ends)
-    except Exception as exc:  # noqa: BLE001 - if Faust got it, it would drop the batch and answer the next
+    except Exception as exc:  # noqa: BLE001 - Faust would drop the batch and answer the next
         session.fail(exc)
         return {}
     return {TP(*place): offset for place, offset in done.items()}
 
 
 class _Raw(faust.Schema[Any, Any]):
-    """Hands a message's value on as it is."""
+    """Passes a message's value on unchanged."""
 
     def compile(self, app: Any, **_: Any) -> Any:
         async def decode(message: Any, *, propagate: bool = False) -> Any:  # noqa: ARG001 - Faust's signature
@@ -202,8 +196,6 @@ class _Raw(faust.Schema[Any, Any]):
 
 
 class _Thread(driver.AIOKafkaConsumerThread):
-    """Faust's consumer thread."""
-
     def _create_worker_consumer(self, transport: driver.Transport) -> AIOKafkaConsumer:
         conf = self.app.conf
         return AIOKafkaConsumer(
@@ -254,7 +246,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
         session = cast("_App", self.app).session
         async for _ in self.itertimer(GROUP_ERRORS_S, name="group errors"):
             try:
-                self._ensure_consumer()._coordinator.check_errors()  # noqa: SLF001 - it has no other face
+                self._ensure_consumer()._coordinator.check_errors()  # noqa: SLF001 - it has no public method
             except KafkaError as exc:
                 error = LogError(f"cannot be a member of the group {self.app.conf.id}: {exc}")
                 self.parent_loop.call_soon_threadsafe(session.fail, error)
@@ -267,7 +259,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(driver.Consumer):
-    """Faust's consumer: whole fetches in, answered offsets out."""
+    """Faust's consumer: takes whole fetches, and commits answered offsets."""
 
     def on_init(self) -> None:
         self.answered: dict[TP, int] = {}
@@ -279,7 +271,7 @@ class _Consumer(driver.Consumer):
 
     def _new_consumer_thread(self) -> _Thread:
         thread = _Thread(self, loop=self.loop, beacon=self.beacon, thread_loop=type(self.loop)())
-        thread._close_thread_loop_on_stop = True  # noqa: SLF001 - as of a loop that it makes itself
+        thread._close_thread_loop_on_stop = True  # noqa: SLF001 - as for a loop of its own
         return thread
 
     async def _wait_next_records(self, timeout: float) -> Any:
@@ -300,7 +292,7 @@ class _Consumer(driver.Consumer):
                 raise
 
     async def _next_message(self) -> ConsumerMessage | None:
-        """One turn; None: nothing has come, or it is dropped."""
+        """Return one turn; None: no records, or they are dropped."""
         if not await self._has_room():
             return None
         generation, records = self.app.consumer_generation_id, None
@@ -311,7 +303,7 @@ class _Consumer(driver.Consumer):
         if not self.flow_active or self.app.consumer_generation_id != generation:
             self._turns.clear()
             if self.assignment():
-                await self.perform_seek()  # these records are dropped: fetch them again
+                await self.perform_seek()  # dropped records are fetched again
             return None
         if records:
             self._turns.add({Place(*place): batch for place, batch in records.items()})
@@ -323,12 +315,12 @@ class _Consumer(driver.Consumer):
         return self._message(TP(*place), turn[place], turn)
 
     def make_room(self, turn: Mapping[Place, Taken]) -> None:
-        """It was answered."""
+        """Remove an answered turn."""
         self._ahead = [one for one in self._ahead if one is not turn]
         self._room.set()
 
     async def _has_room(self) -> bool:
-        """Whether more may be fetched, after a moment if not now."""
+        """Check whether more may be fetched; wait a moment if not."""
         if len(self._ahead) >= TURNS_AHEAD_MAX:
             self._room.clear()
             with contextlib.suppress(TimeoutError):
@@ -337,7 +329,7 @@ class _Consumer(driver.Consumer):
         return len(self._ahead) < TURNS_AHEAD_MAX
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        self._ahead.clear()  # Faust has dropped it
+        self._ahead.clear()  # Faust has dropped them
         self._turns.clear()
         self._room.set()
         await super().on_partitions_assigned(assigned, generation_id)
@@ -363,7 +355,7 @@ class _Consumer(driver.Consumer):
         self._acked.clear()
         self._acked_index.clear()
         due = {place: offset for place, offset in self.answered.items() if self._marked.get(place) != offset}
-        # Of a session that has failed the next one begins where the last commit stands: its end waits for no other.
+        # The next session starts at the last commit, so a failed session does not wait for another.
         session = cast("_App", self.app).session
         if (
             not due
@@ -383,13 +375,13 @@ class _Consumer(driver.Consumer):
         return await self._commit(cast("Mapping[TP, int]", places))
 
     async def notes(self, places: Collection[Place]) -> Marked:
-        """What is committed of these places, with the notes."""
+        """Return the committed offsets of these places, with notes."""
         thread = cast("_Thread", self._thread)
         found = await thread.notes([TP(*place) for place in places])
         return {Place(*place): one for place, one in found.items()}
 
     async def give_back(self) -> None:
-        """Commit without notes: whoever comes next finds that this owner did not crash."""
+        """Commit without notes, so that the next owner sees a clean handover."""
         session = cast("_App", self.app).session
         self._ended = not session.failed
         if self._ended:
@@ -403,7 +395,7 @@ class _Consumer(driver.Consumer):
         self._marked.clear()
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """The session reports health."""
+        """Do nothing: the session reports health."""
 
 
 class _Transport(driver.Transport):
@@ -413,7 +405,7 @@ class _Transport(driver.Transport):
 
 
 class _Tables(TableManager):
-    """There are none."""
+    """Faust's tables, of which there are none."""
 
     async def on_start(self) -> None:
         await self._update_channels()
@@ -421,7 +413,7 @@ class _Tables(TableManager):
 
 
 class _Boot(BootStrategy):
-    enable_kafka_producer = False  # answers go out by the door that all streams share
+    enable_kafka_producer = False  # all streams share one sender for answers
 
 
 class _App(faust.App):

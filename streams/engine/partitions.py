@@ -1,4 +1,4 @@
-"""Check that all topics keyed by node have the same number of partitions."""
+"""Checks that all topics keyed by node have the same number of partitions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ KEYED_BY_NODE = (*SAMPLES, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WIND
 
 
 async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
-    """Partition counts of the topics that a worker uses.
+    """Return the partition counts of the topics that a worker uses.
 
     Raises:
         LogError: a topic is missing, or partition counts of topics keyed by node differ.
-
     """
     there = await present(bootstrap, [topic.name for topic in (*KEYED_BY_NODE, POLICY, TICK, DEAD_LETTER)])
     if trouble := unequal({topic.name: there[topic.name] for topic in KEYED_BY_NODE}, str(bootstrap)):
@@ -39,10 +38,7 @@ async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
 
 
 def unequal(counts: Mapping[str, int], bootstrap: str) -> str:
-    """Name the topics with too few partitions, and the command that adds them; "": counts are equal.
-
-    Kafka can add partitions and not remove them.
-    """
+    """Name the topics with too few partitions, and the command that adds them; "": counts are equal."""
     most = max(counts.values())
     few = {name: count for name, count in counts.items() if count < most}
     if not few:

@@ -1,13 +1,11 @@
-"""Keep a record that crashes a worker from crashing the next one.
+"""Keeps a record that crashes a worker from crashing the next one.
 
 Each committed offset carries a note with the owner of the partition. The owner clears the note when it stops or gives
 the partition back. A note that is found at a takeover shows that its owner crashed. The new owner first decides the
 suspected records in a forked process. If the fork crashes, or owners crash repeatedly, it decides them one by one, each
 after a commit that names the record (``trying``). A record that a new owner finds as ``trying`` has crashed two
-workers: it becomes a dead letter.
-
-If owners crash repeatedly without such a record, the history must be the cause: the third owner takes over without
-history. The embedded broker keeps no notes; there only Python exceptions are isolated.
+workers: it becomes a dead letter. If owners crash repeatedly without such a record, the history must be the cause: the
+third owner takes over without history. The embedded broker keeps no notes; there, only Python exceptions are isolated.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ class Offsets(Protocol):
         """Commit now; False: the group is rebalancing, or the broker is unavailable."""
 
     async def notes(self, places: Collection[Place]) -> Marked:
-        """Committed offsets with notes; partitions without a commit are omitted."""
+        """Return committed offsets with notes; omit partitions without a commit."""
 
 
 class Note(NamedTuple):
@@ -54,7 +52,7 @@ class Note(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The note as it is committed."""
+        """Return the note as it is committed."""
         return f"{_FORM} {self.kind} {self.owner} {self.reached_ms} {self.crashes}"
 
 
@@ -72,10 +70,7 @@ def note_of(text: str) -> Note | None:
 class Quarantine:
     """The quarantine of one session.
 
-    Args:
-        owner: unique name of this process.
-        log_crash: called with partition, offset and number of crashes of a crashed owner.
-
+    ``owner``: unique name of this process. ``log_crash``: called with partition, offset and crashes of a crashed owner.
     """
 
     def __init__(self, owner: str, log_crash: Callable[[Place, int, int], None]) -> None:
@@ -91,11 +86,9 @@ class Quarantine:
         self._reached_ms: dict[Place, int] = {}
 
     async def take_over(self, firsts: Mapping[Place, Record]) -> None:
-        """Read who worked on these partitions, and note this process as their owner.
+        """Read the notes of these partitions, and note this process as their owner.
 
-        Args:
-            firsts: by partition, the first record to decide.
-
+        ``firsts``: by partition, the first record to decide.
         """
         if self.offsets is None:
             return
@@ -111,15 +104,15 @@ class Quarantine:
         await self.offsets.commit_marked(self.marked({place: first.offset for place, first in firsts.items()}))
 
     def bare(self, place: Place) -> bool:
-        """Whether to skip history: its owners crashed before they decided one record alone."""
+        """Check whether to skip history: its owners crashed before they decided one record alone."""
         return self._crashes.get(place, 0) > CRASHES_MAX
 
     def again(self, place: Place) -> bool:
-        """Whether more than one owner in a row crashed: records are decided one by one without a fork."""
+        """Check whether several owners in a row crashed: records are then decided one by one without a fork."""
         return self._crashes.get(place, 0) > 1
 
     def suspects(self, place: Place, records: Sequence[Record]) -> int:
-        """How many of the records, from the first on, must be decided alone."""
+        """Return how many of the records, from the first on, must be decided alone."""
         until_ms = self._suspected_ms.get(place)
         if until_ms is None:
             return 0
@@ -129,7 +122,7 @@ class Quarantine:
         return count
 
     def condemned(self, record: Record) -> bool:
-        """Whether the record has crashed two workers."""
+        """Check whether the record has crashed two workers."""
         return self._condemned.get(record.place) == record.offset
 
     async def trying(self, record: Record) -> None:
@@ -148,7 +141,7 @@ class Quarantine:
         self._reached_ms[last.place] = last.timestamp_ms
 
     def marked(self, offsets: Mapping[Place, int]) -> Marked:
-        """Offsets to commit, each with its note."""
+        """Return offsets to commit, each with its note."""
         now_s = asyncio.get_running_loop().time()
         return {place: (offset, self._note(place, now_s).text) for place, offset in offsets.items()}
 

@@ -1,4 +1,4 @@
-"""Writes batch resources by flavor into the queue's specs, for quotas that are a share of them."""
+"""Writes batch allocatable by flavor into the queue's specs, for quotas that are a share of it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,7 @@ class SellingWriter:
         self._looked_ms: int | None = None
 
     async def step(self, objects: Iterable[QueueObject], sender: Sender, now_ms: int) -> None:
-        """Update the figures if due. While nodes cannot be read, quotas stay unchanged.
-
-        Args:
-            objects: all queue objects.
-            sender: of the decider.
-            now_ms: UTC epoch.
-
-        """
+        """Update the figures if due. While nodes cannot be read, quotas stay unchanged."""
         if self._looked_ms is not None and mono_ms() - self._looked_ms < LOOK_MS:
             return
         self._looked_ms = mono_ms()

@@ -1,4 +1,4 @@
-"""One term of the queue's decider: read the state, begin, then decide, write, read back and publish.
+"""One term of the queue's decider: reads the state, begins, then decides, writes, reads back and publishes.
 
 A decision counts once it is read back and no higher epoch precedes it. Then its states are published. Once these are
 acknowledged, the offset behind the decision is committed. The next leader reads from there.
@@ -65,7 +65,7 @@ class Credit(Protocol):
     """Eviction credit of the governor, for workloads that exceed a quota that shrank."""
 
     async def ready(self, victims: Sequence[Exceeding]) -> list[str]:
-        """Uids of workloads that may be evicted now."""
+        """Return the uids of workloads that may be evicted now."""
 
     async def spend(self, victims: Sequence[Exceeding]) -> None:
         """Spend the credit of these evictions."""
@@ -81,7 +81,6 @@ class Term:
         now_ms: wall clock, UTC epoch milliseconds.
         fair_sharing: whether fair sharing is enabled.
         pods_ready: how long workloads wait for ready pods; None: no limit.
-
     """
 
     def __init__(
@@ -109,28 +108,26 @@ class Term:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this term."""
+        """Return the epoch of this term."""
         return self._decider.ledger.epoch
 
     @property
     def objects(self) -> list[QueueObject]:
-        """All queue objects."""
+        """Return all queue objects."""
         return self._decider.objects
 
     @property
     def goes_on(self) -> bool:
-        """Whether another turn is due immediately."""
+        """Check whether another turn is due immediately."""
         return self._decider.goes_on or bool(self._waiting)
 
     async def begin(self, done: int | None) -> None:
         """Read the decisions of earlier terms, and begin.
 
-        Args:
-            done: the committed offset; None: unknown, so all decisions are read.
+        ``done``: the committed offset; None: unknown, so all decisions are read.
 
         Raises:
             LogError: Kafka is unavailable, or another process leads.
-
         """
         self.done = done or 0
         place = {topic.name: (topic.name, 0) for topic in TOPICS}
@@ -160,11 +157,10 @@ class Term:
         log.info("elected as the queue's decider", extra={"epoch": epoch, "workloads": len(ledger.states)})
 
     async def listen(self) -> None:
-        """Wait shortly for records.
+        """Wait briefly for records.
 
         Raises:
             LogError: Kafka is unavailable, or another process leads.
-
         """
         self._take_in(await self._reading.more())
 
@@ -195,7 +191,7 @@ class Term:
         self._report()
 
     async def _write_down(self, one: QueueDecision) -> int:
-        """Write a decision and read it back; returns its offset."""
+        """Write a decision and read it back; return its offset."""
         [placed] = await self._writing.send_each([self._decider.decision_out(one)])
         if isinstance(placed, Refused):
             raise LogError(f"Kafka refuses a decision: {placed.why}")
@@ -247,7 +243,7 @@ class Term:
             self._decider.changed.add(one.uid)
 
     def _taken(self) -> Inputs:
-        """The inputs of the next turn; all of them in a term's first."""
+        """Return the inputs of the next turn; all of them in a term's first."""
         if self._begun:
             taken, self._waiting = self._waiting, []
         else:
@@ -265,7 +261,7 @@ class Term:
 
 
 def unpublished(states: Iterable[Record], known: Mapping[str, QueueState]) -> set[str]:
-    """Uids whose published state differs from the decisions: a former leader stopped in between."""
+    """Return uids whose published state differs from the decisions: a former leader stopped in between."""
     published: dict[str, Any] = {}
     for record in last_of_each(states):
         try:

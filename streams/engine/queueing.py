@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 SEND_S = 3.0
 FETCH_WAIT_MS = 50
-"""A new workload is to be decided soon."""
+"""A new workload must be decided soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,24 +40,19 @@ class QueueSettings:
     fair_sharing: bool = False
     pods_ready: PodsReadySettings | None = None
     credit: Callable[[Tail, int, Sender], Credit] | None = None
-    """Makes the client for eviction credit: from a reader, the term's epoch and a writer."""
+    """Creates the client for eviction credit, from a reader, the term's epoch and a writer."""
 
 
 async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
-    """Be a candidate until ``stop`` is set.
+    """Be a candidate until ``stop`` is set, then leave the group.
 
-    Args:
-        settings: of the connection.
-        stop: when set, leave the group and return.
-        health: ready while the process decides or stands by.
-        now_ms: wall clock, UTC epoch milliseconds.
-
+    ``health``: ready while the process decides or stands by. ``now_ms``: wall clock, UTC epoch milliseconds.
     """
     await campaign(lambda: _candidate(settings, stop, health, now_ms), stop, "the queue's decider")
 
 
 async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
-    """One membership: join, decide while elected, leave."""
+    """Join the group, decide while elected, and leave."""
     election = LeaderElection(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
     health.not_ready = "not connected"
     try:

@@ -1,4 +1,4 @@
-"""Run work beside the worker, and restart it after errors."""
+"""Runs work beside the worker, and restarts it after errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,10 @@ STOP_S = 1.0
 async def run_until_stopped(
     work: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, *, away: str, failed: str
 ) -> None:
-    """Run the work until ``stop`` is set; restart it after any error.
+    """Run work until ``stop`` is set; restart it after any error.
 
-    Args:
-        work: called for each attempt; returns soon after ``stop``.
-        stop: ends the loop.
-        away: the log line while Kafka is unavailable, with ``%s`` for the reason.
-        failed: the log line for programming errors.
-
+    ``away``: the log line while Kafka is unavailable, with ``%s`` for the reason. ``failed``: that for programming
+    errors.
     """
     logged = ""
     outage, failure = Backoff(RETRY_S, OUTAGE_S_MAX), Backoff(RETRY_S, RETRY_S_MAX)

@@ -10,13 +10,12 @@ from slacktide.streams.rendering import RenderedAnswers, RenderedOut, record_of
 
 
 async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
-    """Write records, ordered within each partition; returns those that Kafka rejected.
+    """Write records, ordered within each partition; return those that Kafka rejected.
 
     The few records without a partition go last.
 
     Raises:
         LogError: a write failed.
-
     """
     if isinstance(outs, RenderedAnswers):
         batches, placeless = [Rendered(*place, its) for place, its in outs.by_place.items()], outs.placeless

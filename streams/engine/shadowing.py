@@ -1,7 +1,7 @@
-"""A shadow's own door to the log: it speaks after the worker, and never in its way.
+"""The connection of a shadow to Kafka, which never delays the worker.
 
-The shadow's records wait until the real answers of a fetch are acknowledged, and go out in slices,
-over a connection of its own. Whatever fails here is logged and counted, and left behind.
+The shadow's records wait until the real answers of a fetch are acknowledged. They are sent in slices over a separate
+connection. Errors are logged and counted.
 """
 
 from __future__ import annotations
@@ -23,24 +23,17 @@ from slacktide.streams.worker.shadow import Seen, Shadow
 log = logging.getLogger(__name__)
 
 LAG_MS = 3_000
-"""The shadow answers no sample that waits longer in Kafka than this: the worker is behind as it is."""
+"""Samples that wait in Kafka for longer than this have no shadow answer: the worker itself lags."""
 WAITING_MAX = 2_000
-"""Samples: what a shadow that cannot keep up lets wait."""
+"""Samples that may wait for the shadow."""
 SLICE = 50
-"""Samples between which the worker's turn comes: some 2 ms of deciding."""
+"""Samples between two yields to the worker: about 2 ms."""
 RETRY_S, RETRY_MAX_S = 1.0, 10.0
 SEND_S = 3.0
 
 
 class ShadowDoor:
-    """One connection of a shadow to the log, beside its worker's session.
-
-    Args:
-        shadow: decides.
-        bootstrap: the Kafka cluster.
-        now_ms: wall clock, UTC epoch milliseconds.
-
-    """
+    """One connection of a shadow, beside its worker's session."""
 
     def __init__(self, shadow: Shadow, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
         self._shadow = shadow
@@ -48,13 +41,13 @@ class ShadowDoor:
         self._now_ms = now_ms
         self._waiting: list[Seen] = []
         self._unasked: dict[tuple[str, bytes | None], Out] = {}
-        """By topic and key: of nodes that stay silent the last record is enough, if nothing can be written for long."""
+        """By topic and key: only the last record of a silent node is kept."""
         self._wake = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
         self._logged = ""
 
     async def __aenter__(self) -> Self:
-        """Begin; connects later, for nothing may wait for it."""
+        """Begin; connect later, so that nothing waits for it."""
         self._leave_out(self._shadow.take())
         self._speaking = asyncio.create_task(self._speak())
         return self
@@ -62,7 +55,7 @@ class ShadowDoor:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, and drop what is not published yet."""
+        """Stop, and drop unpublished records."""
         if self._speaking is not None:
             self._speaking.cancel()
             await asyncio.gather(self._speaking, return_exceptions=True)
@@ -70,7 +63,7 @@ class ShadowDoor:
         self._waiting = []
 
     def go_on(self) -> None:
-        """The real answers of a fetch are acknowledged: the shadow may speak of it."""
+        """Let the shadow answer a fetch whose real answers are acknowledged."""
         since_ms = self._now_ms() - LAG_MS
         seen = self._shadow.take()
         in_time = [one for one in seen if one.record.timestamp_ms >= since_ms]
@@ -91,7 +84,7 @@ class ShadowDoor:
                         await self._wake.wait()
                         self._wake.clear()
                         await self._send_all(sender)
-            except Exception as exc:  # noqa: BLE001 - whatever it is, the real answers go on
+            except Exception as exc:  # noqa: BLE001 - the real answers go on in any case
                 self._fail(exc)
                 self._leave_out(self._waiting)
                 self._waiting = []
@@ -123,7 +116,7 @@ class ShadowDoor:
         for one in seen:
             try:
                 outs += list(self._shadow.decisions(one, now_ms))
-            except Exception as exc:  # noqa: BLE001 - one sample's odd figures; the next one is decided
+            except Exception as exc:  # noqa: BLE001 - one sample's invalid figures
                 self._leave_out([one])
                 self._fail(exc)
         return outs
@@ -133,6 +126,6 @@ class ShadowDoor:
 
     def _fail(self, exc: Exception) -> None:
         why = str(exc) or type(exc).__name__
-        if why != self._logged:  # not once a sample
+        if why != self._logged:  # once per reason
             self._logged = why
             log.warning("the shadow cannot answer: %s; the real answers go on", why)

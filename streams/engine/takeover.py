@@ -1,4 +1,4 @@
-"""Rebuild the windows of partitions that were taken over, beside the live work.
+"""Rebuilds the windows of partitions that were taken over, beside the live work.
 
 A worker decides the samples of a new partition immediately, and rebuilds the windows meanwhile. It reads the samples
 that no segment covers, then one segment per node and minute, newest first, then backfill. These decide nothing. Until
@@ -36,8 +36,9 @@ MINUTE_MS = 60_000
 LATE_MS = 5_000
 """A sample may be appended this much earlier than a segment that lacks it: two clocks stamp them."""
 UNSEGMENTED_MS = 90_000
-"""Segments are written once their minute is over. No living node's last segment is older, including a dead owner's
-session."""
+"""Segments are written once their minute is over. No living node's last segment is older, even after a session timeout.
+
+"""
 HELD_BACK_S = 5.0
 SEGMENTS_AT_ONCE = 1_000
 """Limits memory to some ten megabytes."""
@@ -67,7 +68,7 @@ class _Taken:
 
     @property
     def since_ms(self) -> int:
-        """Start of the longest window."""
+        """Return the start of the longest window."""
         return self.first.timestamp_ms - WINDOW_MS
 
 
@@ -75,14 +76,7 @@ class Rebuilding:
     """Rebuilds windows in one session."""
 
     def __init__(self, worker: Worker, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]) -> None:
-        """Create it unconnected.
-
-        Args:
-            worker: owns the windows.
-            bootstrap: the Kafka cluster.
-            write: sends dead letters.
-
-        """
+        """Create it unconnected. ``write`` sends dead letters."""
         self._worker = worker
         self._write = write
         self._history = History(bootstrap, READ_WAIT_MS)
@@ -122,12 +116,8 @@ class Rebuilding:
     def take_over(self, place: Place, first: Record, learned: Sequence[Record]) -> None:
         """Hold back the figures of a partition until its windows are complete.
 
-        Args:
-            place: the partition of its samples.
-            first: the first record that the worker decides.
-            learned: the earlier samples in its live windows. Without them, a node's first sample here could be older
-                than a segment and would restart the node's window.
-
+        ``first``: the first record that the worker decides. ``learned``: the earlier samples in its live windows.
+        Without them, a node's first sample here could be older than a segment and would restart the node's window.
         """
         self.forget(place)
         self._gone.discard(place)
@@ -226,7 +216,7 @@ class Rebuilding:
         log.info("windows rebuilt", extra={**place._asdict(), **counts})
 
     async def _fill(self, place: Place, samples: AsyncIterable[Sequence[Record]]) -> int:
-        """Fill separate windows in order first, which makes a sample ten times cheaper. Returns the count."""
+        """Fill separate windows in order first, which makes a sample ten times cheaper. Return the count."""
         aside = self._worker.aside()
 
         def learn(some: Sequence[Record]) -> list[Out]:
@@ -248,7 +238,7 @@ class Rebuilding:
     async def _in_turns(
         self, records: Sequence[Record], fill: Callable[[Sequence[Record]], list[Out]], place: Place | None = None
     ) -> int:
-        """Process records in slices, yielding in between, until the partition is revoked. Returns the count."""
+        """Process records in slices, yielding in between, until the partition is revoked. Return the count."""
         loop = asyncio.get_running_loop()
         for some in _slices(records):
             if place in self._gone:
@@ -293,7 +283,7 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
-    """By node key: the latest append time and minute."""
+    """Return the latest append time and minute by node key."""
     found: dict[bytes | None, Newest] = {}
     for segment in segments:
         written_ms = segment.timestamp_ms
@@ -304,7 +294,7 @@ def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
 
 
 def unsegmented_since_ms(newest: Mapping[bytes | None, Newest], now_ms: int) -> int:
-    """The append time from which samples of living nodes may be in no segment.
+    """Return the append time from which samples of living nodes may be in no segment.
 
     A node without a segment joined after the other nodes' last minute.
     """
@@ -314,7 +304,7 @@ def unsegmented_since_ms(newest: Mapping[bytes | None, Newest], now_ms: int) -> 
 
 
 def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]) -> list[Record]:
-    """Samples that may be in no segment of their node, by append time or event time."""
+    """Return samples that may be in no segment of their node, by append time or event time."""
     return [
         sample
         for sample in samples
@@ -325,7 +315,7 @@ def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]
 
 
 def _observed_ms(sample: bytes) -> int:
-    """The sample's timestamp, in either encoding."""
+    """Return the sample's timestamp, in either encoding."""
     if not sample.startswith(BEGIN):
         return _observed.decode(sample).observed_ms
     _, _, now = sample.partition(NOW)
@@ -333,7 +323,7 @@ def _observed_ms(sample: bytes) -> int:
 
 
 def _ms(time: Callable[[bytes], int], record: Record) -> int:
-    """The timestamp of a record, as far as it can be decoded."""
+    """Return the timestamp of a record; 0 if it cannot be decoded."""
     try:
         return time(record.value or b"")
     except (msgspec.DecodeError, ValueError, IndexError):

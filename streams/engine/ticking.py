@@ -1,4 +1,4 @@
-"""A worker's tick once per second: read positions, silent nodes, and heartbeats for figures that still hold."""
+"""Runs a worker's tick once per second: read positions, silent nodes, and heartbeats for valid figures."""
 
 from __future__ import annotations
 
@@ -45,13 +45,12 @@ class Ticking:
         """Create it unconnected.
 
         Args:
-            worker: makes the records of silent nodes.
+            worker: builds the records of silent nodes.
             bootstrap: the Kafka cluster.
             group: consumer group of the worker.
             session_timeout_ms: after a pause, no node is reported silent for this time.
             now_ms: wall clock, UTC epoch milliseconds.
             write: sends records.
-
         """
         self.alarm = ""
         """What is wrong with the pipeline; "": nothing."""
@@ -107,7 +106,7 @@ class Ticking:
 
     @property
     def _partitions(self) -> set[int]:
-        """The held partitions."""
+        """Return the held partitions."""
         return {place.partition for place in self._positions}
 
     def inventory(self, record: Record) -> None:
@@ -129,7 +128,7 @@ class Ticking:
     def answered(self, place: Place, records: Sequence[Record], nodes: Container[bytes | None]) -> None:
         """Note nodes whose samples were decided.
 
-        Unknown nodes are ignored: their silence would look like an outage.
+        Unknown nodes are ignored, because their silence would look like an outage.
         """
         if place not in self._positions:
             return
@@ -185,7 +184,7 @@ class Ticking:
         await self._write([*outs, *self._heartbeats(verdict, TICK_MS + paused_ms)])
 
     def _heartbeats(self, verdict: Verdict, passed_ms: int) -> list[Out]:
-        """Figures that are due, and heartbeats that cover their nodes."""
+        """Return figures that are due, and heartbeats that cover their nodes."""
         self._worker.covering.tick(passed_ms)
         now_ms, ticked_ms = self._now_ms(), round(asyncio.get_running_loop().time() * 1_000)
         outs = self._worker.figures(now_ms)
@@ -194,7 +193,7 @@ class Ticking:
         )
 
     def _reached(self) -> list[Reached]:
-        """Positions of complete partitions: nodes are judged by all topics of theirs."""
+        """Return the positions of complete partitions: nodes are judged by all of their topics."""
         unknown = {place.partition for place, position in self._positions.items() if position is None}
         return [
             Reached(topic=place.topic, partition=place.partition, position=position, end=self._ends.get(place))

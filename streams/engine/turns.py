@@ -26,13 +26,13 @@ class Turns:
         return bool(self._left)
 
     def add(self, fetched: Mapping[Place, Sequence[Any]]) -> int:
-        """Add the records of a fetch; returns how many."""
+        """Add the records of a fetch; return how many."""
         columns = taken(list(fetched.values()))
         self._left = {place: (one, 0) for place, one in zip(fetched, columns, strict=True) if len(one)}
         return sum(map(len, columns))
 
     def next(self) -> dict[Place, Taken]:
-        """The next turn, by partition; empty at the end.
+        """Return the next turn, by partition; empty at the end.
 
         It takes equally from each partition: a turn over more nodes costs less per sample.
         """
@@ -57,5 +57,5 @@ class Turns:
         return len(one) - done
 
     def clear(self) -> None:
-        """Drop the rest after a rebalance. It is fetched again by the new owners."""
+        """Drop the rest after a rebalance. The new owners fetch it again."""
         self._left.clear()

@@ -1,6 +1,6 @@
-"""The one door to Kafka. No other module but the Faust shell imports aiokafka.
+"""The only access to Kafka: no other module but the Faust engine imports aiokafka.
 
-Every trouble leaves here as a ``LogError``. An agent loads it, so nothing here needs numpy or Faust.
+Every error is raised as a ``LogError``. Agents load this package, so it needs neither numpy nor Faust.
 """
 
 from __future__ import annotations

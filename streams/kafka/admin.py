@@ -1,4 +1,4 @@
-"""Topics created, described and counted, and a group's lag."""
+"""Creates, describes and counts topics, and computes a group's lag."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RIGHTS = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic as the broker has it."""
+    """A topic as the broker describes it."""
 
     name: str
     partitions: int
@@ -42,41 +42,32 @@ class TopicState:
     config: dict[str, str]
     """Only what the broker reports; an embedded broker reports only what was set."""
     begin: dict[int, int]
-    """Per partition the offset of the oldest record."""
+    """Offset of the oldest record, by partition."""
     end: dict[int, int]
-    """Per partition the offset that the next record will have."""
+    """Offset of the next record, by partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """How far a group is behind in one partition."""
+    """The lag of a group in one partition."""
 
     topic: str
     partition: int
     committed: int | None
-    """The offset that the group reads next; None: it never committed one."""
+    """The offset that the group reads next; None: it never committed."""
     end: int
     records: int
     seconds: float
-    """From the record that is read next to the newest one, by their timestamps; 0 where nothing waits."""
+    """From the next record to the newest one, by their timestamps; 0 without lag."""
 
 
 async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS, *, timeout_s: float = 10.0) -> list[str]:
-    """Create the topics that are missing; those that exist stay as they are.
+    """Create missing topics; existing ones stay unchanged. Return the names of those created.
 
-    Replication is the table's, but at most the number of brokers.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        topics: rows of the table.
-        timeout_s: how long to wait until all have leaders.
-
-    Returns:
-        The names of those that were created.
+    Replication is that of ``topics``, at most the number of brokers. Waits up to ``timeout_s`` until all have leaders.
 
     Raises:
-        LogError: the broker cannot be reached or refused.
-
+        LogError: the broker is unreachable, or refused.
     """
     async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
         brokers = len((await admin.describe_cluster())["brokers"])
@@ -98,11 +89,10 @@ async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS, *,
 async def describe_topics(
     bootstrap: Cluster, names: Sequence[str], *, timeout_s: float = 10.0
 ) -> dict[str, TopicState]:
-    """What the broker has of these topics; a missing one is left out, and not created by the question.
+    """Describe topics without creating them; omit missing ones.
 
     Raises:
-        LogError: the broker cannot be reached.
-
+        LogError: the broker is unreachable.
     """
     async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
         found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
@@ -124,11 +114,10 @@ async def describe_topics(
 
 
 async def partition_counts(bootstrap: Cluster, topics: Iterable[str], *, timeout_s: float = 10.0) -> dict[str, int]:
-    """How many partitions each topic has; 0: there is no such topic. Asking creates none.
+    """Return the partition count of each topic; 0: it does not exist. Creates none.
 
     Raises:
-        LogError: the broker cannot be reached.
-
+        LogError: the broker is unreachable.
     """
     try:
         async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
@@ -139,11 +128,10 @@ async def partition_counts(bootstrap: Cluster, topics: Iterable[str], *, timeout
 
 
 async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
-    """How many partitions each of these topics has.
+    """Return the partition count of each topic.
 
     Raises:
-        LogError: the broker cannot be reached, or there is no such topic.
-
+        LogError: the broker is unreachable, or a topic does not exist.
     """
     counts = await partition_counts(bootstrap, topics)
     if absent := [name for name, count in counts.items() if not count]:
@@ -154,11 +142,10 @@ async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
 async def group_lag(
     bootstrap: Cluster, group: str, topics: Sequence[str], *, timeout_s: float = 10.0
 ) -> list[PartitionLag]:
-    """How far a consumer group is behind the end of each partition of these topics, missing ones left out.
+    """Compute a consumer group's lag in each partition of these topics; omit missing topics.
 
     Raises:
-        LogError: the broker cannot be reached, or does not know its groups' coordinator.
-
+        LogError: the broker is unreachable, or does not know the coordinator of its groups.
     """
     async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
         there = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
@@ -168,7 +155,7 @@ async def group_lag(
         committed = await _committed(admin, group, tps)
         begin, end = await consumer.beginning_offsets(tps), await _ends(consumer, tps)
         kept = {tp: found.offset for tp, found in committed.items() if found.offset >= 0}
-        # Between begin and end, also where a re-created topic starts anew below what was committed.
+        # Clamped, because a re-created topic may begin below the committed offset.
         at = {tp: min(max(kept.get(tp, begin[tp]), begin[tp]), end[tp]) for tp in tps}
         waiting = [tp for tp in tps if at[tp] < end[tp]]
         oldest = await _timestamps(consumer, {tp: at[tp] for tp in waiting})
@@ -228,7 +215,7 @@ async def _consumer(bootstrap: Cluster) -> AsyncIterator[Any]:
 
 
 async def _committed(admin: Any, group: str, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, Any]:
-    """What a group has committed; a cluster that never had a group first makes a topic to keep that in."""
+    """Return a group's committed offsets; a new cluster first creates the topic that keeps them."""
     while True:
         try:
             found: Mapping[TopicPartition, Any] = await admin.list_consumer_group_offsets(group, partitions=tps)
@@ -259,9 +246,9 @@ async def _configs(admin: Any, names: list[str]) -> Mapping[str, dict[str, str]]
 
 
 async def _ends(consumer: Any, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset that the next record will have, by fetching. Assigns the partitions.
+    """Assign the partitions, and return the offset of each one's next record, by fetching.
 
-    The embedded broker's answer to the plain question is too low where its last batch holds several records.
+    The embedded broker lists an end that is too low if its last batch holds several records.
     """
     if not tps:
         return {}
@@ -275,7 +262,7 @@ async def _ends(consumer: Any, tps: Sequence[TopicPartition]) -> dict[TopicParti
 
 
 async def _timestamps(consumer: Any, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Timestamp of the record at, or next after, each offset of assigned partitions."""
+    """Return the timestamp of the record at, or next after, each offset of assigned partitions."""
     for tp, offset in offsets.items():
         consumer.seek(tp, offset)
     found: dict[TopicPartition, int] = {}

@@ -1,7 +1,7 @@
-"""Nodes whose limit moves: the next sample of each is worth a fetch of its own. PURE.
+"""Nodes with a changing limit: the next sample of each is worth a separate fetch. Pure.
 
-Where limits do not move, nobody waits for an answer, for it changes nothing. Agents sample on time, so that a sample
-shows when the next one comes.
+While limits do not change, answers change nothing, so nothing waits for them. Agents sample at fixed intervals, so a
+sample shows when the next one is due.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.streams.kafka.walk import FetchedBatches
 
 MOVES_S: Final = 3.0
-"""A limit that changed within so long moves: it rises by steps, one a second."""
+"""A limit is changing if it changed within this time: it rises by one step per second."""
 EARLY_S: Final = 0.005
-"""A fetch is held at the broker until the sample comes."""
+"""The broker holds a fetch until the sample arrives."""
 LATE_S: Final = 0.025
 PER_S: Final = 20
-"""Fetches for such samples: what they cost is bounded, whatever agents do."""
+"""Limits the fetches for such samples."""
 NODES_MAX: Final = 2_000
 _DRIFT_S: Final = 0.0001
-"""A fetch: by which the difference between the broker's clock and this one is taken to change."""
+"""Per fetch: assumed drift between the broker's clock and this one."""
 _SHORTER: Final = 0.998
-"""A sample: by which the time between samples on time is taken to shrink. A sample ahead of its time shows none."""
+"""Per sample: assumed decrease of the interval between samples. An early sample does not show it."""
 _POLICY: Final = b',"policy_version":'
 _LIMITS: Final = b'"limits":'
 
 
 class Named(NamedTuple):
-    """When a sample shows its node's next one to be due."""
+    """A sample's data from which the time of its node's next one is computed."""
 
     node: bytes
     """With its boot."""
@@ -47,23 +47,23 @@ class _Node(NamedTuple):
     """Between samples on time."""
     moved_s: float
     due_s: float
-    """When its next sample is here."""
+    """When its next sample is due."""
 
     def moves(self, now_s: float) -> bool:
         return now_s < self.moved_s + MOVES_S
 
 
 class Attention:
-    """When a fetch is due for a node whose limit moves."""
+    """Determines when a fetch is due for a node with a changing limit."""
 
     def __init__(self) -> None:
         self._nodes: dict[bytes, _Node] = {}
         self._behind_s = math.inf
-        """This clock against the broker's, by the sample that was here soonest."""
+        """Offset of this clock against the broker's, by the sample with the least delay."""
         self._left, self._counted_s = float(PER_S), -math.inf
 
     def came(self, samples: Iterable[Named], now_s: float) -> None:
-        """Take in what a fetch brought."""
+        """Take in the samples of a fetch."""
         its = list(samples)
         self._behind_s = min([self._behind_s + _DRIFT_S, *(now_s - one.appended_s for one in its)])
         for one in its:
@@ -85,20 +85,20 @@ class Attention:
         )
 
     def forget(self) -> None:
-        """Other nodes come from now on."""
+        """Forget all nodes."""
         self._nodes.clear()
 
     def moving(self, now_s: float) -> bool:
-        """Whether any limit moves."""
+        """Check whether any limit is changing."""
         return any(node.moves(now_s) for node in self._nodes.values())
 
     def wait_s(self, now_s: float) -> float:
-        """Return for how long no fetch is due; 0: one is due now."""
+        """Return the time until a fetch is due; 0: now."""
         due_s = (node.due_s for node in self._nodes.values() if node.moves(now_s) and now_s <= node.due_s + LATE_S)
         return max(0.0, min(due_s, default=math.inf) - EARLY_S - now_s)
 
     def take(self, now_s: float) -> bool:
-        """Whether one more fetch may be spent; it is counted."""
+        """Check whether another fetch is allowed, and count it."""
         self._left = min(float(PER_S), self._left + (now_s - self._counted_s) * PER_S)
         self._counted_s = now_s
         if self._left < 1:
@@ -108,7 +108,7 @@ class Attention:
 
 
 def named(fetched: FetchedBatches) -> Iterator[Named]:
-    """Read this of the samples in columns of one fetch and partition; other records have none."""
+    """Yield the data of samples in columns from one fetch and partition; other records have none."""
     for number, batch in enumerate(fetched.plain):
         for at in range(*fetched.span(number)):
             one = _named(fetched.raw[fetched.starts[at] : fetched.ends[at]], batch.time_ms / 1_000)

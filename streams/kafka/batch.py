@@ -1,4 +1,4 @@
-"""What is to be written, put together for the client: by partition, in order, as few batches as hold it."""
+"""Builds batches for the client: by partition, in order, as few as possible."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from slacktide.streams.records import Out
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one partition that a broker takes or refuses together."""
+    """Records of one partition that a broker accepts or rejects together."""
 
     place: TopicPartition
     turn: int
-    """How many batches of the partition go before."""
+    """Batches of the partition before this one."""
     builder: BatchBuilder
     numbers: list[int] = field(default_factory=list)
-    """Of its records, among all that are to be written."""
+    """Of its records, among all that are written."""
 
     def add(self, number: int, out: Out) -> bool:
-        """Whether there was room. The first one always has it."""
+        """Add a record; return False if there is no room. The first one always fits."""
         taken = self.builder.append(timestamp=None, key=out.key, value=out.value, headers=list(out.written_headers()))
         if taken is None:
             return False
@@ -34,9 +34,9 @@ class Batch:
 
 
 def batches(producer: AIOKafkaProducer, placed: Iterable[tuple[TopicPartition, int, Out]]) -> list[Batch]:
-    """The batches in which these go out, each partition's first ones before any second one.
+    """Return the batches to send, each partition's first ones before any second one.
 
-    A partition's next batch waits for the one before it: begun with, it would hold up all others.
+    A partition's next batch waits for the one before it, and would delay all others.
     """
     newest: dict[TopicPartition, Batch] = {}
     made: list[Batch] = []
@@ -54,15 +54,10 @@ def batches(producer: AIOKafkaProducer, placed: Iterable[tuple[TopicPartition, i
 
 
 def check_size(out: Out, most_bytes: int) -> None:
-    """Refuse what is too large for any batch.
-
-    Args:
-        out: the record.
-        most_bytes: what a record may have, before it is compressed.
+    """Check the size of a record, before compression.
 
     Raises:
-        MessageSizeTooLargeError: it has more.
-
+        MessageSizeTooLargeError: it exceeds ``most_bytes``.
     """
     if len(out.value or b"") + len(out.key or b"") > most_bytes >> 2:
         size = DefaultRecordBatchBuilder.estimate_size_in_bytes(out.key, out.value, list(out.written_headers()))

@@ -1,4 +1,4 @@
-"""What of a topic can be changed in place: its settings. And whether topics could be created, on how many brokers."""
+"""Changes settings of topics in place, and checks whether topics could be created."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka.admin import REQUEST_MS, _admin, _asking, _new_topic
 
 SET_ON_TOPIC = 1
-"""Source of a setting that was made for this topic, as the protocol numbers it."""
+"""Source of a setting that was made for this topic, as in the protocol."""
 
 
 async def broker_count(bootstrap: Cluster, *, timeout_s: float = 10.0) -> int:
-    """How many brokers the cluster has.
+    """Return the number of brokers.
 
     Raises:
-        LogError: it cannot be reached.
-
+        LogError: the cluster is unreachable.
     """
     async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
         return len((await admin.describe_cluster())["brokers"])
 
 
 async def creation_trouble(bootstrap: Cluster, topics: Sequence[Topic], *, timeout_s: float = 10.0) -> str:
-    """Why these topics could not be created; "": they could. None is: the broker only validates.
+    """Return why these topics could not be created; "": they could. The broker only validates.
 
     Raises:
-        LogError: it cannot be reached.
-
+        LogError: the cluster is unreachable.
     """
     async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
         brokers = len((await admin.describe_cluster())["brokers"])
@@ -43,18 +41,13 @@ async def creation_trouble(bootstrap: Cluster, topics: Sequence[Topic], *, timeo
 
 
 async def set_configs(bootstrap: Cluster, changes: Mapping[str, Mapping[str, str]], *, timeout_s: float = 10.0) -> None:
-    """Set broker settings of existing topics; what else was set for them stays.
+    """Set broker settings of existing topics; other settings stay.
 
-    The request replaces all settings of a topic, so those that were made for it are sent again.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        changes: per topic the settings and their new values.
-        timeout_s: how long to wait in all.
+    The request replaces all settings of a topic, so existing ones are sent again. ``changes``: new values by topic and
+    setting.
 
     Raises:
-        LogError: the broker cannot be reached or refused.
-
+        LogError: the broker is unreachable, or refused.
     """
     async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
         asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in changes]

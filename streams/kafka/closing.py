@@ -1,6 +1,6 @@
-"""Closing aiokafka's clients for good: in time, without a last send, and without hanging on a broker that is away.
+"""Closes aiokafka's clients in bounded time, without a last send, even if a broker is unreachable.
 
-Who is cancelled while he closes a client closes it all the same: what is left open is open for ever.
+A client is closed completely even if its task is cancelled; otherwise it would stay open forever.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ CLOSE_S = 2.0
 
 
 async def abandon(producer: Any) -> None:
-    """Close a producer without sending what it has queued, which its own ``stop`` would do, for ever if need be."""
+    """Close a producer without sending its queue, which its own ``stop`` would do, possibly forever."""
     producer._closed = True  # noqa: SLF001 - as its stop does
     await to_its_end(_in_turn(producer._sender.close(), producer.client.close()))  # noqa: SLF001
 
 
 async def close(consumer: Any) -> None:
     """Close a consumer; a member of a group leaves it."""
-    # A stop that breaks off leaves the part that asks for metadata for ever.
+    # An interrupted stop would leave the metadata task running forever.
     await to_its_end(_in_turn(consumer.stop(), consumer._client.close()))  # noqa: SLF001
 
 
 async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Wait until it has ended, and only then be cancelled."""
+    """Wait until the work has ended; raise a cancellation only then."""
     closing = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not closing.done():
@@ -45,9 +45,9 @@ async def _in_turn(stop: Coroutine[Any, Any, None], close_client: Coroutine[Any,
 
 
 async def _ended(work: Coroutine[Any, Any, None]) -> None:
-    """Wait until the client has stopped, but not for long, and whatever it raises.
+    """Wait a limited time until the client has stopped; ignore its errors.
 
-    In a task of its own: a stop may raise CancelledError, of its own cancelled fetches, as if we were cancelled.
+    In a separate task, because a stop may raise CancelledError of its own fetches.
     """
     stopping = asyncio.create_task(work)
     await asyncio.wait({stopping}, timeout=CLOSE_S)

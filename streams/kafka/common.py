@@ -1,4 +1,4 @@
-"""What all parts of the package share: errors become ours, and records; where a key's records lie."""
+"""Shared functions of the package: errors, records, and the partition of a key."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slacktide.streams.records import Record
 POLL_S = 0.2
 FETCH_BYTES_MAX = 4 << 20
 METADATA_MS = 30_000
-"""At the latest then a client sees new partitions and leaders."""
+"""Within this time a client notices new partitions and leaders."""
 _partitioner = DefaultPartitioner()
 
 
 @contextlib.contextmanager
 def trouble(what: str) -> Iterator[None]:
-    """Turn the client's errors into a ``LogError`` that states what could not be done."""
+    """Raise the client's errors as a ``LogError`` that names what failed."""
     try:
         yield
     except (KafkaError, OSError, TimeoutError) as exc:
@@ -29,13 +29,13 @@ def trouble(what: str) -> Iterator[None]:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition in which a key's records lie, as Kafka's default partitioner has it."""
+    """Return the partition of a key, by Kafka's default partitioner."""
     partition: int = _partitioner(key.encode(), list(range(partitions)), [])
     return partition
 
 
 def record_of(read: ConsumerRecord[bytes, bytes]) -> Record:
-    """A record as the worker takes it."""
+    """Return a record as the worker's type."""
     return Record(
         topic=read.topic,
         partition=read.partition,

@@ -1,7 +1,7 @@
-"""How aiokafka's clients connect: TLS, login, and the reason why a connection failed.
+"""Connects aiokafka's clients: TLS, login, and the reason why a connection failed.
 
-The client logs why it cannot connect and raises an error without that reason. ``patches`` wraps
-its way to connect, so that the error has it, too.
+The client logs why it cannot connect, and raises an error without that reason. ``patches`` wraps its functions so that
+the error contains it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from slacktide.streams.kafka.producing import PiecesWriter
 
 
 def client(bootstrap: Cluster) -> dict[str, Any]:
-    """What each client is made with to reach these brokers. Certificates are read anew each time: they are renewed.
+    """Return the settings with which each client is made. Certificates are read each time, because they are renewed.
 
     Raises:
         LogError: they cannot be read any more.
-
     """
     security = bootstrap.security
     made: dict[str, Any] = {"bootstrap_servers": str(bootstrap), "security_protocol": security.protocol}
@@ -54,11 +53,10 @@ def client(bootstrap: Cluster) -> dict[str, Any]:
 
 
 def tls(security: Security) -> ssl.SSLContext:
-    """Whom to trust, and what to show.
+    """Return a TLS context with the trusted CA and the client certificate.
 
     Raises:
-        ConfigError: a file is not there, or is not what it should be.
-
+        ConfigError: a file is missing or invalid.
     """
     _check_readable(security)
     accepted = "a PEM file"
@@ -69,7 +67,7 @@ def tls(security: Security) -> ssl.SSLContext:
         if security.certificate:
             key, path = "ssl.certificate.location", security.certificate
             accepted = "a PEM file, and at ssl.key.location its key, opened by ssl.key.password where it has one"
-            # A password in any case: without one OpenSSL would ask for it at the terminal.
+            # Always a password: without one OpenSSL would prompt at the terminal.
             context.load_cert_chain(security.certificate, security.key, security.key_password)
     except (OSError, ValueError) as exc:
         raise _unusable(security, key, f"{path}: {getattr(exc, 'reason', None) or exc}", accepted) from exc
@@ -95,7 +93,7 @@ def _unusable(security: Security, key: str, value: str, accepted: str) -> Config
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the client has no types
-    """Whose token is renewed in its file, as a kubelet renews those that it projects."""
+    """Reads the token from its file each time: kubelet renews projected tokens."""
 
     def __init__(self, url: str) -> None:
         self._file = Path(url.removeprefix(TOKEN_URL))
@@ -105,10 +103,10 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the client has no 
 
 
 class TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client has no types
-    """The client's own takes a refusal for a welcome: RFC 7628, 3.2.3 has it ask why."""
+    """Replaces the client's, which takes a refusal for success: RFC 7628, 3.2.3 requires a request for the reason."""
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """The next message; None: no more."""
+        """Return the next message; None: no more."""
         if payload:
             return b"\x01", True
         answered: tuple[bytes, bool] | None = await super().step(payload)
@@ -116,7 +114,7 @@ class TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client h
 
 
 class _Logged:
-    """An error whose reason is complete, however it is printed."""
+    """An error with a complete reason, however it is printed."""
 
     args: tuple[object, ...]
 
@@ -127,23 +125,23 @@ class _Logged:
 
 
 class _RefusedError(_Logged, KafkaConnectionError):  # type: ignore[misc]
-    """None of the brokers that were named lets us in."""
+    """None of the bootstrap brokers accepts the connection."""
 
 
 class NotReadyError(_Logged, NodeNotReadyError):  # type: ignore[misc]
-    """A broker of the cluster lets us in no more, or by the name that it has given itself not at all."""
+    """A broker of the cluster no longer accepts connections, or never did at its advertised address."""
 
     def __init__(self, text: str) -> None:
         super().__init__(_unreachable() or text)
 
 
 def reason_of(exc: BaseException) -> str:
-    """An error, and which brokers cannot be reached, where it does not name them itself."""
+    """Return the text of an error, with the unreachable brokers if it does not name them."""
     return repr(exc) if isinstance(exc, _Logged) else _beside(repr(exc))
 
 
 def silent(within_s: float) -> str:
-    """The text about a cluster that has not answered, with which of its brokers cannot be reached."""
+    """Return the text for a cluster that has not answered, with its unreachable brokers."""
     return _beside(f"no answer within {within_s:g} s")
 
 
@@ -159,21 +157,19 @@ def _unreachable() -> str:
 _connect = aiokafka.create_conn
 _bootstrap, _close = aiokafka.AIOKafkaClient.bootstrap, aiokafka.AIOKafkaClient.close
 _why: dict[tuple[str, int], str] = {}
-"""By address why the last attempt to connect there failed."""
+"""By address, why the last connection failed."""
 _opened: dict[asyncio.Task[Any] | None, list[Any]] = {}
 """By task that bootstraps a client, the connections that it has opened."""
 _closed: WeakSet[Any] = WeakSet()
-"""Clients that were closed."""
 
 
 async def create_conn(host: str, port: int, **how: Any) -> Any:
-    """As the client's own, and remember why it failed. A client that was closed meanwhile gets no connection.
+    """Connect as the client does, and remember why it failed. A client that was closed meanwhile gets no connection.
 
-    Its writer takes produce requests in pieces.
+    The connection's writer accepts produce requests in pieces.
 
     Raises:
         KafkaConnectionError: the client was closed, or the broker refused.
-
     """
     try:
         made = await _connect(host, port, **how)
@@ -190,17 +186,16 @@ async def create_conn(host: str, port: int, **how: Any) -> Any:
 
 
 async def close(self: Any) -> None:
-    """As the client's own, which forgets connections that are still being made, and ends where it is cancelled."""
+    """Close a client, also connections that are still being made, and end even if cancelled."""
     _closed.add(self)
     await to_its_end(_close(self))
 
 
 async def bootstrap(self: Any) -> None:
-    """As the client's own, with an error that has the reason. It leaves no connection open when it is cancelled.
+    """Bootstrap a client, with an error that has the reason. A cancellation leaves no connection open.
 
     Raises:
-        KafkaConnectionError: none of the brokers can be reached.
-
+        KafkaConnectionError: none of the brokers is reachable.
     """
     task = asyncio.current_task()
     _opened[task] = []
@@ -226,9 +221,9 @@ _LOOK = "is it running, and is --bootstrap right as seen from here?"
 
 
 def _reason(exc: BaseException, how: dict[str, Any]) -> str:
-    """Why, and what to do."""
+    """Return the reason, and what to do."""
     if isinstance(exc, KafkaConnectionError) and isinstance(exc.__cause__, OSError):
-        exc = exc.__cause__  # with TLS 1.3 a broker refuses a client's certificate after the handshake
+        exc = exc.__cause__  # with TLS 1.3 a broker refuses a client certificate after the handshake
     mechanism, user = how["sasl_mechanism"], how["sasl_plain_username"]
     match exc:
         case ssl.SSLCertVerificationError():

@@ -1,4 +1,4 @@
-"""Where partitions end, and where a group begins to read them: what must be read before silence is silence."""
+"""Fetches the end offsets of partitions, and where a group starts to read them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from slacktide.streams.kafka.reader import Reader
 from slacktide.streams.records import Place
 
 ENDS_S = 1.5
-"""An answer that takes longer would hold the next tick up."""
+"""A slower answer would delay the next tick."""
 
 
 class Ends(Reader):
-    """Asks for offsets, and reads nothing."""
+    """Fetches offsets, and reads no records."""
 
     def __init__(self, bootstrap: Cluster) -> None:
         super().__init__(bootstrap, 0)
 
     async def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The offsets at which places end by now.
+        """Return the current end offsets of places.
 
         Raises:
-            LogError: nobody answers in time.
-
+            LogError: no answer in time.
         """
         asked = [TopicPartition(*place) for place in places]
         if not asked:
@@ -40,11 +39,10 @@ class Ends(Reader):
         return {Place(*place): offset for place, offset in ends.items()}
 
     async def begins(self, group: str, places: Iterable[Place]) -> dict[Place, int]:
-        """The offsets from which a member of the group reads places that were just given to it.
+        """Return the offsets from which a group's member reads newly assigned places.
 
         Raises:
-            LogError: nobody answers in time.
-
+            LogError: no answer in time.
         """
         asked = [TopicPartition(*place) for place in places]
         admin = AIOKafkaAdminClient(**client(self._bootstrap))

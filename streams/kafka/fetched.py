@@ -1,10 +1,9 @@
-"""How fetched bytes become records, so that a batch that cannot be read costs itself only.
+"""Turns fetched bytes into records, so that an unreadable batch affects only itself.
 
-The client raises at such a batch, at each fetch: one of them would stop every worker and agent that reads its
-partition. It has no setting for that, so ``patches`` replaces its reader of fetched bytes.
-
-It also makes objects of each record and each header. A consumer whose ``value_deserializer`` is ``at_once`` gets all
-that a fetch brought of a partition as one ``FetchedBatches``.
+The client raises at such a batch, at each fetch, which would stop every worker and agent of its partition. It has no
+setting for that, so ``patches`` replaces its reader of fetched bytes. The client also makes objects of each record and
+header. A consumer whose ``value_deserializer`` is ``at_once`` receives each partition's fetch as one
+``FetchedBatches``.
 """
 
 from __future__ import annotations
@@ -20,43 +19,42 @@ from slacktide.streams.kafka.payload import RECORD_BYTES
 from slacktide.streams.kafka.walk import FetchedBatches, walked
 
 FETCH_BYTES_MAX: Final = INFLATED_BYTES_MAX
-"""Read of one fetch and partition. What lies behind is fetched again, once this was taken."""
+"""Read of one fetch and partition. The rest is fetched again."""
 
 
 def at_once(_: bytes) -> Any:
-    """Given to a consumer as its ``value_deserializer``: it gets whole fetches.
+    """Mark a consumer, as its ``value_deserializer``, that receives whole fetches.
 
     Raises:
         RuntimeError: always; only a client without the package's patches calls it.
-
     """
     raise RuntimeError("aiokafka reads records one by one: import slacktide.streams.kafka before the consumer is made")
 
 
 def records_in(items: Sequence[Any]) -> int:
-    """How many records a consumer handed over: one by one, or in whole fetches."""
+    """Return the number of records that a consumer returned: one by one, or in whole fetches."""
     return sum(len(one) if isinstance(one, FetchedBatches) else 1 for one in items)
 
 
 class FetchedBytes:
-    """What one fetch brought of one partition. In place of the client's ``MemoryRecords``."""
+    """The bytes that one fetch returned of one partition. Replaces the client's ``MemoryRecords``."""
 
     def __init__(self, raw: bytes | None) -> None:
         self.raw = raw or b""
 
     def has_next(self) -> bool:
-        """Whether there is something to read."""
+        """Check whether there are bytes."""
         return bool(self.raw)
 
     def size_in_bytes(self) -> int:
-        """How much there is."""
+        """Return the number of bytes."""
         return len(self.raw)
 
 
 class FetchedRecords:
     """The records of one fetch of one partition, in order, and the position behind those that were taken.
 
-    In place of the client's ``PartitionRecords``, an iterator whose position the client reads after each record.
+    Replaces the client's ``PartitionRecords``, an iterator whose position the client reads after each record.
     """
 
     def __init__(

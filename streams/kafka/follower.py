@@ -1,4 +1,4 @@
-"""A topic's partitions followed without a group: those that whoever asks has at the time."""
+"""Follows partitions of a topic without a group; the owner adds and removes them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from slacktide.streams.records import Record
 
 
 class Follower(Reader):
-    """Reads some partitions of one topic from some time on."""
+    """Follows some partitions of one topic."""
 
     def __init__(self, bootstrap: Cluster, topic: str, fetch_wait_ms: int) -> None:
         super().__init__(bootstrap, fetch_wait_ms)
         self._topic = topic
 
     async def take(self, partition: int, since_ms: int) -> None:
-        """Follow this partition, too, from that time on.
+        """Add a partition, from this time on.
 
         Raises:
-            LogError: nobody answers.
-
+            LogError: no answer.
         """
         place = TopicPartition(self._topic, partition)
         with trouble(f"cannot follow {self._topic}/{partition}"):
@@ -34,18 +33,17 @@ class Follower(Reader):
             stand(self._consumer, {**await self._positions(), place: begin})
 
     async def leave(self, partition: int) -> None:
-        """Follow this one no longer."""
+        """Remove a partition."""
         with trouble(f"cannot follow {self._topic}"):
             positions = await self._positions()
             positions.pop(TopicPartition(self._topic, partition), None)
             stand(self._consumer, positions)
 
     async def some(self, most: int) -> list[Record]:
-        """What has come, waiting a moment for it.
+        """Wait briefly for records, and return them.
 
         Raises:
-            LogError: it cannot be read.
-
+            LogError: the topic cannot be read.
         """
         if not self._consumer.assignment():
             await asyncio.sleep(POLL_S)
@@ -55,5 +53,5 @@ class Follower(Reader):
         return [record_of(read) for batch in fetched.values() for read in batch]
 
     async def _positions(self) -> dict[TopicPartition, int]:
-        """The client forgets where it stood in all partitions whenever it is given other ones."""
+        """Return all positions: the client forgets them when partitions are assigned."""
         return {place: await self._consumer.position(place) for place in self._consumer.assignment()}

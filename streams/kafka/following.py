@@ -1,4 +1,4 @@
-"""Topics followed for ever by one reader, connected anew after any trouble."""
+"""Follows topics forever, and reconnects after any error."""
 
 from __future__ import annotations
 
@@ -17,40 +17,34 @@ log = logging.getLogger(__name__)
 NOTHING_YET = "the topics are not read yet"
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 PAUSED_S = 5.0
-"""Who did not read for so long would take old records for new ones: it connects anew."""
+"""After a pause this long, old records would count as new: the reader reconnects."""
 
 
 class Monotonic(Protocol):
     """A clock that never goes back."""
 
     def mono_ns(self) -> int:
-        """Nanoseconds since some instant."""
+        """Return nanoseconds since some instant."""
 
 
 class Following:
-    """One reader.
+    """Follows topics by one reader.
 
-    Args:
-        reader: of the topics; nobody else's.
-        away: what it means that Kafka is unreachable, for its log line.
-        clock: the time.
-
+    ``reader`` is not shared. ``away``: the log line's text about the effect of an outage.
     """
 
     def __init__(self, reader: TailReader, *, away: str, clock: Monotonic) -> None:
         self.trouble = NOTHING_YET
-        """Why nothing is read; "" where it is."""
+        """Why nothing is read; "": topics are read."""
         self._reader = reader
         self._away = away
         self._clock = clock
 
     async def run(self, begun: Callable[[], None], receive: Callable[[list[Record], float], Awaitable[None]]) -> None:
-        """For ever.
+        """Run forever.
 
-        Args:
-            begun: called after each connection: what was read before may be out of date.
-            receive: takes what was read, and when, in monotonic seconds.
-
+        ``begun`` is called after each connection: earlier records may be outdated. ``receive`` takes records, and their
+        time in monotonic seconds.
         """
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         try:
@@ -72,11 +66,10 @@ class Following:
             await self._reader.close()
 
     async def _read(self, receive: Callable[[list[Record], float], Awaitable[None]]) -> None:
-        """Until this process has paused.
+        """Read until this process has paused.
 
         Raises:
             LogError: Kafka is unreachable.
-
         """
         looked_s = self._clock.mono_ns() / 1e9
         while True:

@@ -1,8 +1,8 @@
-"""One batch of records read with care: whatever its bytes are, it costs itself only.
+"""Reads one batch of records carefully, so that invalid bytes affect only that batch.
 
-A batch is unreadable when its checksum or structure is wrong, when its format is older than Kafka 0.11, when it does
-not inflate, or when it would take too much memory. One record then stands for it, whose value is an
-``UnreadableBatch``. Aborted transactions are not left out: nobody here reads committed records only.
+A batch is unreadable if its checksum or structure is wrong, its format is older than Kafka 0.11, it does not inflate,
+or it would take too much memory. One record with an ``UnreadableBatch`` as its value replaces it. Aborted transactions
+are included: no reader here uses read_committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slacktide.streams.kafka.inflation import UnreadableError
 from slacktide.streams.kafka.payload import records_of
 
 HEADERS_MAX: Final = 64
-"""Kept of a record."""
+"""Headers kept of a record."""
 
 _FRAME_BYTES, _HEADER_BYTES = 12, 61
 _LENGTH_AT, _MAGIC_AT, _CRC_AT, _CHECKED_FROM, _DELTA_AT, _COUNT_AT = 8, 16, 17, 21, 23, 57
@@ -32,13 +32,13 @@ class Frame(NamedTuple):
 
     raw: memoryview
     behind: memoryview
-    """What was fetched behind it."""
+    """The bytes fetched behind it."""
     whole: bool
 
     def following(self) -> int | None:
-        """Offset of the first record of the batch behind it; None: nothing behind it is a batch with its checksum.
+        """Return the first offset of the next batch; None: no batch with a valid checksum follows.
 
-        Where the length is damaged, anything may stand there.
+        If the length is damaged, any bytes may follow.
         """
         end = _end(self.behind, 0)
         if end is None or end < _HEADER_BYTES or self.behind[_MAGIC_AT] != _FORMAT:
@@ -47,24 +47,18 @@ class Frame(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a batch holds."""
+    """The content of a batch."""
 
     records: list[ConsumerRecord[bytes, bytes]]
-    """From the position on; or the one that stands for it."""
+    """From the position on; or the record that replaces the batch."""
     position: int
-    """Behind it."""
+    """The position behind the batch."""
     ends: bool
-    """Whether it ends where its length has its end. If not, the broker finds the next batch, by the next fetch."""
+    """Whether the batch ends where its length indicates. Otherwise, the next fetch finds the next batch."""
 
 
 def frame_at(fetched: memoryview, begin: int) -> Frame | None:
-    """The batch that begins there; None: it is cut off, and comes whole with the next fetch.
-
-    Args:
-        fetched: what one fetch brought of one partition.
-        begin: where a batch before it ends, or 0.
-
-    """
+    """Return the batch at ``begin``, 0 or the end of another; None: it is truncated, and fetched again."""
     end = _end(fetched, begin)
     if end is None:
         return Frame(fetched, fetched[:0], whole=False) if fetched and begin == 0 else None
@@ -72,14 +66,7 @@ def frame_at(fetched: memoryview, begin: int) -> Frame | None:
 
 
 def read(place: TopicPartition, frame: Frame, position: int) -> Found:
-    """Read a batch with care.
-
-    Args:
-        place: its partition.
-        frame: the batch.
-        position: of the fetch; it may lie within the batch.
-
-    """
+    """Read a batch carefully; ``position``: of the fetch, possibly within the batch."""
     batch = _read(frame, position)
     if isinstance(batch, _Unreadable):
         ends = batch.checked or frame.following() is not None
@@ -111,24 +98,22 @@ def _from(place: TopicPartition, batch: _Batch, position: int) -> Iterator[Consu
 
 
 class _Batch(NamedTuple):
-    """Its records."""
-
     records: Sequence[Any]
     last: int
     """Offset of its last record, which may have been compacted away."""
 
 
 class _Unreadable(NamedTuple):
-    """Why there are none."""
+    """Why a batch has no records."""
 
     last: int
     reason: str
     timestamp_ms: int = 0
     checked: bool = False
-    """Its checksum and its offsets are right."""
+    """Whether its checksum and offsets are valid."""
 
     def record(self, place: TopicPartition, position: int) -> ConsumerRecord[bytes, bytes]:
-        """What stands for the batch; whoever has it has read up to its end."""
+        """Return the record that replaces the batch; its offset is the batch's last."""
         value = UnreadableBatch(position, f"a batch cannot be read: {self.reason}")
         return ConsumerRecord(
             place.topic, place.partition, self.last, self.timestamp_ms, 0, None, value, None, -1, 0, ()
@@ -136,7 +121,7 @@ class _Unreadable(NamedTuple):
 
 
 def _end(fetched: memoryview, begin: int) -> int | None:
-    """Where the batch ends that begins there; None: not within what was fetched, or its length is no batch's."""
+    """Return the end of the batch that begins there; None: beyond the fetched bytes, or an invalid length."""
     length = _number(fetched, begin + _LENGTH_AT, 4)
     end = begin + _FRAME_BYTES + length
     return end if begin + _MAGIC_AT < end <= len(fetched) else None
@@ -147,7 +132,7 @@ def _number(raw: memoryview, at: int, size: int) -> int:
 
 
 def _intact(raw: memoryview) -> bool:
-    """Whether its checksum is right; the client takes ten times as long to check it."""
+    """Check the checksum; the client takes ten times as long."""
     found: bool = crc32c(bytes(raw[_CHECKED_FROM:])) == int.from_bytes(raw[_CRC_AT:_CHECKED_FROM], "big")
     return found
 
@@ -172,12 +157,12 @@ def _read(frame: Frame, position: int) -> _Batch | _Unreadable:
 
 
 def _presumed(frame: Frame, position: int) -> int:
-    """The last offset of a batch that is damaged, and does not show it for certain; at least one is given up."""
+    """Return the presumed last offset of a damaged batch; at least one offset is skipped."""
     raw, following = frame.raw, frame.following()
     if following is not None:
         return max(position, following - 1)
     if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < _FORMAT:
-        return max(position, _number(raw, 0, 8))  # of a compressed one its last
+        return max(position, _number(raw, 0, 8))  # the last offset if compressed
     if frame.whole and len(raw) >= _HEADER_BYTES:
         base, delta, count = _number(raw, 0, 8), _number(raw, _DELTA_AT, 4), _number(raw, _COUNT_AT, 4)
         if base <= position <= base + delta and delta + 1 == count:

@@ -1,4 +1,4 @@
-"""Fetches that are not too close together: samples that come one by one share what a fetch and its answers cost."""
+"""Delays fetches, so that samples that arrive one by one share the cost of a fetch and its answers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from slacktide.streams.kafka.walk import FetchedBatches
 
 GATHER_S = 0.1
 CALM_S = 0.2
-"""While no limit moves."""
+"""While no limit is changing."""
 FEW = 32
-"""Of samples: after a fetch of more there may be as many again, and a worker that is behind does not wait."""
+"""Samples: after a larger fetch there may be as many again, and a worker that lags does not wait."""
 _SOON_S = 0.001
-"""Less is not worth a timer."""
+"""Not worth a timer."""
 
 
 class Gathering:
-    """When the next fetch may begin.
+    """Determines when the next fetch may begin.
 
-    A sample that comes after a while without any, and the one behind it, do not wait. Where there are many nodes each
-    waits a fifth of a second at most, and one whose limit moves does not wait.
+    A sample after a pause, and the next one, do not wait. With many nodes each waits a fifth of a second at most. A
+    node with a changing limit does not wait.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Gathering:
         self._may_s = -math.inf
 
     def came(self, fetched: list[Any], now_s: float) -> None:
-        """A fetch brought these, and they were taken."""
+        """Take in the records of a fetch."""
         before_s, self._came_s = self._came_s, now_s
         if records_in(fetched) > FEW:
             self._attention.forget()
@@ -46,7 +46,7 @@ class Gathering:
         self._may_s = now_s + gather_s if now_s < before_s + 2 * gather_s else -math.inf
 
     def wait_s(self, now_s: float) -> float:
-        """Return for how long the next fetch has to wait; 0: it may begin."""
+        """Return how long the next fetch must wait; 0: it may begin."""
         wait_s = self._may_s - now_s
         if wait_s <= _SOON_S:
             return 0.0
@@ -60,9 +60,9 @@ class Gathering:
 
 
 class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no types
-    """The client's fetcher. That of a consumer that takes whole fetches lets samples gather in Kafka.
+    """The client's fetcher. For consumers of whole fetches, samples gather in Kafka.
 
-    The client fetches ahead. What it holds until the next turn would be older, and the next fetch not begun.
+    The client fetches ahead. Records that it holds until the next turn would be older, and would delay the next fetch.
     """
 
     def __init__(self, *places: Any, value_deserializer: Any = None, **settings: Any) -> None:
@@ -70,7 +70,7 @@ class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no type
         super().__init__(*places, value_deserializer=value_deserializer, **settings)
 
     async def fetched_records(self, *places: Any, **settings: Any) -> dict[Any, Any]:
-        """Return what was fetched, waiting a moment for it."""
+        """Wait briefly for records, and return them."""
         fetched: dict[Any, Any] = await super().fetched_records(*places, **settings)
         if fetched and self._gathering is not None:  # no other task has run: the next fetch is not sent yet
             self._gathering.came(list(chain.from_iterable(fetched.values())), self._loop.time())

@@ -1,4 +1,4 @@
-"""A member of the group that shares partitions of topics out."""
+"""A member of a consumer group."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from slacktide.streams.records import Place, Record
 log = logging.getLogger(__name__)
 
 COMMIT_S = 2.0
-"""Within this a member notices that its topic is gone, there again or has more partitions: the client's own 5 min would
-leave samples unanswered for as long."""
+"""A member notices missing, new or larger topics within this time; the client's 5 min would be too long."""
 POLL_RECORDS_MAX = 250
-"""Per turn: while they are answered nothing else of the process runs."""
+"""Per turn: nothing else of the process runs meanwhile."""
 
 WHOLE_BYTES_MAX = 512 << 10
-"""Of each partition at once, where whole fetches are taken. A broker returns a batch that is larger only for the first
-partition of a fetch."""
+"""Per partition of whole fetches. A broker returns a larger batch only for a fetch's first partition."""
 
 Fetched = tuple[dict[Place, list[Record]], dict[Place, int | None]]
-"""By place: the records in order, and the offset at which it ends, where that is known."""
+"""By place: the records in order, and its end offset, if known."""
 Assigned = Callable[[frozenset[Place]], Awaitable[None]]
 
 ASSIGNORS = [RangePartitionAssignor]
-"""It gives a member the same partitions of all topics: they hold the same nodes. One only: aiokafka sends a request to
-join for each assignor, and each begins a rebalance. Two members whose requests alternate never get partitions."""
+"""Assigns the same partitions of all topics to a member, because they hold the same nodes.
+
+Only one: aiokafka sends a request to join for each assignor, and each begins a rebalance. Two members whose requests
+alternate never get partitions.
+"""
 
 
 class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
-    """One member of the group that shares partitions of topics out."""
+    """One member of a consumer group."""
 
     _deserializer: Callable[[bytes], Any] | None = None
     _partition_bytes_max = FETCH_BYTES_MAX
@@ -59,18 +60,17 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         revoked: Assigned,
         sticky: bool = False,
     ) -> None:
-        """Make a member that has not joined yet.
+        """Create a member that has not joined yet.
 
         Args:
             bootstrap: the Kafka cluster.
-            topics: whose partitions are shared out.
+            topics: to subscribe to.
             group: its name.
-            session_timeout_ms: a member silent for this long is out.
+            session_timeout_ms: a member silent for this long is removed.
             fetch_wait_ms: how long the broker may hold a fetch.
-            assigned: is called with the places that the member has now.
-            revoked: is called when they are being shared out anew.
-            sticky: who has a partition keeps it when others join; all members must have the same setting.
-
+            assigned: called with the member's current places.
+            revoked: called when a rebalance begins.
+            sticky: members keep their partitions when others join; all must have the same setting.
         """
         self._topics = topics
         self._what = " and ".join(topics)
@@ -96,30 +96,28 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         """Join, and return with the first assignment.
 
         Raises:
-            LogError: nobody answers.
-
+            LogError: no answer.
         """
         with trouble(f"cannot read {self._what}"):
             self._consumer.subscribe(list(self._topics), listener=self)
             await self._consumer.start()
 
     async def leave(self) -> None:
-        """Leave at once, so that others need not wait for the session to end."""
+        """Leave immediately, so that others need not wait for the session timeout."""
         leave_first_generation(self._consumer)
         await close(self._consumer)
 
     @property
     def generation(self) -> int:
-        """Of the group, in which this member was given its partitions: each new sharing out has a higher one."""
-        coordinator = self._consumer._coordinator  # noqa: SLF001 - it has no other face
+        """Return the group's generation of this assignment, which rises with each rebalance."""
+        coordinator = self._consumer._coordinator  # noqa: SLF001 - it has no public method
         return -1 if coordinator is None else int(coordinator.generation)
 
     async def fetch(self) -> Fetched:
-        """Wait a moment for records, or for the end of a rebalance.
+        """Wait briefly for records, or for the end of a rebalance.
 
         Raises:
-            LogError: it cannot be read.
-
+            LogError: the topics cannot be read.
         """
         fetched, ends = await self._fetch(POLL_RECORDS_MAX)
         self._pace.polled(self._consumer, found=bool(fetched))
@@ -132,12 +130,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         return {Place(*place): batch for place, batch in fetched.items()}, ends
 
     async def commit(self, offsets: Mapping[Place, int] | Mapping[Place, tuple[int, str]]) -> bool:
-        """Commit how far all is done, with a note where there is one.
-
-        Returns:
-            False: not now. Nothing is lost but time, for it is done again.
-
-        """
+        """Commit offsets, with their notes if any; return False if not possible now: the work is then repeated."""
         places: dict[TopicPartition, Any] = {TopicPartition(*place): offset for place, offset in offsets.items()}
         return await committed(self._consumer, places)
 
@@ -146,37 +139,36 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         return await self.commit(offsets)
 
     async def notes(self, places: Collection[Place]) -> dict[Place, tuple[int, str]]:
-        """What is committed of these places, and the notes with it; nothing where the broker does not answer."""
+        """Return the committed offsets and notes of these places; empty if the broker does not answer."""
         found = await notes(self._consumer, [TopicPartition(*place) for place in places])
         return {Place(*place): one for place, one in found.items()}
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Called by the client."""
+        """Handle the client's callback."""
         await self._assigned(frozenset(Place(*place) for place in assigned))
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Called by the client."""
+        """Handle the client's callback."""
         await self._revoked(frozenset(Place(*place) for place in revoked))
 
 
 class WholeGroup(Group):
-    """A member that takes all that was fetched of each partition at once, for ``streams.columns.batches``."""
+    """A member that takes whole fetches of each partition, for ``streams.columns.batches``."""
 
     _deserializer = staticmethod(at_once)
     _partition_bytes_max = WHOLE_BYTES_MAX
 
     async def fetch_whole(self) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
-        """As ``fetch``, but whole fetches for records.
+        """Fetch like ``fetch``, but return whole fetches.
 
         Raises:
-            LogError: it cannot be read.
-
+            LogError: the topics cannot be read.
         """
         return await self._fetch(None)
 
 
 def _sticky() -> type[StickyPartitionAssignor]:
-    """A class for each membership: the client keeps what a member had on it, also when another begins."""
+    """Return a new class for each membership: the client keeps a member's state on the class."""
 
     class Sticky(StickyPartitionAssignor):  # type: ignore[misc]  # the client has no types
         member_assignment = None
@@ -188,8 +180,8 @@ def _sticky() -> type[StickyPartitionAssignor]:
 async def notes(
     consumer: AIOKafkaConsumer[bytes, bytes], places: Collection[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Committed offsets with their notes, which the client's own ``committed`` leaves out."""
-    coordinator = consumer._coordinator  # noqa: SLF001 - it has no other face
+    """Return committed offsets with their notes, which the client's ``committed`` omits."""
+    coordinator = consumer._coordinator  # noqa: SLF001 - it has no public method
     if coordinator is None:
         return {}
     try:
@@ -205,10 +197,10 @@ async def committed(
     consumer: AIOKafkaConsumer[bytes, bytes],
     offsets: Mapping[TopicPartition, int] | Mapping[TopicPartition, tuple[int, str]],
 ) -> bool:
-    """Commit offsets of partitions that are still this consumer's, with their notes; False: not now."""
-    coordinator = consumer._coordinator  # noqa: SLF001 - it has no other face
+    """Commit offsets of partitions still assigned to this consumer, with their notes; False: not now."""
+    coordinator = consumer._coordinator  # noqa: SLF001 - it has no public method
     if coordinator is None or coordinator.generation < 0:
-        # Expelled, the client would commit as if without a group: a log made anew takes that, and skips its beginning.
+        # An expelled client would commit as without a group: a re-created topic accepts that, and skips its beginning.
         return False
     held = consumer.assignment()
     mine: dict[TopicPartition, Any] = {place: offset for place, offset in offsets.items() if place in held}
@@ -229,8 +221,8 @@ async def committed(
 def leave_first_generation(consumer: AIOKafkaConsumer[bytes, bytes]) -> None:
     """Make the client leave also in a group's generation 0, where the embedded broker begins to count.
 
-    The client takes 0 for "not joined" and goes silently; the next member would then wait out a dead one.
+    The client takes 0 for "not joined" and leaves silently; the next member would then wait for a session timeout.
     """
-    coordinator = consumer._coordinator  # noqa: SLF001 - it has no other face
+    coordinator = consumer._coordinator  # noqa: SLF001 - it has no public method
     if coordinator is not None and coordinator.generation == 0:
         coordinator.generation = 1

@@ -1,4 +1,4 @@
-"""What stands in a partition, back to some time."""
+"""Reads a partition's records back to some time."""
 
 from __future__ import annotations
 
@@ -13,29 +13,24 @@ from slacktide.streams.kafka.times import first_since
 from slacktide.streams.records import Record
 
 PATIENCE_S = 2.0
-"""A read back that gets nothing for this long ends with what it has."""
+"""A read without records for this long ends."""
 SPAN_RECORDS_MAX = 5_000
-"""Per partition, where the broker does not know which record stood there 20 s ago: 100 nodes for 50 s."""
+"""Per partition, if the broker cannot look up offsets by time: 100 nodes for 50 s."""
 
 
 class History(Reader):
-    """What stands in a partition, back to some time."""
+    """Reads a partition's records back to some time."""
 
     async def span(
         self, topic: str, partition: int, *, before: int | None, since_ms: int, most: int | None = None
     ) -> list[Record]:
-        """Records of that time and younger, up to an offset that is not included; None: all there are by now.
+        """Return records since this time, up to an offset.
 
-        Args:
-            topic: its name.
-            partition: its number.
-            before: the offset behind the last one.
-            since_ms: the time.
-            most: only so many offsets before the end; None: however many there are.
+        ``before``: the offset behind the last record; None: the current end. ``most``: offsets before the end; None:
+        unlimited.
 
         Raises:
-            LogError: it cannot be read.
-
+            LogError: the partition cannot be read.
         """
         place = TopicPartition(topic, partition)
         begin, end = await self._bounds(place, before, since_ms)
@@ -46,11 +41,10 @@ class History(Reader):
     async def forth(
         self, topic: str, partition: int, *, before: int | None, since_ms: int
     ) -> AsyncGenerator[list[Record], None]:
-        """The same as it is fetched: memory does not grow with the span.
+        """Yield the same records as they are fetched, in bounded memory.
 
         Raises:
-            LogError: it cannot be read.
-
+            LogError: the partition cannot be read.
         """
         place = TopicPartition(topic, partition)
         begin, end = await self._bounds(place, before, since_ms)
@@ -60,11 +54,10 @@ class History(Reader):
     async def back(
         self, topic: str, partition: int, *, before: int | None, since_ms: int, at_once: int
     ) -> AsyncGenerator[list[Record], None]:
-        """The same, the newest first, so many at once.
+        """Yield the same records, the newest first, ``at_once`` at a time.
 
         Raises:
-            LogError: it cannot be read.
-
+            LogError: the partition cannot be read.
         """
         place = TopicPartition(topic, partition)
         begin, end = await self._bounds(place, before, since_ms)
@@ -81,7 +74,7 @@ class History(Reader):
 
     async def _read(self, place: TopicPartition, begin: int, end: int) -> AsyncGenerator[list[Record], None]:
         if begin >= end:
-            return  # the client's fetcher ends for good where an assignment goes before it has seen it
+            return  # the client's fetcher ends if an assignment is removed before it was seen
         consumer = self._consumer
         with trouble(f"cannot read back {place.topic}/{place.partition}"):
             stand(consumer, {place: begin})
@@ -93,14 +86,14 @@ class History(Reader):
                 fetched = await self._poll()
             yield [record_of(record) for batch in fetched.values() for record in batch if record.offset < end]
             idle_s = 0.0 if fetched else idle_s + POLL_S
-        consumer.unsubscribe()  # else it goes on fetching ahead
+        consumer.unsubscribe()  # otherwise it fetches ahead
 
 
 async def begin_of(consumer: Any, place: TopicPartition, before: int, since_ms: int) -> int:
-    """The offset from which on a partition is of that time and younger; ``before`` where nothing is."""
+    """Return the first offset since this time; ``before`` if there is none."""
     found = (await first_since(consumer, {place: since_ms}))[place]
     by_time = before if found is None else found.offset
-    # The embedded broker knows no times and names offset 0: where that is the answer, never further than this.
+    # The embedded broker does not know times and returns 0: then at most this many records.
     least = by_time or before - SPAN_RECORDS_MAX
     first = (await consumer.beginning_offsets([place]))[place]
     begin: int = min(before, max(least, first))

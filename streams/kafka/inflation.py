@@ -1,4 +1,4 @@
-"""Compressed batches are inflated up to a limit, and never beyond it: a megabyte may hold gigabytes of zeros."""
+"""Inflates compressed batches up to a limit: a megabyte may hold gigabytes of zeros."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import cramjam
 
 INFLATED_BYTES_MAX: Final = 16 << 20
-"""Of one batch. By default Kafka takes batches of 1 MiB as they travel. JSON shrinks to about a tenth of itself."""
+"""Per batch. By default Kafka accepts compressed batches of 1 MiB. JSON shrinks to about a tenth."""
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 NAMES: Final = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
@@ -18,17 +18,17 @@ _GZIP_BITS = 16 + zlib.MAX_WBITS
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_BYTES = 16
 _GUESS, _GUESS_BYTES = 16, 64 << 10
-"""How far a batch mostly inflates, at most: room for all that it may come to costs a millisecond."""
+"""The usual largest factor: a buffer for the largest possible result costs a millisecond."""
 _HELD_BYTES_MAX = 1 << 20
 
 
 class _Room(threading.local):
-    """Where a thread inflates to, again and again: new room is cleared first, page by page."""
+    """A thread's buffer, which is reused: a new one is cleared first, page by page."""
 
     held = bytearray()
 
     def of(self, room_bytes: int) -> bytearray:
-        """Give at least so much."""
+        """Return a buffer of at least this size."""
         if room_bytes > _HELD_BYTES_MAX:
             return bytearray(room_bytes)
         if len(self.held) < room_bytes:
@@ -46,14 +46,10 @@ class UnreadableError(Exception):
 def inflated(codec: int, packed: bytes, limit_bytes: int = INFLATED_BYTES_MAX) -> bytes:
     """Inflate a batch's records.
 
-    Args:
-        codec: the number that Kafka gives it.
-        packed: as they travel.
-        limit_bytes: what they may come to.
+    ``codec``: Kafka's number. ``limit_bytes``: the largest result.
 
     Raises:
-        UnreadableError: the codec is unknown, they are damaged, or they come to more.
-
+        UnreadableError: the codec is unknown, or the data is damaged or too large.
     """
     try:
         match codec:
@@ -87,7 +83,7 @@ def _gzip(packed: bytes, limit_bytes: int) -> bytes:
 
 
 def _snappy(packed: bytes, limit_bytes: int) -> bytes:
-    """Snappy begins with the size that it inflates to. Java's clients write blocks of it behind a header."""
+    """Inflate Snappy, which begins with the inflated size. Java's clients write blocks of it behind a header."""
     blocks = _blocks(packed) if packed.startswith(_XERIAL) else [packed]
     size_bytes = sum(cramjam.snappy.decompress_raw_len(block) for block in blocks)
     if size_bytes > limit_bytes:
@@ -109,7 +105,7 @@ def _blocks(packed: bytes) -> list[bytes]:
 
 
 def _framed(codec: Any, packed: bytes, limit_bytes: int) -> bytes:
-    """Lz4 and zstd need not have the size that they inflate to: they are given room, and more if that is full."""
+    """Inflate lz4 or zstd, which may lack the inflated size: retry with a larger buffer if it is full."""
     guess_bytes = _GUESS * len(packed) + _GUESS_BYTES
     for room_bytes in (guess_bytes, _GUESS * guess_bytes, limit_bytes):
         room = _room.of(min(room_bytes, limit_bytes))

@@ -1,4 +1,4 @@
-"""Topics followed for ever, merged by time: who reads them sees one log, however many partitions it has."""
+"""Follows topics forever and merges all partitions by time."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from slacktide.streams.kafka.times import since
 from slacktide.streams.records import Place, Record
 
 HOLD_MS = 500
-"""A record is handed on so long after it was appended: what is older and comes from another partition is before it."""
+"""A record is returned this long after it was appended, so that older ones of other partitions precede it."""
 HELD_MAX = 500
-"""Records of one partition that wait for others; more are not asked for."""
+"""Records per partition that may wait for others."""
 PARTITION_BYTES_MAX = 128 << 10
-"""Of one fetch: there may be 200 partitions, and each may be far behind."""
+"""Of one fetch: there may be 200 partitions, and each may lag."""
 SILENT_POLLS = 25
 FETCH_WAIT_MS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Records that were to be read and are gone: too old, or of a log that was made anew."""
+    """Records that are gone: expired, or of a topic that was re-created."""
 
     place: Place
     wanted: int
-    """The offset to go on from."""
+    """The offset to continue from."""
     begin: int
-    """The offset that reading goes on from instead."""
+    """The offset that reading continues from instead."""
 
 
 @dataclass(slots=True)
@@ -42,22 +42,20 @@ class _Lane:
 
     rank: int
     held: deque[tuple[int, int, Record]] = field(default_factory=deque)
-    """Time, never falling, and rank, of each record not yet handed on."""
+    """Time, never falling, and rank, of each record not yet returned."""
     newest_ms: int = 0
     at_end: bool = False
 
 
 class Merged(Reader):
-    """Reads whole topics and others from where its owner wants, without a group. After any failure connect anew.
+    """Reads topics from given positions, without a group. Reconnect after any error.
 
     Args:
         bootstrap: the Kafka cluster.
         whole: topics that are read from their beginning.
-        others: that are read from ``cursors``, else from ``since_ms``.
-        optional: those of them that are there at ``begin`` are read from their beginning, too. Records of one time come
-            in the order of topics.
+        others: topics that are read from ``cursors``, else from ``since_ms``.
+        optional: read from their beginning if they exist at ``begin``. Records of one time are in order of topics.
         client_id: of this reader, in the brokers' logs.
-
     """
 
     def __init__(
@@ -76,18 +74,12 @@ class Merged(Reader):
         self._silent = 0
 
     async def begin(self, cursors: Mapping[Place, int], since_ms: int) -> list[Lost]:
-        """Stand where reading begins.
+        """Seek to the start positions; return what is lost.
 
-        Args:
-            cursors: by partition the next offset.
-            since_ms: for partitions without one, the time of the first record, UTC epoch.
-
-        Returns:
-            What was to be read and is not there.
+        ``cursors``: the next offset by partition; without one, the first record since ``since_ms``, UTC epoch.
 
         Raises:
-            LogError: the log is away, or lacks one of the topics.
-
+            LogError: Kafka is unreachable, or lacks one of the topics.
         """
         consumer, lost = self._consumer, []
         with trouble(f"cannot read from {self._bootstrap}"):
@@ -115,11 +107,10 @@ class Merged(Reader):
         return lost
 
     async def has_grown(self) -> bool:
-        """Whether an optional topic is there that was not at ``begin``.
+        """Check whether an optional topic exists that did not at ``begin``.
 
         Raises:
-            LogError: the log is away.
-
+            LogError: Kafka is unreachable.
         """
         if not self._absent:
             return False
@@ -127,14 +118,12 @@ class Merged(Reader):
             return not self._absent.isdisjoint(await self._consumer.topics())
 
     async def read(self, now_ms: int) -> tuple[list[Record], int]:
-        """What comes next, by time, and up to which time nothing is missing.
+        """Return the next records by time, and the time up to which they are complete.
 
-        Args:
-            now_ms: the time: at the end of the log it passes although nothing comes.
+        ``now_ms``: the time, which advances at the end of topics even without records.
 
         Raises:
-            LogError: the log is away, or is not the one that was being read.
-
+            LogError: Kafka is unreachable, or a topic was re-created.
         """
         with trouble(f"cannot read from {self._bootstrap}"):
             short = [place for place, lane in self._lanes.items() if len(lane.held) < HELD_MAX]
@@ -162,5 +151,5 @@ class Merged(Reader):
         for lane in lanes:
             while lane.held and lane.held[0][0] <= until_ms:
                 ready.append(lane.held.popleft())
-        ready.sort(key=itemgetter(0, 1))  # stable: a partition's records stay in their order
+        ready.sort(key=itemgetter(0, 1))  # stable: keeps a partition's order
         return [record for _, _, record in ready], until_ms

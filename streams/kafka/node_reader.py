@@ -1,4 +1,4 @@
-"""What a node reads: answers in its partition, the one policy, its eviction credit; without a consumer group."""
+"""Reads a node's records without a consumer group: answers, policy, eviction credit and inventory."""
 
 from __future__ import annotations
 
@@ -19,40 +19,38 @@ from slacktide.streams.records import Record
 
 SILENCE_MS = 1_000
 REPUBLISHED = 4_000
-"""Records before a partition's end: the inventory of its nodes, 20 to 100 of them, is republished every minute."""
+"""Records before a partition's end: the inventory of its 20 to 100 nodes is republished every minute."""
 PARTITION_BYTES_MAX = 1 << 20
-"""Of one partition in one fetch: an agent has little memory."""
+"""Per partition and fetch, because an agent has little memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecords:
-    """What came at once."""
+    """The records of one read."""
 
     commands: list[Record]
     """Of this node."""
     policies: list[Record]
-    """The first time all that the topic holds, then what comes."""
+    """At first all that the topic holds, then new ones."""
     credits: list[Record]
     """Of this node."""
     credit_age_s: float
-    """None of them came longer ago than this."""
+    """All arrived within this time."""
     inventories: list[Record]
-    """Of this node: the first time those of the last minutes, then what comes."""
+    """Of this node: at first those of the last minutes, then new ones."""
     foreign: int
-    """Other nodes' answers, dropped unread."""
+    """Other nodes' answers, dropped undecoded."""
 
 
 class NodeReader(Reader):
-    """Reads commands and credit from their end, policy from its beginning, inventory from a while before its end.
+    """Reads commands and credit from their end, policy from its beginning, and inventory of the last minutes.
 
-    After any failure connect anew.
-
-    A lease that was published before may be over by now: the governor publishes it again.
+    Reconnect after any error. A lease published before may have expired: the governor publishes it again.
     """
 
     def __init__(self, bootstrap: Cluster, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
         self.partition = -1
-        """Where this node's answers lie; -1 before the first connection."""
+        """The partition of this node's answers; -1 before the first connection."""
         super().__init__(
             bootstrap, fetch_wait_ms, client_id=client_id, lost="none", partition_bytes_max=PARTITION_BYTES_MAX
         )
@@ -65,16 +63,15 @@ class NodeReader(Reader):
         self._inventories = TopicPartition(INVENTORY.name, 0)
         self._credits_polled_ms: int | None = None
         self._credits_whole_s = 0.0
-        """When all credit that had come was certainly read."""
+        """When all available credit was certainly read."""
         self._read_s = 0.0
         self._policy_held: list[Record] | None = []
 
     async def read(self) -> NodeRecords:
-        """Wait for what comes next; empty after a second or two of silence.
+        """Wait for records; return none after a second or two.
 
         Raises:
-            LogError: the broker is away, or its log is not the one that was being read.
-
+            LogError: Kafka is unreachable, or a topic was re-created.
         """
         try:
             got = await self._consumer.getmany(timeout_ms=self._silence_ms)
@@ -119,21 +116,21 @@ class NodeReader(Reader):
         self._credits_whole_s = self._read_s = asked_s
 
     def _mine(self, read: list[Any]) -> list[Record]:
-        """What is keyed by this node, and batches that cannot be read; others are dropped undecoded."""
+        """Return this node's records and unreadable batches; others are dropped undecoded."""
         return [record_of(one) for one in read if one.key == self._key or isinstance(one.value, UnreadableBatch)]
 
     def _credit_age_s(self) -> float:
-        """How long ago what was just read can have come at most; called once for each read."""
+        """Return the maximum age of the records just read; call it once per read."""
         now_s = asyncio.get_running_loop().time()
         age_s = now_s - self._credits_whole_s
         polled_ms = self._consumer.last_poll_timestamp(self._credits)
-        if polled_ms != self._credits_polled_ms:  # since the last read the broker has sent what there is
+        if polled_ms != self._credits_polled_ms:  # the broker has sent all records since the last read
             self._credits_polled_ms, self._credits_whole_s = polled_ms, self._read_s
         self._read_s = now_s
         return age_s
 
     async def _policies_of(self, records: list[Record]) -> list[Record]:
-        """Held back until the topic was read whole: no policy of yesterday may act on the way."""
+        """Hold policies back until the topic is read completely, so that no outdated policy applies."""
         if self._policy_held is None:
             return records
         self._policy_held += records

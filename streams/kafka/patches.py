@@ -1,4 +1,4 @@
-"""Every change that Slacktide makes to aiokafka. They are written for aiokafka 0.14, whose internals they replace.
+"""All changes that Slacktide makes to aiokafka. They replace internals of aiokafka 0.14.
 
 The package imports this module first, so each process that uses Kafka has them all.
 """
@@ -16,10 +16,10 @@ from aiokafka.protocol.metadata import MetadataRequest
 from slacktide.streams.kafka import connecting, fetched, gathering, producing
 
 WRITTEN_FOR = "0.14."
-"""Versions that begin so; ``pyproject.toml`` and the lock file name the same."""
+"""Prefix of supported versions; ``pyproject.toml`` and the lock file name the same."""
 
 READER_BYTES = 4 << 20
-"""The client holds the whole of what it awaits in any case."""
+"""The client buffers a complete response in any case."""
 
 
 def install() -> None:
@@ -27,36 +27,34 @@ def install() -> None:
 
     Raises:
         ImportError: another version of aiokafka is installed.
-
     """
     check_version(aiokafka.__version__)
-    # A broker with default settings creates a topic that a client asks for, with its default number of partitions.
-    # Topics are created by `slacktide topics apply` alone: a topic that is deleted stays deleted.
+    # By default a broker creates a requested topic, with its default number of partitions. Only `slacktide topics
+    # apply` creates topics: a deleted topic stays deleted.
     client.MetadataRequest = admin.MetadataRequest = partial(MetadataRequest, allow_auto_topic_creation=False)
-    # The client logs why it cannot connect; its error does not have the reason.
+    # The client's error does not contain why it cannot connect.
     client.create_conn = connecting.create_conn
     client.NodeNotReadyError = connecting.NotReadyError
     client.AIOKafkaClient.bootstrap = connecting.bootstrap
-    # The client leaves connections open that it made while it was given up or closed.
+    # The client leaves connections open that were made while it was closed.
     client.AIOKafkaClient.close = connecting.close
     # The client takes a refused token for an accepted one.
     conn.OAuthAuthenticator = connecting.TokenLogin
-    # The client stops reading from its socket each 128 kB, and resumes: fifty times in a fetch of 6 MB.
+    # The client pauses its socket every 128 kB, fifty times in a fetch of 6 MB.
     conn.READER_LIMIT = READER_BYTES
-    # The client copies all that it writes eight times.
+    # The client copies all written bytes eight times.
     producing.install()
-    # A batch that the client cannot read stops its consumer there.
+    # A consumer of the client stops at an unreadable batch.
     fetcher.MemoryRecords, fetcher.PartitionRecords = fetched.FetchedBytes, fetched.FetchedRecords
-    # The client fetches as often as something comes.
+    # The client fetches whenever a record arrives.
     consumer.Fetcher = gathering.GatheringFetcher
 
 
 def check_version(installed: str) -> None:
-    """Refuse a client whose internals may be other ones.
+    """Refuse a client whose internals may differ.
 
     Raises:
         ImportError: with what to install instead.
-
     """
     if not installed.startswith(WRITTEN_FOR):
         raise ImportError(

@@ -1,4 +1,4 @@
-"""The records of one batch whose checksum is right: inflated and parsed, within bounded memory."""
+"""Inflates and parses the records of a batch with a valid checksum, within bounded memory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy, _DefaultRecordPy
 
-# The client's other one, in C, reads beyond the buffer's end where a length is wrong: that ends the process.
+# The client's C version reads beyond the buffer's end if a length is wrong, which ends the process.
 from aiokafka.record.util import decode_varint_py as decode_varint
 
 from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX, UnreadableError, inflated
 
 RECORD_BYTES: Final = 400
-"""The client takes this for each record, beside its key, its value and its headers."""
+"""The client's memory per record, beside its key, its value and its headers."""
 HEADER_BYTES: Final = 100
-"""The client takes this for each header. On the wire an empty one is two bytes."""
+"""The client's memory per header. On the wire an empty one is two bytes."""
 BATCH_MEMORY_MAX: Final = 2 * INFLATED_BYTES_MAX
 SMALL_BYTES: Final = 1 << 20
-"""Headers of smaller batches are not counted: they are too few to matter."""
+"""Headers of smaller batches are too few to count."""
 
 HEADER_BYTES_OF_BATCH: Final = 61
 _COUNT_AT = 57
@@ -26,17 +26,13 @@ _CODEC_AT, _CODEC = 22, 0x07
 
 
 def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
-    """All records of a batch, at once.
+    """Return all records of a batch.
 
-    A record whose header names are no UTF-8 is read without its headers.
-
-    Args:
-        batch: the client's reader of it, not used yet.
-        raw: its bytes.
+    A record whose header names are not UTF-8 is read without its headers. ``batch``: the client's unused reader of
+    ``raw``.
 
     Raises:
         UnreadableError: it does not inflate, takes too much memory, or its records are damaged.
-
     """
     count = int.from_bytes(raw[_COUNT_AT:HEADER_BYTES_OF_BATCH], "big", signed=True)
     codec = raw[_CODEC_AT] & _CODEC
@@ -56,7 +52,7 @@ def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
 
 
 def _plain(raw: memoryview, codec: int) -> bytes:
-    """The same batch, not compressed."""
+    """Return the batch uncompressed."""
     head = bytearray(raw[:HEADER_BYTES_OF_BATCH])
     head[_CODEC_AT] &= ~_CODEC
     return bytes(head) + inflated(codec, bytes(raw[HEADER_BYTES_OF_BATCH:]))
@@ -71,12 +67,12 @@ def _check_memory(raw: memoryview, count: int) -> None:
 
 
 def _headers(raw: memoryview, count: int) -> int:
-    """How many headers its records have in all."""
+    """Return the total number of headers."""
     buffer, pos, headers = bytearray(raw), HEADER_BYTES_OF_BATCH, 0
     for _ in range(count):
         length, pos = decode_varint(buffer, pos)
         end = pos + length
-        for _ in range(3):  # attributes, time, place
+        for _ in range(3):  # attributes, time, offset
             _, pos = decode_varint(buffer, pos)
         for _ in range(2):  # key, value
             length, pos = decode_varint(buffer, pos)
@@ -87,7 +83,7 @@ def _headers(raw: memoryview, count: int) -> int:
 
 
 class _WithoutHeaders(_DefaultRecordBatchPy):  # type: ignore[misc]  # the client calls it final
-    """Reads a record whose header names are no UTF-8 without its headers."""
+    """Reads a record without its headers if their names are not UTF-8."""
 
     _pos: int
 
@@ -100,7 +96,7 @@ class _WithoutHeaders(_DefaultRecordBatchPy):  # type: ignore[misc]  # the clien
     def _without_headers(self) -> Any:
         length, pos = decode_varint(self._buffer, self._pos)
         end = pos + length
-        _, pos = decode_varint(self._buffer, pos)  # attributes: none are in use
+        _, pos = decode_varint(self._buffer, pos)  # attributes: Kafka uses none
         since_ms, pos = decode_varint(self._buffer, pos)
         by_broker = self.timestamp_type == self.LOG_APPEND_TIME
         timestamp_ms = self.max_timestamp if by_broker else self.first_timestamp + since_ms

@@ -1,4 +1,4 @@
-"""Single records by their offsets."""
+"""Reads single records by their offsets."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from slacktide.streams.kafka.reader import Reader, stand
 from slacktide.streams.records import Place, Record
 
 READ_S = 2.0
-"""What does not come within this is left out."""
+"""Records that take longer are omitted."""
 FETCH_WAIT_MS = 100
 PARTITION_BYTES_MAX = 64 << 10
-"""Of one fetch: one record of it is wanted."""
+"""Per fetch, of which one record is needed."""
 
 
 class Picked(Reader):
-    """Reads records of which the offsets are known; one question at a time."""
+    """Reads records with known offsets, one call at a time."""
 
     def __init__(self, bootstrap: Cluster, *, client_id: str) -> None:
         super().__init__(bootstrap, FETCH_WAIT_MS, client_id=client_id, partition_bytes_max=PARTITION_BYTES_MAX)
 
     async def read(self, offsets: Mapping[Place, int]) -> list[Record]:
-        """Records at these offsets, without those that are no longer there.
+        """Return the records at these offsets; omit those that no longer exist.
 
         Raises:
-            LogError: the log is away.
-
+            LogError: Kafka is unreachable.
         """
         wanted = {TopicPartition(*place): offset for place, offset in offsets.items()}
         found: list[Record] = []
@@ -46,8 +45,8 @@ class Picked(Reader):
                         for place, records in (await self._poll(*wanted, most=len(wanted))).items():
                             found += [record_of(one) for one in records if one.offset == wanted.get(place)]
                             wanted.pop(place, None)
-            except TimeoutError:  # it was compacted away at the end of its partition
+            except TimeoutError:  # compacted away at the end of its partition
                 pass
             finally:
-                self._consumer.unsubscribe()  # else it goes on fetching ahead
+                self._consumer.unsubscribe()  # otherwise it fetches ahead
         return found

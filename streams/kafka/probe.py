@@ -1,4 +1,4 @@
-"""What a cluster is and can do, asked without leaving anything in its log."""
+"""Probes a cluster and its abilities without writing to its topics."""
 
 from __future__ import annotations
 
@@ -37,25 +37,24 @@ _TRANSACTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What a cluster reported of itself."""
+    """What a cluster reports about itself."""
 
     id: str
     brokers: int
     round_trip_ms: float
-    """The median of a few small questions to one broker."""
+    """The median of a few small requests to one broker."""
     idempotence_trouble: str
     """Why it has no idempotent producers; "": it has."""
     transactions: bool
 
 
 async def probe(bootstrap: Cluster, *, timeout_s: float = 10.0) -> Probed:
-    """Ask one broker of the cluster.
+    """Probe one broker of the cluster.
 
-    That it lists a request does not mean that it can do it: a producer id is asked for, which only costs a number.
+    A listed request may still not work, so a producer id is requested, which costs only a number.
 
     Raises:
-        LogError: it cannot be reached, or does not answer.
-
+        LogError: the cluster is unreachable, or does not answer.
     """
     async with connected(bootstrap, timeout_s) as client:
         node = client.get_random_node()
@@ -92,7 +91,7 @@ async def _idempotence_trouble(client: Any, node: int, apis: set[int]) -> str:
         return "the broker does not support producer ids"
     code = (await client.send(node, InitProducerIdRequest(None, 0))).error_code
     tries = 1
-    while code and for_code(code).retriable and tries < INIT_TRIES:  # a cluster that has just started
+    while code and for_code(code).retriable and tries < INIT_TRIES:  # a new cluster
         await asyncio.sleep(INIT_PAUSE_S)
         code = (await client.send(node, InitProducerIdRequest(None, 0))).error_code
         tries += 1

@@ -1,7 +1,7 @@
-"""Produce requests in pieces, which go to the socket as they are.
+"""Writes produce requests in pieces, without copies.
 
-The client joins the bytes of each level of a request into those of the level above, and twice more before it writes:
-all that is written is copied eight times. A worker writes more than a megabyte in a request.
+The client joins the bytes of each level of a request into the next, and twice more before it writes: it copies all
+bytes eight times. A worker writes more than a megabyte per request.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _ORIGINAL: Final = produce.ProduceRequest_v3.SCHEMA
 
 
 class Pieces:
-    """Bytes to be written one after the other. The client puts others before them with ``+``, and asks their length."""
+    """Bytes to write one after the other. The client prepends others with ``+``, and calls ``len``."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         self.parts = parts
 
     def __len__(self) -> int:
-        """Return how many bytes there are."""
+        """Return the number of bytes."""
         return sum(map(len, self.parts))
 
     def __radd__(self, before: bytes) -> Pieces:
-        """Return the same with other bytes before them."""
+        """Return the pieces with other bytes before them."""
         return Pieces([before, *self.parts])
 
 
 class PiecesWriter:
-    """The writer of a connection, which takes ``Pieces``, too."""
+    """The writer of a connection, which also accepts ``Pieces``."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -49,20 +49,18 @@ class PiecesWriter:
             self._writer.write(data)
 
     def __getattr__(self, name: str) -> Any:
-        """Give all else as the writer has it."""
+        """Return the writer's attributes."""
         return getattr(self._writer, name)
 
 
 class ProduceSchema(Schema):  # type: ignore[misc]  # the client has no types
-    """The schema of a produce request of version 3 or newer. Decoding and showing are the client's."""
+    """The schema of a produce request from version 3 on. Only encoding differs from the client's."""
 
     def encode(self, item: Sequence[Any]) -> Pieces:
-        """Give a request's bytes.
+        """Encode a request.
 
-        Args:
-            item: transactional id, acks, timeout in milliseconds, and of each topic its name and
-                ``(partition, records)`` pairs. Records are bytes, or a tuple of them.
-
+        ``item``: transactional id, acks, timeout in milliseconds, and of each topic its name and ``(partition,
+        records)`` pairs. Records are bytes, or a tuple of them.
         """
         transactional_id, acks, timeout_ms, topics = item
         pieces = [_TEXT.encode(transactional_id) + Int16.encode(acks) + Int32.encode(timeout_ms)]
@@ -76,7 +74,7 @@ class ProduceSchema(Schema):  # type: ignore[misc]  # the client has no types
 
 
 def install() -> None:
-    """Let all versions of the request that have this schema encode by it."""
+    """Install the schema in all versions of the request that share it."""
     schema = ProduceSchema(*zip(_ORIGINAL.names, _ORIGINAL.fields, strict=True))
     for name in dir(produce):
         kind = getattr(produce, name)

@@ -1,4 +1,4 @@
-"""A consumer without a group, standing where its owner puts it; and whether silence is only silence."""
+"""A consumer without a group, at positions that its owner sets. It detects outages and re-created topics."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from slacktide.streams.kafka.connecting import client, reason_of
 from slacktide.streams.kafka.pace import Pace
 
 REQUEST_MS = 5_000
-"""Within this a reader notices that a topic is gone, or there again: the client's own 5 min would be too long."""
+"""A reader notices missing or re-created topics within this time; the client's 5 min would be too long."""
 
 
 class Reader:
-    """Connected or not. After any failure connect anew.
+    """A consumer without a group. Reconnect after any error.
 
     Args:
         bootstrap: the Kafka cluster.
         fetch_wait_ms: how long the broker may hold a fetch.
         client_id: of this reader, in the brokers' logs.
-        lost: what a position that is not there any more means: to go on from the earliest record, or to fail.
+        lost: at a position that no longer exists, continue from the earliest record, or fail.
         partition_bytes_max: of one partition in one fetch.
-
     """
 
     def __init__(
@@ -49,15 +48,14 @@ class Reader:
         self._partition_bytes_max = partition_bytes_max
         self._open: AIOKafkaConsumer[bytes, bytes] | None = None
         self._fetched_ms: tuple[int | None, ...] = ()
-        """When each partition's last fetch was answered, as it was at the last look."""
+        """Time of each partition's last fetch at the last check."""
         self._pace = Pace(fetch_wait_ms)
 
     async def connect(self) -> None:
-        """Connect anew.
+        """Reconnect.
 
         Raises:
-            LogError: no broker can be reached, or what is to be read does not exist.
-
+            LogError: no broker is reachable, or a topic does not exist.
         """
         await self.close()
         consumer = AIOKafkaConsumer(
@@ -97,7 +95,6 @@ class Reader:
 
         Raises:
             LogError: as ``connect``.
-
         """
         await self.connect()
         return self
@@ -109,13 +106,12 @@ class Reader:
         await self.close()
 
     async def check(self) -> None:
-        """Ask where nothing comes: does the broker answer, and is each topic still the one that was read?
+        """Check that the broker answers, and that no topic was re-created. Call it when no records arrive.
 
-        A broker that lost its memory may answer nothing to an offset that is not there any more.
+        A broker that lost its data may not answer a fetch at an offset that no longer exists.
 
         Raises:
-            LogError: no fetch was answered since the last look, or a topic was re-created.
-
+            LogError: no fetch was answered since the last check, or a topic was re-created.
         """
         places = sorted(self._consumer.assignment())
         for place in places:
@@ -128,7 +124,7 @@ class Reader:
         self._fetched_ms = fetched_ms
 
     async def _begin(self, consumer: AIOKafkaConsumer[bytes, bytes]) -> None:
-        """Stand where reading begins; for readers that know it at connecting."""
+        """Seek to the start positions, for readers that know them when they connect."""
 
     @property
     def _consumer(self) -> AIOKafkaConsumer[bytes, bytes]:
@@ -138,28 +134,28 @@ class Reader:
     async def _poll(
         self, *places: TopicPartition, most: int | None = None, wait_s: float = POLL_S
     ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
-        """What has come, waiting a moment for it."""
+        """Wait briefly for records, and return them."""
         fetched: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]] = await self._consumer.getmany(
             *places, timeout_ms=int(wait_s * 1_000), max_records=most
         )
         return fetched
 
     async def _follow(self, most: int | None = None) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
-        """``_poll`` of all partitions, for readers that follow what seldom changes: when idle they ask less often."""
+        """Poll all partitions; idle readers of rarely changing topics fetch less often."""
         fetched = await self._poll(most=most)
         self._pace.polled(self._consumer, found=bool(fetched))
         return fetched
 
     async def _at_end(self, place: TopicPartition) -> bool:
-        """By fetching: the embedded broker's answer to the plain question may be too low."""
+        """Check for the end by fetching: the embedded broker may list an end that is too low."""
         end = self._consumer.highwater(place)
         position: int = await self._consumer.position(place)
         return end is not None and position >= end
 
     async def _ends(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that each assigned partition's next record will have, by fetching.
+        """Return the offset of each assigned partition's next record, by fetching.
 
-        The embedded broker's answer to the plain question is too low where its last batch holds several records.
+        The embedded broker lists an end that is too low if its last batch holds several records.
         """
         consumer = self._consumer
         for place, offset in (await consumer.end_offsets(list(places))).items():
@@ -170,11 +166,10 @@ class Reader:
 
 
 async def partitions_of(consumer: AIOKafkaConsumer[bytes, bytes], topic: str) -> list[TopicPartition]:
-    """The partitions of a topic, in order.
+    """Return the partitions of a topic, in order.
 
     Raises:
         LogError: there is no such topic.
-
     """
     if topic not in await consumer.topics():
         raise LogError(f"no topic {topic}: slacktide topics apply")
@@ -183,7 +178,7 @@ async def partitions_of(consumer: AIOKafkaConsumer[bytes, bytes], topic: str) ->
 
 
 def stand(consumer: AIOKafkaConsumer[bytes, bytes], positions: Mapping[TopicPartition, int]) -> None:
-    """Read these partitions from there on, and no others."""
+    """Read exactly these partitions, from these positions."""
     consumer.assign(list(positions))
     for place, position in positions.items():
         consumer.seek(place, position)

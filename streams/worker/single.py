@@ -1,4 +1,4 @@
-"""Samples one by one: those in rows, those that name something new, and all that arrays leave to the rules."""
+"""Answers samples one by one: in rows, with new names, or left to the scalar rules by the arrays."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Worker:
         self._filling = Filling(self, self._single, self._publishing, self._writer, self._unproven)
 
     def policy(self, record: Record) -> list[Out]:
-        """Apply a policy record. A null changes nothing; a bad one becomes a dead letter, and the last good one stays."""
+        """Apply a policy record. A null changes nothing; a bad one becomes a dead letter, and the last good stays."""
         try:
             taken = self.policies.take(record.key, record.value, place_of(record))
         except BadMessageError as exc:
