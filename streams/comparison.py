@@ -1,4 +1,4 @@
-"""Compare the decisions of a shadow policy with those of the policy in force. Pure.
+"""Compares the decisions of a shadow policy with those of the policy in force. Pure.
 
 Two decisions agree if they lead to the same limits, evictions and knob values. A decision without a limit keeps the
 limit of the sample.
@@ -43,11 +43,11 @@ class Taken(Message, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Limit:
-    """How one rule's limit differs."""
+    """The differences of one rule's limit."""
 
     tighter: int = 0
     looser: int = 0
-    """Samples where the shadow's limit is lower, or higher."""
+    """Samples in which the shadow's limit is lower, or higher."""
     sum_milli: int = 0
     """Shadow minus real, over the samples where both are limited."""
     measured: int = 0
@@ -56,7 +56,7 @@ class Limit:
 
     @property
     def mean_milli(self) -> int | None:
-        """Mean of shadow minus real over the samples that differ; None: one side was always unlimited."""
+        """Return the mean of shadow minus real over the samples that differ; None: one was always unlimited."""
         return round(self.sum_milli / self.measured) if self.measured else None
 
 
@@ -72,14 +72,14 @@ class Tally:
     limits: dict[str, Limit] = field(default_factory=dict)
     """By rule."""
     evicts_real: Counter[str] = field(default_factory=Counter)
-    """By pod that only the real policy would evict: the number of samples."""
+    """Samples by pod that only the real policy would evict."""
     evicts_shadow: Counter[str] = field(default_factory=Counter)
     settings: Counter[str] = field(default_factory=Counter)
-    """Knobs, by rule, whose values differ."""
+    """Knobs with different values, by rule."""
 
     @property
     def agreement(self) -> float | None:
-        """The fraction of samples with equal decisions; None: nothing was compared."""
+        """Return the fraction of samples with equal decisions; None: nothing was compared."""
         return self.same / self.samples if self.samples else None
 
     def add(self, other: Tally) -> None:
@@ -115,7 +115,7 @@ class _Pair:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the shadow's decision is still missing."""
+        """Check whether the shadow's decision is still missing."""
         return self.real is not None and self.shadow is None
 
 
@@ -173,26 +173,26 @@ class Comparison:
 
     @property
     def alone(self) -> int:
-        """Real decisions without one of the shadow, the newest excluded."""
+        """Return the number of real decisions without one of the shadow, except the newest."""
         old_ms = self._newest_ms - PATIENCE_MS
         waiting = (pair for pair in self._waiting.values() if pair.is_alone)
         return self._left_alone + sum(pair.real is not None and pair.real.decided_ms < old_ms for pair in waiting)
 
     def worst_first(self) -> list[tuple[str, Tally]]:
-        """Nodes by agreement, lowest first, then by name."""
+        """Return nodes by agreement, lowest first, then by name."""
         return sorted(
             self.nodes.items(), key=lambda one: (1.0 if one[1].agreement is None else one[1].agreement, one[0])
         )
 
     def all(self) -> Tally:
-        """All nodes together."""
+        """Return the counts of all nodes together."""
         tally = Tally()
         for one in self.nodes.values():
             tally.add(one)
         return tally
 
     def _pair(self, command: Taken | NodeCommand) -> _Pair | None:
-        """None: the pair was already compared."""
+        """Return the pair of a sample; None: it was already compared."""
         key = (command.node, command.boot_id, command.seq)
         if key in self._done:
             return None
@@ -232,7 +232,7 @@ def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
 
 
 def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> bool:
-    """Whether the limit of any rule and target differs."""
+    """Count and return whether the limit of any rule and target differs."""
     held = [{(hold.rule, hold.target): measured(hold.limits) for hold in command.hold} for command in (real, shadow)]
     differs = False
     for rule, target in held[0].keys() | held[1].keys():
@@ -257,7 +257,7 @@ def _measure(limit: Limit, ours_milli: float, theirs_milli: float) -> None:
 
 
 def rate_milli(limits: Limits) -> float:
-    """Millicores that quota and CPU set together leave to best-effort pods; infinite if unlimited."""
+    """Return the millicores that quota and CPU set leave to best-effort pods; infinite if unlimited."""
     by_set = float("inf") if limits.be_cpuset is None else len(limits.be_cpuset) * 1_000.0
     return min(by_set, quota_rate(limits) * 1_000)
 
@@ -271,19 +271,15 @@ def _at(sold: NodeAllocatable) -> tuple[str, int]:
 
 
 def difference(values: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:
-    """Sums of real and shadow figures; None counts as 0."""
+    """Return the sums of real and shadow figures; None counts as 0."""
     pairs = list(values)
     return sum(real or 0 for real, _ in pairs), sum(shadow or 0 for _, shadow in pairs)
 
 
 def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
-    """Pass one record to a comparison; unreadable records and other topics are ignored.
+    """Pass one record to a comparison; ignore unreadable records and other topics.
 
-    Args:
-        compared: receives the record.
-        record: read from Kafka.
-        since_ms: ignore samples and decisions with an earlier timestamp.
-
+    ``since_ms``: ignore samples and decisions with an earlier timestamp.
     """
     if record.value is None:
         return

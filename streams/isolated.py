@@ -1,4 +1,4 @@
-"""Isolate errors within a batch: one node's error does not affect the others. Pure."""
+"""Isolates errors within a batch: one node's error does not affect the others. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ def isolated(
 ) -> list[R]:
     """Process all items in one call; if that raises, one by one.
 
-    Args:
-        work: returns results in order. If it raises, it must not have changed the state of valid items.
-        items: all items.
-        failed: makes the results of an item that raises alone.
-
+    ``work`` returns results in order. If it raises, it must not have changed the state of valid items. ``failed``
+    returns the results of an item that raises alone.
     """
     try:
         return list(work(items))
-    except Exception:  # noqa: BLE001 - whatever it is, it must not cost the other items
+    except Exception:  # noqa: BLE001 - an error must not affect the other items
         return [result for item in items for result in alone(work, item, failed)]
 
 

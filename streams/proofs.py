@@ -1,4 +1,4 @@
-"""Accept records only with a valid node proof, where the policy requires it. Pure."""
+"""Accepts records only with a valid node proof, where the policy requires it. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Unproven:
         self._minute, self._letters = -1, 0
 
     def dead(self, record: Record, verdict: Verdict, now_ms: int) -> list[Out]:
-        """A dead letter for the record; nothing above the limit per minute of append time."""
+        """Return a dead letter for the record; nothing above the limit per minute of append time."""
         minute = record.timestamp_ms // _MINUTE_MS
         if minute != self._minute:
             self._minute, self._letters = minute, 0
@@ -58,5 +58,5 @@ class Unproven:
 
 
 def reason(verdict: Verdict) -> str:
-    """Why a record was rejected, for its sender and for dead letters."""
+    """Return why a record was rejected, for its sender and for dead letters."""
     return f"proof: {verdict}"

@@ -46,7 +46,7 @@ HEADERS_MAX = 32
 
 
 class Place(NamedTuple):
-    """A topic partition. Equal to the client's TopicPartition."""
+    """A topic partition, equal to the client's TopicPartition."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def place(self) -> Place:
-        """Its topic partition."""
+        """Return its topic partition."""
         return Place(self.topic, self.partition)
 
 
@@ -87,7 +87,7 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For commands: why the sample fails the node proof; "": it is valid, or not required."""
 
     def written_headers(self) -> Sequence[tuple[str, bytes]]:
-        """The headers to write."""
+        """Return the headers to write."""
         return self.headers
 
 
@@ -101,7 +101,7 @@ def event(
     event_ms: int,
     partition: int | None = None,
 ) -> Out:
-    """A record whose key is its event's subject.
+    """Return a record whose key is its event's subject.
 
     Args:
         topic: its name, and the event's kind.
@@ -111,14 +111,13 @@ def event(
         event_id: unique among the source's events.
         event_ms: UTC epoch.
         partition: None: by key.
-
     """
     lines = headers(kind=topic, source=source, subject=key, event_id=event_id, event_ms=event_ms)
     return Out(topic=topic, partition=partition, key=key.encode(), value=value, headers=lines)
 
 
 def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms: int, which: str = "") -> Out:
-    """A record for a topic of the job queue, each of which has one partition.
+    """Return a record for a topic of the job queue, each of which has one partition.
 
     Args:
         topic: its name.
@@ -127,36 +126,31 @@ def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms
         source: the writer.
         event_ms: UTC epoch.
         which: distinguishes events of the same key; "": by time.
-
     """
     event_id = f"{key}/{which or event_ms}"
     return event(topic, key, value, source=source, event_id=event_id, event_ms=event_ms, partition=0)
 
 
 def place_of(record: Record) -> str:
-    """Topic, partition and offset, for messages."""
+    """Return topic, partition and offset, for messages."""
     return f"{record.topic} {record.partition}:{record.offset}"
 
 
 def text_of(raw: bytes) -> str:
-    """Bytes as text; invalid UTF-8 is escaped."""
+    """Return bytes as text; escape invalid UTF-8."""
     return raw.decode(errors="backslashreplace")
 
 
 def clipped(raw: bytes | None) -> str | None:
-    """A key or header for a dead letter: as text, clipped."""
+    """Return a key or header for a dead letter, as clipped text."""
     return None if raw is None else text_of(raw[:TEXT_BYTES_MAX])
 
 
 def dead_letter(record: Record, *, reader: str, reason: str, now_ms: int) -> Out:
-    """A dead letter for a consumed record: its position and the reason. It is never too large to write.
+    """Return a dead letter for a consumed record: its position and the reason. It always fits a record.
 
-    Args:
-        record: the invalid record, or the one that stands for an unreadable batch.
-        reader: the part that rejects it.
-        reason: why.
-        now_ms: the time, UTC epoch milliseconds.
-
+    ``record``: the invalid record, or the one that replaces an unreadable batch. ``reader``: the part that rejects it.
+    ``now_ms``: UTC epoch milliseconds.
     """
     value, offset, last_offset = record.value, record.offset, None
     if isinstance(value, UnreadableBatch):
@@ -178,14 +172,9 @@ def dead_letter(record: Record, *, reader: str, reason: str, now_ms: int) -> Out
 
 
 def dead_letter_of_refused(out: Out, *, writer: str, reason: str, now_ms: int) -> Out:
-    """A dead letter for a record that Kafka rejects, without offset and value: the value would be rejected again.
+    """Return a dead letter for a record that Kafka rejects, without offset and value, which would be rejected again.
 
-    Args:
-        out: the record.
-        writer: the part that wrote it.
-        reason: Kafka's.
-        now_ms: the time, UTC epoch milliseconds.
-
+    ``writer``: the part that wrote it. ``reason``: Kafka's. ``now_ms``: UTC epoch milliseconds.
     """
     letter = DeadLetter(
         topic=out.topic,
@@ -223,25 +212,25 @@ class Writer:
         self._source = source
 
     def answer(self, command: NodeCommand, partition: int) -> Out:
-        """A command for a sample of that partition."""
+        """Return a command for a sample of that partition."""
         age_ms = max(0, command.decided_ms - command.observed_ms)
         out = self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
         return out if command.proof in PROVEN else msgspec.structs.replace(out, unproven=command.proof)
 
     def metric(self, metric: NodeMetric, partition: int) -> Out:
-        """A node's averages."""
+        """Return a node's averages."""
         return self._out(METRIC.name, metric, partition, f"metric/{_summary(metric)}")
 
     def allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
-        """A node's allocatable batch resources."""
+        """Return a node's batch allocatable."""
         return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
 
     def score(self, score: NodeScore, partition: int) -> Out:
-        """A node's figures for schedulers."""
+        """Return a node's figures for schedulers."""
         return self._out(SCORE.name, score, partition, f"score/{_summary(score)}")
 
     def heartbeats(self, beat: Heartbeat, partition: int, now_ms: int) -> list[Out]:
-        """Heartbeats that cover nodes of a partition, for each topic of figures; ``now_ms``: UTC epoch, for headers."""
+        """Return heartbeats that cover nodes of a partition, for each topic of figures; ``now_ms``: UTC epoch."""
         outs = []
         for key, nodes in heartbeat.parts(beat.nodes):
             body = encode(msgspec.structs.replace(beat, nodes=list(nodes)))
@@ -257,34 +246,34 @@ class Writer:
         return outs
 
     def window(self, segment: NodeWindowSegment, partition: int) -> Out:
-        """One minute of a node's window."""
+        """Return one minute of a node's window."""
         return self._out(WINDOW.name, segment, partition, f"window/{_which(segment)}/{segment.begin_ms}")
 
     def tick(self, tick: WorkerTick) -> Out:
-        """A worker's read positions."""
+        """Return a worker's read positions."""
         event_id = f"tick/{tick.number}/{tick.ticked_ms}"
         return self._event(TICK.name, tick.worker, encode(tick), event_id, tick.ticked_ms)
 
     def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
-        """A command of the shadow policy, which nobody applies."""
+        """Return a command of the shadow policy, which nobody applies."""
         out = self._out(SHADOW_COMMAND.name, command, partition, command.id)
         return msgspec.structs.replace(out, answer=command.answer)
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
-        """Allocatable under the shadow policy."""
+        """Return the allocatable under the shadow policy."""
         return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
 
     def credit(self, lease: EvictionCredit) -> Out:
-        """A lease of eviction credit."""
+        """Return a lease of eviction credit."""
         event_id = f"{lease.epoch}/{lease.number}"
         return self._event(CREDIT.name, lease.node, encode(lease), event_id, lease.granted_ms)
 
     def credit_gone(self, node: str, event_id: str, event_ms: int) -> Out:
-        """A tombstone for a removed node's lease."""
+        """Return a tombstone for a removed node's lease."""
         return self._event(CREDIT.name, node, None, event_id, event_ms)
 
     def tombstones(self, record: Record, node: str, topics: Sequence[str] = FIGURES) -> list[Out]:
-        """Tombstones for the figures of a removed node."""
+        """Return tombstones for the figures of a removed node."""
         return [
             Out(
                 topic=topic,
@@ -303,19 +292,19 @@ class Writer:
         ]
 
     def dead(self, record: Record, reason: str, now_ms: int) -> Out:
-        """A dead letter for an invalid record."""
+        """Return a dead letter for an invalid record."""
         return dead_letter(record, reader=self._source, reason=reason, now_ms=now_ms)
 
     def failed(self, stage: str, record: Record, error: Exception) -> Out:
-        """A dead letter for a record on which a stage failed."""
+        """Return a dead letter for a record on which a stage failed."""
         return self.dead(record, failure(stage, error), record.timestamp_ms)
 
     def refused(self, out: Out, why: str, now_ms: int) -> Out:
-        """A dead letter for a record that Kafka rejected."""
+        """Return a dead letter for a record that Kafka rejected."""
         return dead_letter_of_refused(out, writer=self._source, reason=why, now_ms=now_ms)
 
     def _event(self, topic: str, key: str, value: bytes | None, event_id: str, event_ms: int) -> Out:
-        """Of a topic with one partition."""
+        """Return a record of a topic with one partition."""
         return event(topic, key, value, source=self._source, event_id=event_id, event_ms=event_ms, partition=0)
 
     def _out(
@@ -351,5 +340,5 @@ def _which(message: _OfNode) -> str:
 
 
 def _summary(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
-    """Excludes changing fields of silent nodes, whose figures are republished."""
+    """Exclude changing fields of silent nodes, whose figures are republished."""
     return f"{_which(message)}/stale-{message.stale_ms}" if message.stale_ms else _which(message)

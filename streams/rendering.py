@@ -1,4 +1,4 @@
-"""Encode records as in Kafka's record batches, from the key's length to the last header. Pure.
+"""Encodes records as in Kafka's record batches, from the key's length to the last header. Pure.
 
 Parts that many records share are encoded once. The fields before depend on the position in the batch.
 """
@@ -15,13 +15,9 @@ from slacktide.streams.records import Out
 
 
 def rendered(key: bytes, value: bytes | None, headers: bytes) -> bytes:
-    """Encode a record.
+    """Encode a record; ``value`` None: a tombstone.
 
-    Args:
-        key: from ``rendered_key``.
-        value: None: a tombstone.
-        headers: from ``rendered_headers``.
-
+    ``key`` and ``headers``: from ``rendered_key`` and ``rendered_headers``.
     """
     pieces = (key, varint(-1), headers) if value is None else (key, varint(len(value)), value, headers)
     return b"".join(pieces)
@@ -54,15 +50,7 @@ def varint(number: int) -> bytes:
 
 
 def headers_in(raw: bytes) -> Headers:
-    """Decode headers from bytes whose length was checked.
-
-    Args:
-        raw: from the header count on.
-
-    Returns:
-        The headers; none if a name is not UTF-8.
-
-    """
+    """Decode headers from bytes of checked length, starting with their count; none if a name is not UTF-8."""
     found: list[Header] = []
     count, at = varint_at(raw, 0)
     for _ in range(count):
@@ -80,7 +68,7 @@ def headers_in(raw: bytes) -> Headers:
 
 
 def varint_at(raw: bytes, at: int) -> tuple[int, int]:
-    """Decode a varint; returns it and where it ends."""
+    """Decode a varint; return it and its end."""
     value = shift = 0
     while True:
         byte = raw[at]
@@ -107,14 +95,8 @@ class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
 class RenderedAnswers(Sequence[Out]):
     """Answers to samples, in order. Encoded ones become objects on access.
 
-    Args:
-        topic: of the encoded answers.
-        partitions: of each sample.
-        keys: of each sample.
-        results: for each sample its encoded answer, or a list of records.
-        counts: encoded answers by kind.
-        ages_ms: of the encoded answers, see ``Out.age_ms``.
-
+    ``partitions`` and ``keys``: of each sample. ``results``: for each sample its encoded answer, or a list of records.
+    ``topic``, ``counts`` by kind and ``ages_ms`` (see ``Out.age_ms``): of the encoded answers.
     """
 
     def __init__(

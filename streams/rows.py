@@ -27,14 +27,14 @@ class Rows:
         self._names: dict[bytes | None, dict[str, str]] = {}
 
     def of(self, record: Record) -> Record:
-        """The record with its sample in rows; unchanged if it is in rows, or its list is unknown."""
+        """Return the record with its sample in rows; unchanged if it is in rows, or its list is unknown."""
         value = record.value
         if value is None or (in_rows := self.value(record.key, value)) is value:
             return record
         return msgspec.structs.replace(record, value=in_rows)
 
     def value(self, key: bytes | None, value: bytes) -> bytes:
-        """The same for a record's key and value."""
+        """Return a record's value with its sample in rows, like ``of``."""
         if not value.startswith(BEGIN):
             return value
         try:
@@ -61,7 +61,7 @@ class Rows:
         return [self.of(record) for record in records]
 
     def names(self, record: Record) -> Mapping[str, str]:
-        """Namespace and name by pod uid, from the newest list of the record's node."""
+        """Return namespace and name by pod uid, from the newest list of the record's node."""
         return self._names.get(record.key, {})
 
     def _sample(self, key: bytes | None, value: bytes) -> NodeSample:

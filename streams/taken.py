@@ -1,4 +1,4 @@
-"""Records as columns, a list per field. They become objects only on access."""
+"""Records as columns, one list per field. They become objects only on access."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from slacktide.streams.unread import Headers, UnreadHeaders
 
 @dataclass(slots=True)
 class Taken:
-    """Ordered records of one partition, a list per field."""
+    """Ordered records of one partition, one list per field."""
 
     offsets: list[int] = field(default_factory=list)
     times_ms: list[int] = field(default_factory=list)
     """Append time or create time, as the topic is configured."""
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
-    """An ``UnreadableBatch`` stands for a whole batch, with its last offset."""
+    """An ``UnreadableBatch`` replaces a whole batch, at its last offset."""
     headers: list[bytes | Headers] = field(default_factory=list)
     """Encoded; decoded for batches that were parsed record by record."""
 
@@ -27,7 +27,7 @@ class Taken:
         return len(self.offsets)
 
     def part(self, begin: int, end: int) -> Taken:
-        """The records from index ``begin`` up to ``end``."""
+        """Return the records from index ``begin`` up to ``end``."""
         return Taken(
             self.offsets[begin:end],
             self.times_ms[begin:end],
@@ -37,12 +37,12 @@ class Taken:
         )
 
     def headers_of(self, place: int) -> Headers:
-        """One record's headers, decoded on access; none if a name is not UTF-8."""
+        """Return one record's headers, decoded on access; none if a name is not UTF-8."""
         headers = self.headers[place]
         return UnreadHeaders(headers) if isinstance(headers, bytes) else headers
 
     def records(self, topic: str, partition: int) -> Records:
-        """The same as records of a partition."""
+        """Return the records of a partition."""
         return Records([topic] * len(self), [partition] * len(self), self)
 
     def extend(self, other: Taken) -> None:
@@ -55,14 +55,7 @@ class Taken:
 
 
 class Records(Sequence[Record]):
-    """Records of any partitions.
-
-    Args:
-        topics: of each record.
-        partitions: of each record.
-        taken: all other fields.
-
-    """
+    """Records of any partitions. ``taken`` has all fields but topics and partitions."""
 
     __slots__ = ("keys", "offsets", "partitions", "taken", "times_ms", "topics", "values")
 
@@ -86,7 +79,7 @@ class Records(Sequence[Record]):
 
     @classmethod
     def joined(cls, parts: Iterable[Sequence[Record]]) -> Records:
-        """Concatenate."""
+        """Concatenate records."""
         whole = cls([], [], Taken())
         for part in map(cls.of, parts):
             whole.topics += part.topics

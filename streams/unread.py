@@ -1,4 +1,4 @@
-"""A record's encoded headers, decoded on access, which is rare."""
+"""A record's encoded headers, which are decoded on access, which is rare."""
 
 from __future__ import annotations
 

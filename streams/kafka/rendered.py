@@ -1,6 +1,7 @@
-"""Records that are put together as bytes before they are sent: what many records share is rendered once.
+"""Sends records that were encoded before: parts that many records share are encoded once.
 
-A rendered record goes from the length of its key to its last header. What goes before depends on its place in a batch.
+An encoded record reaches from the length of its key to its last header. The bytes before depend on its place in a
+batch.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from slacktide.streams.records import Out
 from slacktide.streams.rendering import headers_in, varint, varint_at
 
 RENDERED_BYTES_MAX: Final = 900_000
-"""Of a batch. By default a broker takes 1 MiB."""
+"""Per batch. By default a broker accepts 1 MiB."""
 _AROUND_BYTES: Final = 10
-"""Of a record at most, for its length and its place in the batch."""
+"""Maximum per record, for its length and its place in the batch."""
 _FRONT: Final = Struct(">qiibI")
-"""Base offset, length of what follows, leader epoch, format, checksum of what follows."""
+"""Base offset, length, leader epoch, format, and checksum of the rest."""
 _HEADER: Final = Struct(">hiqqqhii")
 """Attributes, last offset delta, first and last timestamp, producer id and epoch, base sequence, count of records."""
 _HEADER_BYTES: Final = _FRONT.size + _HEADER.size
@@ -37,11 +38,11 @@ class Rendered(msgspec.Struct, gc=False):
     topic: str
     partition: int
     records: list[bytes]
-    """Made by ``rendered``."""
+    """From ``rendered``."""
 
 
 def out_of(place: TopicPartition, raw: bytes) -> Out:
-    """A rendered record as it was before."""
+    """Decode a rendered record."""
     key, at = _field(raw, 0)
     value, at = _field(raw, at)
     return Out(topic=place.topic, partition=place.partition, key=key, value=value, headers=headers_in(raw[at:]))
@@ -53,15 +54,15 @@ def _field(record: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 class Part(NamedTuple):
-    """Rendered records that go out as one batch."""
+    """Rendered records of one batch."""
 
     place: TopicPartition
     first: int
-    """Its first record, among all that are to be written."""
+    """Its first record, among all that are written."""
     records: list[bytes]
 
     def halves(self) -> list[Part]:
-        """The same in two batches."""
+        """Split into two batches."""
         half = len(self.records) // 2
         return [
             Part(self.place, self.first, self.records[:half]),
@@ -70,9 +71,9 @@ class Part(NamedTuple):
 
 
 def parts(batches: Sequence[Rendered]) -> list[Part]:
-    """As few batches as hold the records, each partition's first ones before any second one.
+    """Return as few batches as possible, each partition's first ones before any second one.
 
-    A partition's next batch waits for the one before it: begun with, it would hold up all others.
+    A partition's next batch waits for the one before it, and would delay all others.
     """
     made: list[tuple[int, Part]] = []
     turns: dict[TopicPartition, int] = {}
@@ -103,18 +104,12 @@ def _split(records: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def size_bytes(records: Sequence[bytes]) -> int:
-    """What a batch of them has at most."""
+    """Return the largest size of a batch of these records."""
     return _HEADER_BYTES + sum(map(len, records)) + _AROUND_BYTES * len(records)
 
 
 class RenderedBatch:
-    """A batch of rendered records; ``AIOKafkaProducer.send_batch`` takes it in place of a ``BatchBuilder``.
-
-    Args:
-        records: in order, at least one.
-        timestamp_ms: of all of them.
-
-    """
+    """A batch of rendered records, at least one. ``AIOKafkaProducer.send_batch`` accepts it as a ``BatchBuilder``."""
 
     def __init__(self, records: Sequence[bytes], timestamp_ms: int) -> None:
         self._records = records
@@ -124,28 +119,28 @@ class RenderedBatch:
         self._buffer: tuple[bytes, bytes] | None = None
 
     def record_count(self) -> int:
-        """How many records it has."""
+        """Return the number of records."""
         return self._count
 
     def closed(self) -> bool:
-        """Nothing is added."""
+        """Return that nothing can be added."""
         return True
 
     def close(self) -> None:
-        """It is closed."""
+        """Do nothing: it is closed."""
 
     def size(self) -> int:
-        """Bytes; at most, before it is built."""
+        """Return the bytes; an upper bound before it is built."""
         return sum(map(len, self._buffer)) if self._buffer else size_bytes(self._records)
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self._producer = producer_id, producer_epoch, base_sequence
 
     def _build(self) -> tuple[bytes, bytes]:
-        """Give the batch in two pieces, which ``producing`` joins with the rest of the request."""
+        """Return the batch in two pieces, which ``producing`` joins with the rest of the request."""
         if self._buffer is None:
             self._buffer = self._built()
-            self._records = ()  # the bytes are held once
+            self._records = ()  # keep one copy of the bytes
         return self._buffer
 
     def _built(self) -> tuple[bytes, bytes]:
@@ -160,5 +155,5 @@ class RenderedBatch:
 
 @lru_cache(maxsize=1 << 14)
 def _around(place: int) -> bytes:
-    """Attributes, time since the batch's first record, place in the batch."""
+    """Encode attributes, time since the batch's first record, and place in the batch."""
     return b"\0\0" + varint(place)

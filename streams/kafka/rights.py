@@ -1,4 +1,4 @@
-"""Which of a part's rights its login lacks, asked without reading, writing or creating anything."""
+"""Checks which rights a login lacks, without reading, writing or creating anything."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.probe import connected
 
 READ, WRITE = 1 << 3, 1 << 4
-"""As a broker lists operations: a bit for each, by its number in the protocol."""
+"""A broker's bits for operations, by their numbers in the protocol."""
 NO_AUTHORIZER = -(1 << 31)
-"""What a broker without one sends in place of the bits."""
+"""The bits of a broker without an authorizer."""
 NO_GENERATION, NO_MEMBER = -1, ""
 _TEXT = String("utf-8")
 _PARTITION = (
@@ -61,7 +61,7 @@ class _MetadataRequest(RequestStruct):  # type: ignore[misc]  # the client has n
 
 
 class _Rights(Request[_MetadataRequest]):  # type: ignore[misc]  # the client has no types
-    """Metadata of topics with the operations that the login may do: Kafka 2.3 and newer."""
+    """Metadata of topics with the operations allowed to the login: Kafka 2.3 and newer."""
 
     API_KEY = 3
 
@@ -73,11 +73,10 @@ class _Rights(Request[_MetadataRequest]):  # type: ignore[misc]  # the client ha
 
 
 async def lacking(bootstrap: Cluster, part: Part, *, timeout_s: float = 10.0) -> list[str]:
-    """What the login of a part may not: topics with the operation, then consumer groups. Topics need not exist.
+    """Return what a login lacks: topics with the operation, then consumer groups. Topics need not exist.
 
     Raises:
-        LogError: the cluster cannot be reached, or does not answer.
-
+        LogError: the cluster is unreachable, or does not answer.
     """
     wanted = dict.fromkeys((topic.name for topic in part.reads), READ)
     for topic in part.writes:
@@ -96,12 +95,12 @@ async def lacking(bootstrap: Cluster, part: Part, *, timeout_s: float = 10.0) ->
 
 
 def _named(topic: str, missing: int) -> str:
-    """A topic with the operations that lack; "": none."""
+    """Return a topic with the missing operations; "": none."""
     which = [name for name, bit in (("Read", READ), ("Write", WRITE)) if missing & bit]
     return f"{topic} ({', '.join(which)})" if which else ""
 
 
 async def _denied(client: Any, node: int, group: str) -> bool:
-    """Whether the login may not join a consumer group. A broker checks that before it looks for the member."""
+    """Check whether the login may not join a consumer group. A broker checks that before the member."""
     answer = await client.send(node, HeartbeatRequest(group, NO_GENERATION, NO_MEMBER))
     return bool(answer.error_code == GroupAuthorizationFailedError.errno)

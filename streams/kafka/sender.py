@@ -1,4 +1,4 @@
-"""Writes records, and holds none back: what was not acknowledged in time is given up, never sent later."""
+"""Writes records without a queue: those not acknowledged in time are dropped, never sent later."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 BATCH_BYTES = 512 << 10
 PLAIN_BYTES_MAX = 1 << 20
-"""Of a record: what a broker takes unless it is configured otherwise."""
+"""Per record: a broker's default."""
 COMPRESSED_BYTES_MAX = 4 << 20
-"""Of a record before compression: well below what any reader inflates, and compressed within a quarter of a second."""
+"""Per record before compression: well below readers' limits, and compressed within a quarter of a second."""
 _CONTENT = (
     CorruptRecordException,
     InvalidTimestampError,
@@ -46,12 +46,12 @@ _CONTENT = (
     RecordListTooLargeError,
     RecordTooLargeError,
 )
-"""Refusals of a record for its size or content. Any other error is trouble with the broker."""
+"""Refusals of a record for its size or content. Other errors concern the broker."""
 _partitioner = DefaultPartitioner()
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """Where an acknowledged record lies."""
+    """The position of an acknowledged record."""
 
     partition: int
     offset: int
@@ -65,18 +65,17 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sender:
-    """One producer, connected or not. After any failure it is not connected, and must be connected anew.
+    """One producer. After any error it is disconnected, and must be reconnected.
 
-    So a broker that comes back is met with fresh metadata, and with nothing that was queued before.
-    With acks="all" it is idempotent where the broker can be.
+    So it has fresh metadata and an empty queue when a broker returns. With acks="all" it is idempotent if the broker
+    supports it.
 
     Args:
         bootstrap: the Kafka cluster.
         client_id: of this producer, in the brokers' logs.
-        acks: who must have a record: all in-sync replicas, or the leader alone.
+        acks: of all in-sync replicas, or of the leader alone.
         timeout_s: for one request. A send ends within twice as long, a connection attempt within four times.
         compress: with zstd (docs/sizing.md). Records may be larger: a broker limits what it receives.
-
     """
 
     def __init__(
@@ -95,23 +94,22 @@ class Sender:
         self._compress = compress
         self._record_bytes_max = COMPRESSED_BYTES_MAX if compress else PLAIN_BYTES_MAX
         self._idempotent = acks == "all"
-        """Whether the producer is, or, before the first one, whether it is to be."""
+        """Whether the producer is idempotent; before the first one, whether it is requested."""
         self._producer: AIOKafkaProducer | None = None
         self._one_by_one = asyncio.Lock()
         self._known: dict[Any, Any] = {}
-        """Connections by broker, as they were when last looked at."""
+        """Connections by broker at the last check."""
 
     @property
     def connected(self) -> bool:
-        """Whether ``send`` may be called."""
+        """Check whether ``send`` may be called."""
         return self._producer is not None
 
     async def __aenter__(self) -> Self:
         """Connect.
 
         Raises:
-            LogError: no broker can be reached.
-
+            LogError: no broker is reachable.
         """
         await self.connect(())
         return self
@@ -123,11 +121,10 @@ class Sender:
         await self.close()
 
     async def connect(self, topics: Sequence[str]) -> None:
-        """Connect anew and learn where the topics' partitions are.
+        """Reconnect, and fetch the topics' partitions.
 
         Raises:
-            LogError: no broker can be reached, or one of the topics does not exist.
-
+            LogError: no broker is reachable, or one of the topics does not exist.
         """
         await self.close()
         producer = await self._started()
@@ -146,12 +143,11 @@ class Sender:
         self._known = {}
 
     async def send(self, records: Sequence[Out]) -> list[Placed]:
-        """Write all records and wait until all are acknowledged; in order within a partition.
+        """Write all records and wait for acknowledgements; in order within a partition.
 
         Raises:
             RecordRefusedError: the broker refuses one of them for its size or content; others may have been written.
-            LogError: some were not acknowledged in time. They may have been written all the same.
-
+            LogError: some were not acknowledged in time. They may have been written.
         """
         async with self._one_by_one:
             results = await self._attempt(records)
@@ -162,16 +158,15 @@ class Sender:
         return [result for result in results if isinstance(result, Placed)]
 
     async def send_each(self, records: Sequence[Out]) -> list[Placed | Refused]:
-        """Write all records; one that the broker refuses costs only itself.
+        """Write all records; a refused one does not affect others.
 
         Raises:
             LogError: as ``send``, for any other reason.
-
         """
         async with self._one_by_one:
             results = await self._attempt(records)
             refused = [number for number, result in enumerate(results) if isinstance(result, Refused)]
-            # One bad record fails the batch that it travels in, and those behind it: each of them again, alone.
+            # A bad record fails its batch and those behind it, so each of them is sent again, alone.
             for number in refused:
                 await self._begin_anew()
                 [results[number]] = await self._attempt([records[number]])
@@ -180,14 +175,13 @@ class Sender:
         return results
 
     async def send_rendered(self, batches: Sequence[Rendered]) -> list[Refused | None]:
-        """Write records that are rendered already, not compressed; one that the broker refuses costs only itself.
+        """Write rendered records uncompressed; a refused one does not affect others.
 
         Returns:
-            For each record in order why it is refused; None: it was acknowledged.
+            For each record in order, why it is refused; None: it was acknowledged.
 
         Raises:
             LogError: as ``send``, for any other reason.
-
         """
         results: list[Refused | None] = [None] * sum(len(batch.records) for batch in batches)
         async with self._one_by_one:
@@ -208,11 +202,10 @@ class Sender:
         return results
 
     async def check(self, topics: Sequence[str]) -> None:
-        """Look whether the broker is there and has the topics; for those who send seldom.
+        """Check that the broker is connected and has the topics; for producers that seldom send.
 
         Raises:
-            LogError: it is not the broker that was connected to, or lacks one of the topics.
-
+            LogError: the connection was lost or renewed, or one of the topics is missing.
         """
         producer = self._producer
         why = "the connection was lost"
@@ -228,17 +221,16 @@ class Sender:
         raise LogError(f"{self._bootstrap}: {why}")
 
     async def close(self) -> None:
-        """Disconnect; what is not acknowledged is given up."""
+        """Disconnect; drop unacknowledged records."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await abandon(producer)
 
     async def _attempt(self, records: Sequence[Out]) -> list[Placed | Refused]:
-        """Write all at once; a record that shares a batch with a refused one counts as refused.
+        """Write all records at once; one that shares a batch with a refused one counts as refused.
 
         Raises:
             LogError: for any other failure; disconnected.
-
         """
         results: list[Placed | Refused | None] = [None] * len(records)
         async with self._connected() as producer:
@@ -251,11 +243,10 @@ class Sender:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AIOKafkaProducer]:
-        """For one attempt.
+        """Return the producer for one attempt, within a timeout.
 
         Raises:
-            LogError: what the attempt raised, or the time is over; disconnected.
-
+            LogError: the attempt failed or timed out; disconnected.
         """
         producer = self._producer
         if producer is None or _cut_off(producer):
@@ -272,11 +263,10 @@ class Sender:
             raise
 
     async def _attempt_rendered(self, left: Sequence[Part]) -> list[BaseException | None]:
-        """Write all at once; of each batch why it is to be written again, in parts.
+        """Write all batches at once; return why each must be written again, in parts.
 
         Raises:
             LogError: for any other failure; disconnected.
-
         """
         async with self._connected() as producer:
             made_ms = producer.create_batch().append(timestamp=None, key=None, value=b"").timestamp
@@ -285,7 +275,7 @@ class Sender:
             errors = [answer if isinstance(answer, BaseException) else None for answer in answers]
             spoiled = {part.place for part, error in zip(left, errors, strict=True) if isinstance(error, _CONTENT)}
             for part, error in zip(left, errors, strict=True):
-                # Behind a batch that an idempotent producer was refused, the broker misses it.
+                # The broker misses a batch that it refused from an idempotent producer, and fails those behind it.
                 if error is not None and part.place not in spoiled:
                     raise error
         return errors
@@ -293,7 +283,7 @@ class Sender:
     async def _batched(
         self, producer: AIOKafkaProducer, records: Sequence[Out], results: list[Placed | Refused | None]
     ) -> list[Batch]:
-        """Put the records into batches, but for those that are too large for any."""
+        """Put the records into batches, except those that are too large."""
         placed: list[tuple[TopicPartition, int, Out]] = []
         for number, out in enumerate(records):
             try:
@@ -313,18 +303,18 @@ class Sender:
         topic, number = place
         try:
             future: asyncio.Future[object] = await producer.send_batch(builder, topic, partition=number)
-        except AssertionError as exc:  # the client's way to report it
+        except AssertionError as exc:  # the client's error
             raise LogError(f"{topic} has no partition {number}: slacktide topics plan") from exc
         return future
 
     async def _begin_anew(self) -> None:
-        """After a refusal: an idempotent producer counts the refused write, and the broker would miss it for ever."""
+        """Reconnect after a refusal: an idempotent producer counts the refused write, which the broker misses."""
         if self._idempotent:
             await self.connect(())
 
     def _renewed(self, producer: Any) -> bool:
-        """Whether the client has quietly connected anew: a broker may have restarted between two looks."""
-        now = producer.client._conns  # noqa: SLF001 - nothing public has them
+        """Check whether the client has reconnected: a broker may have restarted between two checks."""
+        now = producer.client._conns  # noqa: SLF001 - there is no public access
         renewed = any(self._known.get(broker, connection) is not connection for broker, connection in now.items())
         self._known |= now
         return renewed
@@ -337,7 +327,7 @@ class Sender:
                 return await self._start(idempotent=True)
             except KafkaConnectionError:
                 raise
-            except KafkaError as exc:  # a broker without idempotence refuses the very first request
+            except KafkaError as exc:  # a broker without idempotence refuses the first request
                 if self._idempotent:
                     log.info("no idempotent producer on this broker: a retried write may appear twice (%r)", exc)
                 return await self._start(idempotent=False)
@@ -369,11 +359,10 @@ class Sender:
 
 
 def _settle(batch: Batch, answer: Any, records: Sequence[Out], results: list[Placed | Refused | None]) -> None:
-    """Note what came of a batch: where its records lie, or why they were refused.
+    """Set the results of a batch: its positions, or why it was refused.
 
     Raises:
         BaseException: the error of a batch that failed for another reason.
-
     """
     if isinstance(answer, BaseException):
         if not isinstance(answer, _CONTENT):
@@ -391,6 +380,6 @@ def _refusal(out: Out, error: Exception) -> Refused:
 
 
 def _cut_off(producer: Any) -> bool:
-    """Whether all its connections broke: what it knows of the broker may be of another life."""
-    connections = producer.client._conns.values()  # noqa: SLF001 - nothing public has them
+    """Check whether all its connections broke, so that its metadata may be outdated."""
+    connections = producer.client._conns.values()  # noqa: SLF001 - there is no public access
     return bool(connections) and not any(one.connected() for one in connections)

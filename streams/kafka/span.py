@@ -1,4 +1,4 @@
-"""A span of several topics, merged by time as it is read: what a replay takes, and what an export writes down."""
+"""Reads a span of several topics, merged by time, for replay and export."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from slacktide.streams.kafka.times import first_since
 from slacktide.streams.records import Record
 
 PATIENCE_S = 10.0
-"""A broker that gives nothing for this long, although there is something, is not answering."""
+"""A broker that returns no records for this long is unreachable."""
 DISORDER_MS = 60_000
-"""By how much a record may be dated before one that stands in front of it: clocks of those who write differ."""
+"""Timestamps of later records may be this much earlier: clocks of producers differ."""
 LATER_RECORDS = 100
-"""So many in a row that are dated after the span end it. One alone may come from a clock that is wrong."""
+"""This many consecutive records after the span end it. A single one may come from a wrong clock."""
 PULL_RECORDS = 2_000
-"""At once, of all partitions: what is held in memory is this and what the client has fetched ahead."""
+"""At once, of all partitions. Memory holds these and what the client has fetched ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Which records: of ``topics`` those from ``since_ms`` on and before ``until_ms``; of ``whole`` all until then."""
+    """The records of ``topics`` from ``since_ms`` until before ``until_ms``; of ``whole`` all until then."""
 
     topics: Sequence[str]
-    """In the order in which records of one millisecond come."""
+    """In order for records of one millisecond."""
     whole: frozenset[str]
     since_ms: int
     until_ms: int
     sooner_ms: Mapping[str, int] = field(default_factory=dict)
-    """By topic, how much sooner than ``since_ms`` its records begin."""
+    """By topic, how much earlier than ``since_ms`` its records begin."""
 
     def begins_ms(self, topic: str) -> int:
-        """From when on records of a topic are wanted that is not in ``whole``."""
+        """Return the first time of a topic that is not in ``whole``."""
         return max(0, self.since_ms - self.sooner_ms.get(topic, 0))
 
 
 class _Lane:
-    """One partition: fetched, not yet given out."""
+    """Fetched records of one partition that are not yielded yet."""
 
     def __init__(self, place: TopicPartition, end: int, rank: int) -> None:
         self.place = place
@@ -53,27 +53,24 @@ class _Lane:
         self.next = 0
         self.held: deque[Record] = deque()
         self.later = 0
-        """How many of the last records were dated after the span."""
+        """How many of the last records were after the span."""
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Of its first record among those of the others."""
+        """Return the order of its first record among those of other lanes."""
         return self.held[0].timestamp_ms, self.rank, self.place.partition
 
 
 class Spans(Reader):
-    """Reads spans, one after the other. Memory does not grow with their length."""
+    """Reads spans in bounded memory, one after the other."""
 
     async def read(self, span: Span, partitions: Mapping[str, int]) -> AsyncGenerator[Record, None]:
-        """The span's records: by time, those of a partition in order. Ends where the log ended when it was asked.
+        """Yield the span's records by time, each partition in order, up to the current ends.
 
-        Args:
-            span: what is wanted.
-            partitions: how many each of its topics has; one with none is left out.
+        ``partitions``: by topic; a topic without any is omitted.
 
         Raises:
-            LogError: the broker went away, or has stopped answering.
-
+            LogError: the broker is unreachable.
         """
         consumer = self._consumer
         with trouble("cannot read the span"):
@@ -97,14 +94,14 @@ class Spans(Reader):
         consumer.unsubscribe()
 
     async def _fill(self, wanting: Iterable[_Lane], lanes: Mapping[TopicPartition, _Lane], span: Span) -> None:
-        """Fetch until each of these has a record, or none left."""
+        """Fetch until each lane has a record or is at its end."""
         idle_s = 0.0
         while short := [lane for lane in wanting if not lane.held and lane.next < lane.end]:
             with trouble("cannot read the span"):
                 fetched = await self._poll(*(lane.place for lane in short), most=PULL_RECORDS)
                 for place, records in fetched.items():
                     self._take(lanes[place], map(record_of, records), span)
-                for lane in short:  # what was compacted away, and markers of transactions, are no records
+                for lane in short:  # compacted records and markers of transactions only advance the position
                     lane.next = max(lane.next, await self._consumer.position(lane.place))
             idle_s = 0.0 if fetched else idle_s + POLL_S
             if idle_s > PATIENCE_S:
@@ -148,5 +145,5 @@ class Spans(Reader):
             if (found := since.get(place)) is not None:
                 lane.next = max(lane.next, found.offset)
             elif place in since:
-                lane.next = lane.end  # all that is there is older
+                lane.next = lane.end  # all records are older
         return lanes

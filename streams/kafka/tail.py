@@ -1,4 +1,4 @@
-"""Partitions read from some time on to their end, and then followed; without a group."""
+"""Reads partitions from some time to their end, and then follows them; without a group."""
 
 from __future__ import annotations
 
@@ -17,42 +17,38 @@ from slacktide.streams.kafka.times import first_since
 from slacktide.streams.records import Record
 
 READ_S = 30.0
-"""What cannot be read to its end within this is not there to be read."""
+"""Partitions must be read to their end within this time."""
 END_POLL_S = 0.02
-"""The client is silent of a partition without records: whether its end is reached is looked at so often."""
+"""How often to check for the end: the client reports nothing of a partition without records."""
 TAIL_RECORDS_MAX = 60_000
-"""For a look back by time: 100 nodes for 10 min. The embedded broker cannot look up by time."""
+"""For reads by time: 100 nodes for 10 min. The embedded broker cannot look up by time."""
 WHOLE = 0
-"""For a time: all that is kept."""
+"""As a time: all that is kept."""
 
 Place = tuple[str, int]
-"""Topic and partition."""
 Wanted = Callable[[Record], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What came of a look back."""
+    """The result of a read."""
 
     records: list[Record]
-    """Each partition in order, back to the time that was asked for."""
+    """Each partition in order, since the requested time."""
     short: list[Place]
-    """Where there may be older ones of that time, that were too many to be read."""
+    """Partitions with more records of that time than the limit."""
 
 
 def places_of(partitions: Mapping[str, int], since_ms: Mapping[str, int | None]) -> dict[Place, int | None]:
-    """All partitions of these topics.
+    """Return all partitions of these topics, with the time from which each is read.
 
-    Args:
-        partitions: how many each topic has.
-        since_ms: by topic the time from which on it is read.
-
+    ``partitions``: count by topic. ``since_ms``: by topic.
     """
     return {(topic, number): since for topic, since in since_ms.items() for number in range(partitions[topic])}
 
 
 def last_of_each_key(records: Iterable[Record]) -> list[Record]:
-    """What holds now, and each batch that cannot be read."""
+    """Return the newest record of each key, and each unreadable batch."""
     return list({(record.topic, record.partition, _name(record)): record for record in records}.values())
 
 
@@ -61,12 +57,10 @@ def _name(record: Record) -> bytes | int | None:
 
 
 class Tail(Reader):
-    """Reads partitions to their end, then what comes.
+    """Reads partitions to their end, then follows them.
 
-    Args:
-        most: of each partition that is not read whole only so many of the newest records, and of these none that is
-            dated before the time asked for; None: all that stands behind the first of that time, whatever its date.
-
+    ``most``: of each partition that is not read completely, only this many of the newest records, without those before
+    the requested time. None: all behind the first of that time, whatever their timestamps.
     """
 
     def __init__(self, bootstrap: Cluster, fetch_wait_ms: int, *, most: int | None = None) -> None:
@@ -81,19 +75,16 @@ class Tail(Reader):
         wanted: Wanted | None = None,
         offsets: Mapping[Place, int] = MappingProxyType({}),
     ) -> Read:
-        """What they hold.
+        """Read partitions to their end.
 
         Args:
-            since_ms: for each partition the time from which on, by the records' timestamps; WHOLE: all that it holds;
-                None: only what is yet to come.
-            wanted: whether a record is to be handed on, now and by ``more``; what is not is dropped as it comes. What
-                stands for an unreadable batch is handed on in any case.
-            offsets: of these partitions the records from there on, whatever their time; all that they hold where it is
-                beyond their end, for then it is of another log.
+            since_ms: by partition, the first timestamp; WHOLE: all records; None: only new ones.
+            wanted: filters records, also those of ``more``. Unreadable batches are always returned.
+            offsets: of these partitions the records from there on, whatever their time; all if it is beyond their end,
+                because the topic was re-created.
 
         Raises:
             LogError: one of them cannot be read to its end.
-
         """
         places = {TopicPartition(*place): since for place, since in since_ms.items()}
         topics = ", ".join(sorted({place.topic for place in places}))
@@ -109,11 +100,10 @@ class Tail(Reader):
         return Read(records=read, short=short)
 
     async def more(self) -> list[Record]:
-        """What has come since, waiting a moment for it.
+        """Wait briefly for newer records, and return them.
 
         Raises:
-            LogError: it cannot be read.
-
+            LogError: the topics cannot be read.
         """
         with trouble(f"cannot read from {self._bootstrap}"):
             if not self._stale:
@@ -123,7 +113,7 @@ class Tail(Reader):
             return last_of_each_key(await self._more())
 
     def again(self) -> None:
-        """Read from the beginning at the next turn: the topics may be other ones, made anew."""
+        """Read from the beginning in the next turn, because topics may have been re-created."""
         self._stale = True
 
     async def _more(self) -> list[Record]:
@@ -137,9 +127,9 @@ class Tail(Reader):
         return (record for record in records if isinstance(record.value, UnreadableBatch) or wanted(record))
 
     async def _seek(self, places: Mapping[TopicPartition, int | None], offsets: Mapping[Place, int]) -> list[Place]:
-        """Stand where each is to be read from; which of them are cut short."""
+        """Seek to the start positions; return the partitions that are cut short."""
         consumer, short = self._consumer, []
-        # Else the client waits 0.1 s for each topic that it does not know yet.
+        # Otherwise the client waits 0.1 s for each topic that it does not know yet.
         await consumer._client.set_topics({place.topic for place in places})  # noqa: SLF001
         begins = await consumer.beginning_offsets(list(places))
         ends = await consumer.end_offsets(list(places))
@@ -149,7 +139,7 @@ class Tail(Reader):
             begin: int = begins[place] if since == WHOLE else ends[place]
             if since:
                 at = found.get(place)
-                # The embedded broker knows no times and names offset 0, or one that is long gone.
+                # The embedded broker knows no times and returns offset 0, or an expired one.
                 by_time: int = ends[place] if at is None or at.offset < 0 else max(at.offset, begins[place])
                 begin = by_time if self._most is None else max(by_time, ends[place] - self._most)
                 if begin > by_time:

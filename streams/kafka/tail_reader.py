@@ -1,4 +1,4 @@
-"""Whole topics: from their end, a little before it, or their beginning, without a consumer group."""
+"""Follows topics from their end, shortly before it, or their beginning, without a group."""
 
 from __future__ import annotations
 
@@ -18,23 +18,20 @@ from slacktide.streams.records import Record
 FETCH_WAIT_MS = 200
 SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
 AHEAD_MS = 1_000
-"""By which clocks may differ where records are as old as their time shows."""
+"""How much clocks may differ."""
 
 
 class TailReader(Reader):
-    """For latest state that comes again by itself: whoever reads from the end gets nothing that is out of date.
-
-    After any failure connect anew.
+    """For latest state that is republished: a read from the end returns nothing outdated. Reconnect after any error.
 
     Args:
         bootstrap: the Kafka cluster.
-        topics: which.
+        topics: to follow.
         client_id: of this reader, in the brokers' logs.
-        whole: read them from their beginning, for whoever has to know all before it begins.
-        back_ms: read also what was published so shortly before, for whoever cannot wait until it comes again. What
-            has a later time than now is passed by: nobody knows how old it is.
+        whole: read them from their beginning.
+        back_ms: also read records published this shortly before. Records with a later time than now are skipped,
+            because their age is unknown.
         now_ms: the time, for ``back_ms``.
-
     """
 
     def __init__(
@@ -52,16 +49,15 @@ class TailReader(Reader):
         self._whole = whole
         self._back_ms, self._now_ms = back_ms, now_ms
         self._recent = range(0)
-        """Times of records that are read although they were there before."""
+        """Timestamps of earlier records that are read."""
         self._until: dict[TopicPartition, int] = {}
-        """Where partitions ended at connecting that held something to be read first."""
+        """Ends of partitions with earlier records, at connecting."""
 
     async def read(self) -> list[Record]:
-        """Wait for what comes next; empty after a second or two of silence.
+        """Wait for records; return none after a second or two.
 
         Raises:
-            LogError: the broker is away, or its log is not the one that was being read.
-
+            LogError: Kafka is unreachable, or a topic was re-created.
         """
         try:
             got = await self._consumer.getmany(timeout_ms=SILENCE_MS)
@@ -72,7 +68,7 @@ class TailReader(Reader):
         return [record_of(one) for tp, records in got.items() for one in records if self._is_wanted(tp, one)]
 
     async def caught_up(self) -> bool:
-        """Whether all was read that the topics held when they were connected to."""
+        """Check whether all records are read that existed at connecting."""
         return all([await self._consumer.position(tp) >= end for tp, end in self._until.items()])
 
     async def _begin(self, consumer: Any) -> None:
@@ -90,7 +86,7 @@ class TailReader(Reader):
         return await since(consumer, ends, self._recent.start)
 
     def _is_wanted(self, tp: TopicPartition, record: Any) -> bool:
-        """Of what was there before only what is recent; a broker that knows no times gives all."""
+        """Skip earlier records that are not recent: a broker that knows no times returns all."""
         if self._whole or record.offset >= self._until.get(tp, 0):
             return True
         return record.timestamp in self._recent

@@ -1,4 +1,4 @@
-"""One topic read as a whole, for those who look at it: about in time across its partitions."""
+"""Reads one topic for display: roughly by time across its partitions."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ async def read_topic(
     follow: bool = False,
     key: str | None = None,
 ) -> AsyncGenerator[Record, None]:
-    """Read a topic's records: in order within a partition, about in time across partitions.
+    """Read a topic's records: in order within a partition, roughly by time across partitions.
 
     Close it (``contextlib.aclosing``) if you stop before its end.
 
     Args:
         bootstrap: the Kafka cluster.
         topic: its name.
-        since_ms: only records with this timestamp or a later one; None: from the oldest that is kept.
-        start: without ``since_ms``: per partition the offset to start from, where it is kept.
-        follow: go on with what comes; else stop at what is there now.
+        since_ms: only records since this timestamp; None: from the oldest.
+        start: without ``since_ms``: the start offset by partition.
+        follow: continue with new records; otherwise stop at the current end.
         key: only records with this key, read from its partition alone.
 
     Raises:
-        LogError: the broker cannot be reached, has no such topic, or stopped answering.
-
+        LogError: the broker is unreachable, has no such topic, or stopped answering.
     """
     async with _consumer(bootstrap) as consumer:
         async with _asking(bootstrap, REQUEST_MS / 1000):
@@ -60,7 +59,7 @@ async def read_topic(
 async def _seek(
     consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None, start: Mapping[int, int]
 ) -> dict[TopicPartition, int]:
-    """Go to where reading starts; returns where it would end now."""
+    """Seek to the start positions; return the current ends."""
     ends = await _ends(consumer, tps)
     starts = {tp: max(at, start.get(tp.partition, 0)) for tp, at in (await consumer.beginning_offsets(tps)).items()}
     if since_ms is not None:
@@ -73,7 +72,7 @@ async def _seek(
 async def _batches(
     bootstrap: Cluster, consumer: Any, ends: Mapping[TopicPartition, int] | None
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """What the assigned partitions hold, until every position has reached its end (None: for ever)."""
+    """Yield batches of the assigned partitions until every position has reached its end (None: forever)."""
     silent_s = 0.0
     while ends is None or await _short_of(bootstrap, consumer, ends):
         try:
@@ -87,7 +86,7 @@ async def _batches(
 
 
 async def _short_of(bootstrap: Cluster, consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
-    """Whether some position has not reached its end. A position is waited for, but not for ever."""
+    """Check whether some position has not reached its end, within a timeout."""
     try:
         async with asyncio.timeout(STALLED_S):
             return bool([tp for tp, end in ends.items() if await consumer.position(tp) < end])

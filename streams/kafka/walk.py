@@ -1,7 +1,7 @@
-"""Where the records lie in what one fetch brought of one partition: found without looking into them.
+"""Locates the records in the fetched bytes of one partition, without decoding them.
 
-Only plain batches are walked: whole, not compressed, with a right checksum, and beginning at the position that is to be
-read. Any other one is read with care at once (``frames``), so that it costs itself only.
+Only plain batches are walked: complete, uncompressed, with a valid checksum, and at the current position. The careful
+reader (``frames``) reads others at once, so that each affects only itself.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ _FRAME_BYTES, _CHECKED_FROM = 12, 21
 _FORMAT = 2
 _BY_BROKER = 0x08
 _ODD = 0x27
-"""Attributes of a compressed batch or of one that only marks a transaction's end."""
+"""Attributes of a compressed batch, or of one that marks a transaction's end."""
 _RECORD_BYTES_MIN = 7
 _RECORDS_MAX = 32 << 10
-"""Of a batch: whether more fit into memory is for the careful reader to judge."""
+"""Per batch; the careful reader checks the memory of larger ones."""
 
 _ANY: Final = TopicPartition("", 0)
-"""Whoever fetched knows the partition."""
+"""A placeholder: the caller knows the partition."""
 
 
 class PlainBatch(NamedTuple):
     """A batch whose records are in ``FetchedBatches.starts``."""
 
     first: int
-    """Of its records, there."""
+    """Its first record in ``starts``."""
     base: int
-    """Its base offset."""
     last_delta: int
-    """Offset of its last record, from the base offset on."""
+    """Offset of its last record, relative to the base offset."""
     time_ms: int
     """Of its first record; with LogAppendTime of all of them."""
     by_broker: int
@@ -50,41 +49,41 @@ class PlainBatch(NamedTuple):
 
 
 class FetchedBatches:
-    """What one fetch brought of one partition."""
+    """The bytes that one fetch returned of one partition, with the places of its records."""
 
     def __init__(self, raw: bytes, position: int) -> None:
         self.raw = raw
         self.position = position
-        """Behind what was walked."""
+        """The position behind what was walked."""
         self.starts: list[int] = []
         """Where each record of the plain batches begins, behind its length."""
         self.ends: list[int] = []
         self.plain: list[PlainBatch] = []
         self.others: list[tuple[int, list[ConsumerRecord[bytes, bytes]]]] = []
-        """Records of the other batches, and how many in ``starts`` go before them."""
+        """Records of other batches, and how many in ``starts`` precede them."""
 
     def __len__(self) -> int:
         return len(self.starts) + sum(len(records) for _, records in self.others)
 
     def counts(self) -> list[int]:
-        """Records of each plain batch."""
+        """Return the number of records in each plain batch."""
         firsts = [batch.first for batch in self.plain]
         return [end - begin for begin, end in pairwise([*firsts, len(self.starts)])]
 
     def span(self, number: int) -> tuple[int, int]:
-        """Which of ``starts`` are a plain batch's: from, and up to."""
+        """Return the range of a plain batch in ``starts``."""
         following = self.plain[number + 1].first if number + 1 < len(self.plain) else len(self.starts)
         return self.plain[number].first, following
 
     def read_again(self, number: int) -> list[ConsumerRecord[bytes, bytes]]:
-        """A plain batch's records, read with care: a record in it is not as it should be."""
+        """Return a plain batch's records, read carefully because one is damaged."""
         batch = self.plain[number]
         frame = frame_at(memoryview(self.raw), batch.begin)
         assert frame is not None, "it was walked"
         return read(_ANY, frame, batch.base).records
 
     def add_plain(self, begin: int) -> int:
-        """Walk the batch that begins there; returns where it ends, or 0: it is not plain."""
+        """Walk the batch that begins there; return its end, or 0 if it is not plain."""
         raw, first = self.raw, len(self.starts)
         if begin + _HEADER_BYTES > len(raw):
             return 0
@@ -107,7 +106,7 @@ class FetchedBatches:
         return end
 
     def _walk(self, at: int, end: int, count: int) -> bool:
-        """Note where so many records lie; False, and nothing is noted: they do not fill the batch."""
+        """Locate ``count`` records; return False and keep none if they do not fill the batch."""
         raw, starts, ends = self.raw, self.starts, self.ends
         first, sizes = len(starts), 0
         try:
@@ -126,20 +125,19 @@ class FetchedBatches:
                 ends.append(at)
         except IndexError:
             at = -1
-        if at == end and not sizes & 1:  # an odd one is negative
+        if at == end and not sizes & 1:  # an odd size is negative
             return True
         del starts[first:], ends[first:]
         return False
 
 
 def walked(raw: bytes, position: int, most_bytes: int) -> FetchedBatches:
-    """Walk what one fetch brought of one partition.
+    """Walk the fetched bytes of one partition.
 
     Args:
-        raw: the batches; the last one may be cut off.
-        position: the offset that was asked for.
-        most_bytes: of memory, for keys and values; what lies behind is left for the next fetch.
-
+        raw: the batches; the last one may be truncated.
+        position: the offset that was requested.
+        most_bytes: of memory, for keys and values; the rest is left for the next fetch.
     """
     found = FetchedBatches(raw, position)
     fetched, begin, left_bytes = memoryview(raw), 0, most_bytes
