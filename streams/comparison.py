@@ -128,7 +128,6 @@ class Comparison:
         self.versions: Counter[tuple[str, str]] = Counter()
         """Samples by (real policy version, shadow policy version)."""
         self.shadows = 0
-        """Decisions of the shadow."""
         self._left_alone = 0
         self._newest_ms = 0
         self._waiting: OrderedDict[Key, _Pair] = OrderedDict()
@@ -277,10 +276,7 @@ def difference(values: Iterable[tuple[int | None, int | None]]) -> tuple[int, in
 
 
 def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
-    """Pass one record to a comparison; ignore unreadable records and other topics.
-
-    ``since_ms``: ignore samples and decisions with an earlier timestamp.
-    """
+    """Pass one record to a comparison; ignore unreadable or other records, and decisions before ``since_ms``."""
     if record.value is None:
         return
     with suppress(BadMessageError):

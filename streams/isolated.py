@@ -12,10 +12,9 @@ R = TypeVar("R")
 def isolated(
     work: Callable[[Sequence[T]], Sequence[R]], items: Sequence[T], failed: Callable[[T, Exception], Sequence[R]]
 ) -> list[R]:
-    """Process all items in one call; if that raises, one by one.
+    """Process all items in one call; if that raises, one by one; ``failed`` returns an item's substitute results.
 
-    ``work`` returns results in order. If it raises, it must not have changed the state of valid items. ``failed``
-    returns the results of an item that raises alone.
+    If ``work`` raises, it must not have changed the state of valid items.
     """
     try:
         return list(work(items))

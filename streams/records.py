@@ -101,31 +101,18 @@ def event(
     event_ms: int,
     partition: int | None = None,
 ) -> Out:
-    """Return a record whose key is its event's subject.
+    """Return a record whose key is its event's subject; ``value`` None: a tombstone. ``partition`` None: by key.
 
-    Args:
-        topic: its name, and the event's kind.
-        key: the record's key.
-        value: None: a tombstone.
-        source: the writer.
-        event_id: unique among the source's events.
-        event_ms: UTC epoch.
-        partition: None: by key.
+    ``event_id``: unique among the source's events. ``event_ms``: UTC epoch.
     """
     lines = headers(kind=topic, source=source, subject=key, event_id=event_id, event_ms=event_ms)
     return Out(topic=topic, partition=partition, key=key.encode(), value=value, headers=lines)
 
 
 def of_queue(topic: str, key: str, value: bytes | None, *, source: str, event_ms: int, which: str = "") -> Out:
-    """Return a record for a topic of the job queue, each of which has one partition.
+    """Return a record for a topic of the job queue, each of which has one partition; ``value`` None: a tombstone.
 
-    Args:
-        topic: its name.
-        key: the record's key, and the event's subject.
-        value: None: a tombstone.
-        source: the writer.
-        event_ms: UTC epoch.
-        which: distinguishes events of the same key; "": by time.
+    ``which`` distinguishes events of the same key; "": by time. ``event_ms``: UTC epoch.
     """
     event_id = f"{key}/{which or event_ms}"
     return event(topic, key, value, source=source, event_id=event_id, event_ms=event_ms, partition=0)
@@ -149,8 +136,7 @@ def clipped(raw: bytes | None) -> str | None:
 def dead_letter(record: Record, *, reader: str, reason: str, now_ms: int) -> Out:
     """Return a dead letter for a consumed record: its position and the reason. It always fits a record.
 
-    ``record``: the invalid record, or the one that replaces an unreadable batch. ``reader``: the part that rejects it.
-    ``now_ms``: UTC epoch milliseconds.
+    ``record``: the invalid record, or the one that replaces an unreadable batch. ``now_ms``: UTC epoch milliseconds.
     """
     value, offset, last_offset = record.value, record.offset, None
     if isinstance(value, UnreadableBatch):
@@ -172,10 +158,7 @@ def dead_letter(record: Record, *, reader: str, reason: str, now_ms: int) -> Out
 
 
 def dead_letter_of_refused(out: Out, *, writer: str, reason: str, now_ms: int) -> Out:
-    """Return a dead letter for a record that Kafka rejects, without offset and value, which would be rejected again.
-
-    ``writer``: the part that wrote it. ``reason``: Kafka's. ``now_ms``: UTC epoch milliseconds.
-    """
+    """Return a dead letter for a record that Kafka rejects, without offset and value, which would be rejected again."""
     letter = DeadLetter(
         topic=out.topic,
         partition=out.partition or 0,
@@ -304,7 +287,6 @@ class Writer:
         return dead_letter_of_refused(out, writer=self._source, reason=why, now_ms=now_ms)
 
     def _event(self, topic: str, key: str, value: bytes | None, event_id: str, event_ms: int) -> Out:
-        """Return a record of a topic with one partition."""
         return event(topic, key, value, source=self._source, event_id=event_id, event_ms=event_ms, partition=0)
 
     def _out(

@@ -15,10 +15,7 @@ from slacktide.streams.records import Out
 
 
 def rendered(key: bytes, value: bytes | None, headers: bytes) -> bytes:
-    """Encode a record; ``value`` None: a tombstone.
-
-    ``key`` and ``headers``: from ``rendered_key`` and ``rendered_headers``.
-    """
+    """Encode a record; ``key`` and ``headers`` are encoded already. ``value`` None: a tombstone."""
     pieces = (key, varint(-1), headers) if value is None else (key, varint(len(value)), value, headers)
     return b"".join(pieces)
 
@@ -85,7 +82,6 @@ class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
     key: bytes
     value: bytes
     tail: bytes
-    """Its headers."""
 
     def written_headers(self) -> Headers:
         """Decode the headers."""
@@ -110,9 +106,7 @@ class RenderedAnswers(Sequence[Out]):
     ) -> None:
         self.counts, self.ages_ms = Counter(counts), list(ages_ms)
         self.by_place: dict[tuple[str, int], list[bytes]] = {}
-        """Encoded records by topic and partition, in order."""
         self.placeless: list[Out] = []
-        """Records whose partition is unknown."""
         self.nodes: set[bytes | None] = set()
         """Keys of answered nodes with a valid node proof."""
         self._topic, self._partitions, self._results = topic, partitions, results
@@ -163,7 +157,6 @@ class RenderedAnswers(Sequence[Out]):
 
 
 def _read_back(topic: str, partition: int, record: bytes) -> RenderedOut:
-    """Decode an encoded answer."""
     size, at = varint_at(record, 0)
     key = record[at : at + size]
     size, at = varint_at(record, at + size)

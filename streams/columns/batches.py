@@ -29,22 +29,16 @@ _ZIGZAG = np.array([number >> 1 ^ -(number & 1) for number in range(_SMALL)], np
 
 
 def taken_apart(raw: bytes, position: int) -> tuple[Taken, int]:
-    """Decode the fetched records of one partition; return them and the position behind them.
+    """Decode the fetched records of one partition, and return the position behind them.
 
-    Args:
-        raw: record batches; the last one may be truncated.
-        position: the offset that was requested.
+    The last batch may be truncated.
     """
     fetched = walked(raw, position, FETCH_BYTES_MAX)
     return columns([fetched])[0], fetched.position
 
 
 def taken(fetched: Sequence[Sequence[Any]]) -> list[Taken]:
-    """Return the records of each partition, from whole fetches or from single records.
-
-    Args:
-        fetched: for each partition, the result of aiokafka's ``getmany``.
-    """
+    """Return the records of each partition from results of aiokafka's ``getmany``: whole fetches, or single records."""
     if all(isinstance(one, FetchedBatches) for items in fetched for one in items):
         found = iter(columns([one for items in fetched for one in items]))
         return [_joined([next(found) for _ in items]) for items in fetched]
@@ -77,13 +71,7 @@ def columns(fetches: Sequence[FetchedBatches]) -> list[Taken]:
 
 
 def _spliced(taken: Taken, fetched: FetchedBatches, damaged: Sequence[int]) -> Taken:
-    """Return the records of all batches in order.
-
-    Args:
-        taken: records of the plain batches.
-        fetched: what was fetched.
-        damaged: numbers of the plain batches that the careful reader decodes instead.
-    """
+    """Return all records in order. The careful reader decodes the plain batches numbered in ``damaged``."""
     pieces = [(at, at, records) for at, records in fetched.others]
     pieces += [(*fetched.span(number), fetched.read_again(number)) for number in damaged]
     if not pieces:
@@ -108,8 +96,6 @@ def _columns_of(records: Sequence[Any]) -> Taken:
 
 
 class _Table:
-    """The records of the plain batches of several fetches, one row each."""
-
     def __init__(self, fetches: Sequence[FetchedBatches]) -> None:
         self._raw = b"".join(one.raw for one in fetches)
         shifts = [0, *accumulate(len(one.raw) for one in fetches)]

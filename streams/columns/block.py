@@ -59,12 +59,7 @@ def columns(flat: Ints, counts: Ints) -> Columns:
 
 
 def sums(values: Ints, counts: Ints) -> Ints:
-    """Sum the values of each sample, exactly.
-
-    Args:
-        values: int64 [N] or [N, k].
-        counts: how many of them each sample has.
-    """
+    """Sum the values of each sample, exactly; ``values``: int64 [N] or [N, k]. ``counts``: how many each sample has."""
     ends = np.cumsum(counts)
     found: Ints
     if counts.min(initial=1) > 0:
@@ -138,7 +133,7 @@ class Block(NamedTuple, Generic[N]):
 
     heads: Sequence[Head[N]]
     numbers: Ints
-    """int64 [n, 12]: ``Head.numbers`` of each sample."""
+    """int64 [n, 12]"""
     values: Sequence[bytes]
     quotas_us: Sequence[int]
     """The quota in force, see ``screen.quota_of``."""
@@ -183,15 +178,7 @@ class Block(NamedTuple, Generic[N]):
 
 
 def waves(rows: Ints, most: int) -> list[Ints]:
-    """Split samples into waves in which each row occurs once; each row keeps its order.
-
-    Args:
-        rows: of the samples.
-        most: samples per wave.
-
-    Returns:
-        Places in ``rows``, ascending in each wave.
-    """
+    """Split samples into waves of places, ascending, in which each row occurs once; each row keeps its order."""
     order = np.argsort(rows, kind="stable")
     sorted_rows = rows[order]
     begins = np.concatenate([[True], sorted_rows[1:] != sorted_rows[:-1]])
@@ -208,13 +195,8 @@ def waves(rows: Ints, most: int) -> list[Ints]:
 def wave(heads: Sequence[Head[N]], rows: Ints, node: Ints, pods: Floats, counts: Ints, of_pods: Floats) -> Wave:
     """Return samples as input of ``Windows.merge_wave``.
 
-    Args:
-        heads: of each sample.
-        rows: of each sample's window.
-        node: int64 [n, 6].
-        pods: float64 [N, 2]: of all their pods; NaN: the pod has no control group.
-        counts: pods of each sample.
-        of_pods: float64 [n, 2]: their sums.
+    ``node``: int64 [n, 6]. ``pods``: float64 [N, 2]: of all their pods; NaN: the pod has no control group. ``of_pods``:
+    float64 [n, 2]: their sums.
     """
     absent = np.isnan(pods[:, 0])
     uids: list[list[str]] = [head.uids for head in heads]
@@ -242,13 +224,7 @@ def wave(heads: Sequence[Head[N]], rows: Ints, node: Ints, pods: Floats, counts:
 
 
 def of_samples(pods: Floats, which: Ints, counts: Ints) -> Floats:
-    """Return the figures of the pods of some samples, float64 [k, 2].
-
-    Args:
-        pods: float64 [N, 2]: the pods of all samples.
-        which: places of samples.
-        counts: pods of each sample.
-    """
+    """Return the figures of the pods of samples ``which``, float64 [k, 2]; ``pods``: float64 [N, 2]: of all samples."""
     its = counts[which]
     ends = np.cumsum(its)
     places = np.arange(ends[-1]) + np.repeat(np.cumsum(counts)[which] - ends, its)

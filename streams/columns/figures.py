@@ -37,7 +37,6 @@ class Found(NamedTuple):
     """The nodes of a wave that have something to publish."""
 
     places: Sequence[int]
-    """The place in the block of each node's sample."""
     of: Worth
 
 
@@ -51,13 +50,8 @@ def worth(
 ) -> Found:
     """Find the nodes that have something to publish, as ``worth_publishing`` does.
 
-    Args:
-        windows: of the worker.
-        block: of the samples.
-        merged: samples merged into the windows; no node twice.
-        policy: in force.
-        republish_ms: unchanged figures are published again after this interval.
-        candidate: returns a sample's candidate; None: it must not be published.
+    ``merged``: samples merged into the windows; no node twice. ``candidate`` returns None if a sample must not be
+    published.
     """
     if not merged:
         return Found((), Worth((), (), ()))
@@ -94,10 +88,7 @@ def worth(
 
 
 def holding(windows: Windows, block: Block[N], merged: Sequence[int], republish_ms: int, at_ms: int) -> list[int]:
-    """Find the samples of nodes whose published figures still hold, as ``holds`` does.
-
-    Returns a node once per ``at_ms``, the time of the worker's tick.
-    """
+    """Find the samples of nodes whose published figures hold, as ``holds`` does; a node once per tick ``at_ms``."""
     its = np.array(merged, np.int64)
     rows, marks = block.rows[its], windows.marks
     published_ms = marks.published_ms[rows]
@@ -116,7 +107,6 @@ def _same(
     policy: Policy,
     candidate: Callable[[Block[N], int], Candidate | None],
 ) -> Bools:
-    """Find the nodes whose published figures have the same pods, facts and policy as the sample."""
     rows, serials = block.rows[taken], block.numbers[taken, SERIAL]
     same: Bools = windows.marks.published_by[rows] == serials
     for at in np.nonzero(~same)[0].tolist():
@@ -134,15 +124,7 @@ def _same(
 def publish_columns(
     windows: Windows, block: Block[N], places: Sequence[int], found: Worth, policy: Policy
 ) -> list[Figures | None]:
-    """Build the records of nodes; None: left to the scalar rules.
-
-    Args:
-        windows: of the worker.
-        block: of the nodes' samples.
-        places: the place of each node's sample in the block.
-        found: what is to be published.
-        policy: in force.
-    """
+    """Build the records of nodes; None: left to the scalar rules. ``places``: of each node's sample in the block."""
     results: list[Figures | None] = [None] * len(places)
     markets = [_market(block.heads[place], one, policy) for place, one in zip(places, found.nodes, strict=True)]
     plain = [

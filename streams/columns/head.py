@@ -45,17 +45,15 @@ class Head(Generic[N]):
     before_limits: bytes
     behind_limits: bytes
     quota_us: int
-    """The quota in force, see ``screen.quota_of``."""
     facts: NodeFacts
     pods: KnownPods
     uids: list[str]
-    """In order of the list."""
     best_effort: Bools
     """Which of the pods count as best-effort."""
     group: AbstractSet[str]
     """Pods in the best-effort group."""
     numbers: Ints
-    """int64 [12], see ``numbers_of``."""
+    """int64 [12]"""
     commas: int
     """Commas in its list of numbers."""
     window_ms: int
@@ -69,7 +67,6 @@ class Head(Generic[N]):
     settled: bool = False
     """Whether the window follows this pod list."""
     turn: int = 0
-    """The last turn with a sample of the node."""
     later: int = 0
     """The last turn from which the node's samples are left out: one of them has another head."""
 
@@ -81,17 +78,9 @@ class Head(Generic[N]):
 def numbers_of(
     fit: tuple[int, ...], window: NodeWindow, *, pods: int, spread_ms: int, capacity: tuple[int, int]
 ) -> Ints:
-    """Return a head's numbers in one array: concatenating arrays is fast.
+    """Return a head's numbers in one array, int64 [12], because concatenating arrays is fast.
 
-    Args:
-        fit: the result of ``screen.fit``.
-        window: of the node.
-        pods: of the list.
-        spread_ms: delay of a minute's segment after its end.
-        capacity: CPU in millicores and memory in bytes.
-
-    Returns:
-        int64 [12], see ``FIT`` and the names behind it.
+    ``spread_ms``: delay of a minute's segment after its end. ``capacity``: CPU in millicores and memory in bytes.
     """
     return np.array((*fit, window.row, pods, spread_ms, next(_serials), *capacity), np.int64)
 
@@ -113,10 +102,7 @@ def split_limits(prefix: bytes, limits: bytes) -> tuple[bytes, bytes] | None:
 
 
 def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools, AbstractSet[str]] | None:
-    """Return the uids of a list's pods, which of them are best-effort, and those in the best-effort group.
-
-    None: a uid occurs twice, or the group belongs to another list.
-    """
+    """Return a list's uids, which are best-effort, and those in ``be_group``; None: a uid twice, or another list."""
     uids = list(pods.names)
     if not len(uids) == len(pods) == len(be_group):
         return None

@@ -14,12 +14,7 @@ T = TypeVar("T")
 
 
 def joined(answered: Iterable[T], most: int) -> Iterator[T]:
-    """Join consecutive blocks; each node's samples keep their order.
-
-    Args:
-        answered: blocks, and samples that were answered one by one.
-        most: samples of a joined block; a larger one stays as it is.
-    """
+    """Join consecutive blocks up to ``most`` samples; each node's samples keep their order."""
     some: list[Any] = []  # blocks, therefore of T
     for one in answered:
         count = len(one.values) if isinstance(one, Block) else 0

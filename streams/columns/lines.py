@@ -33,7 +33,6 @@ class Boot:
     """The constant part of the ids of its answers."""
     hold_id: bytes
     key: bytes
-    """The encoded key of its records."""
     tails: dict[str, bytes] = field(default_factory=dict)
     """Templates of headers, by topic."""
 
@@ -128,14 +127,8 @@ def line_of(case: int, boot: Boot, its: Names, *, worker: str, topic: str, parti
 def tail_line(kind: str, source: str, node: str, boot_id: str, event_id: str) -> bytes:
     """Return the template of the headers of one boot's records in a topic, see ``rendered_headers``.
 
-    It takes seq for the event's id, the seconds and milliseconds of its time, seq, and seq's last 32 bits.
-
-    Args:
-        kind: the topic.
-        source: of the event.
-        node: of the record.
-        boot_id: of its sample.
-        event_id: ends with ``FIRST``.
+    It takes seq for the event's id, the seconds and milliseconds of its time, seq, and seq's last 32 bits. ``event_id``
+    ends with ``FIRST``.
     """
     boot = f"{node}/{boot_id}"
     lines = headers(kind=kind, source=source, subject=node, event_id=event_id, event_ms=0, trace=f"{boot}/{FIRST}")

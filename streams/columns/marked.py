@@ -38,11 +38,8 @@ def escaped(raw: bytes) -> bytes:
 def template(raw: bytes, texts: Sequence[bytes], numbers: int, *, again: int | None = None) -> bytes:
     """Return a template of texts, which yields a template of numbers.
 
-    Args:
-        raw: an encoded message with marks.
-        texts: what ``%b`` replaces, in order; each occurs once.
-        numbers: how many number marks there are, in order of the fields.
-        again: the mark that occurs more than once.
+    ``texts``: what ``%b`` replaces, in order; each occurs once. ``numbers``: how many number marks there are, in order
+    of the fields. ``again``: the mark that occurs more than once.
 
     Raises:
         MarksError: the marks found are others.

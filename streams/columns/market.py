@@ -23,7 +23,6 @@ from slacktide.streams.decisions.resources.mid_resource import STATIC
 from slacktide.streams.decisions.resources.node_reserved import node_reserved
 
 USAGE, REQUEST, LARGER = range(3)
-"""How high-priority pods are counted."""
 _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}
 PROD: Final = "koord-prod"
 _PERCENT_MAX: Final = 1_000
@@ -49,7 +48,6 @@ class Market:
     strategy: Ints
     """int64 [21], see ``STRATEGY``. Undefined where not ``plain``."""
     sells_free: bool
-    """Whether free resources are published."""
     each: Ints
     """int64 [pods, 6], in order of ``names``: see ``POD``."""
     pods_line: bytes
@@ -104,17 +102,7 @@ def market_of(
     pod_line: Callable[[PodName], bytes],
     before: Market | None,
 ) -> Market:
-    """Build a market.
-
-    Args:
-        names: of the pods whose averages are known.
-        pods: the node's list.
-        facts: capacity and reservation of the node.
-        policy: in force.
-        forecast: predicted reclaimable resources of production pods.
-        pod_line: returns a pod's template.
-        before: the node's market before, whose templates are reused.
-    """
+    """Build a market; ``before``: the node's market before, whose templates are reused."""
     colocation = colocation_on(policy, facts)
     strategy = _strategy(pods, facts, colocation, forecast)
     exact = max(map(abs, strategy)) < _EXACT

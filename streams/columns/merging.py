@@ -16,12 +16,7 @@ N = TypeVar("N")
 
 
 class Merging(Generic[N]):
-    """A block while it is merged. Samples are named by their place in it.
-
-    Args:
-        windows: of the worker.
-        block: what was answered together.
-    """
+    """A block while it is merged. Samples are named by their place in it."""
 
     def __init__(self, windows: Windows, block: Block[N]) -> None:
         self.block = block

@@ -35,7 +35,6 @@ AMOUNT_MAX = 2**53
 PUBLISH_MS_MIN = 900
 """Slightly below a second, because samples arrive with some jitter."""
 REPUBLISH_MS = 5_000
-"""Default interval after which unchanged figures are published again."""
 SOONER_MS = 100
 """Tolerance for the jitter of samples."""
 WORTH_PUBLISHING = 0.01
@@ -82,7 +81,6 @@ class Candidate(msgspec.Struct, frozen=True):
     late: int = 0
     """Late samples of this boot."""
     forecast: MidForecast = NO_FORECAST
-    """Predicted reclaimable resources of production pods."""
 
 
 class Worth(NamedTuple):
@@ -198,11 +196,8 @@ def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]
 def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[np.bool_]:
     """Find the nodes whose use, or system and pods together, moved by more than their bands.
 
-    Args:
-        now: float64 [N, 2]: averages, each node's own first.
-        before: the averages published last.
-        begins: where each node's averages begin.
-        most: float64 [n, 2]: the band of each node, a share of its capacity.
+    ``now``, ``before``: float64 [N, 2]: averages, each node's own first, at ``begins``. ``most``: float64 [n, 2]: the
+    bands.
     """
     found: NDArray[np.bool_] = np.zeros(len(begins), np.bool_)
     for figure in range(2):  # by column: NumPy is slow with rows of two
@@ -244,7 +239,6 @@ def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list
 
 
 def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMetric]:
-    """In order of uid, so that the order of arrival has no effect."""
     return [
         PodMetric(
             uid=uid,
@@ -297,13 +291,7 @@ def allocatable_of(
 ) -> NodeAllocatable:
     """Compute the batch, mid and free allocatable from averages; never less than running pods have requested.
 
-    Args:
-        metric: the averages.
-        facts: capacity, allocatable and reservation; labels and annotations select the strategy.
-        pods: of the node.
-        policy: in force.
-        inventory_revision: of the inventory record that the facts come from; "": from a sample.
-        forecast: predicted reclaimable resources of production pods.
+    Labels and annotations in ``facts`` select the strategy. ``inventory_revision`` "": the facts are from a sample.
     """
     colocation = colocation_on(policy, facts)
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)

@@ -53,7 +53,6 @@ class Marks:
         self.slot_ms = np.full(rows, 1_000)
         self.slots = np.ones(rows, np.int64)
         self.slot = np.full(rows, -1)
-        """Number of the newest slot."""
         self.watermark_ms = np.zeros(rows, np.int64)
         self.minute = np.zeros(rows, np.int64)
         """Of event time: the first minute without a published segment."""
@@ -65,7 +64,6 @@ class Marks:
         """The tick at which a sample last showed that the published figures hold."""
         self.series = np.full(rows, OWN)
         self.own = np.zeros((rows, OWN), np.int64)
-        """Rows of the node's own series."""
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
@@ -80,8 +78,6 @@ class Marks:
 
 
 class _Mark:
-    """A node's entry in one of the arrays."""
-
     def __set_name__(self, _: type, name: str) -> None:
         self._name = name
 
@@ -93,8 +89,6 @@ class _Mark:
 
 
 class _Marked:
-    """A node's entries in the arrays, by name."""
-
     __slots__ = ()
     row: int
     marks: Marks
@@ -115,7 +109,6 @@ class NodeWindow(_Marked):
     """In the rings and the other arrays per node."""
     marks: Marks
     own: list[int]
-    """In the series: of node, system and coverage."""
     uids: list[str] = field(default_factory=list)
     """Of the newest sample, in its order."""
     use_rows: Ints = field(default_factory=lambda: _NO_ROWS)

@@ -21,10 +21,7 @@ class NoNumbersError(ValueError):
 
 
 def numbers(texts: Sequence[bytes]) -> Ints:
-    """Parse the contents of some lists one after the other, with ``END`` behind each.
-
-    Args:
-        texts: what the brackets enclose; none is empty.
+    """Parse the contents of some lists one after the other, with ``END`` behind each; none may be empty.
 
     Raises:
         NoNumbersError: one of them has another content.

@@ -74,11 +74,7 @@ class Figures(NamedTuple):
 
 
 def publish(due: Due, policy_version: str) -> list[Figures | None]:
-    """Build the records of nodes; None: reclaimed resources are out of range, and the scalar rules refuse them.
-
-    Args:
-        due: the nodes, all of them plain.
-        policy_version: in force.
+    """Build the records of plain nodes; None: reclaimed resources are out of range, and the scalar rules refuse them.
 
     Raises:
         MarksError: a name looks like a mark.
@@ -132,7 +128,6 @@ def _shown(amounts: Sequence[Sequence[int]], shown: Sequence[bool]) -> Iterator[
 
 
 def _figures(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Figures:
-    """Fill templates with their numbers, and keep both."""
     lines, numbers = zip(*parts, strict=True)
     packed = Packed(lines, _pack(numbers))
     front, pods, back, allocatable, score = (line % tuple(its) for line, its in parts)
@@ -144,8 +139,6 @@ _Shared = tuple[bytes, Sequence[bytes]]
 
 
 class _Lines:
-    """Templates of one node's records, built on first use."""
-
     def __init__(self, market: Market, named: Named, policy_version: str, window_ms: int, inventory: str) -> None:
         self._market, self._named, self._version = market, named, policy_version
         self._window_ms, self._inventory = window_ms, inventory
@@ -194,8 +187,6 @@ class _Lines:
 
 
 class _Forecast(NamedTuple):
-    """Which of these fields a metric has."""
-
     revision: bool
     reclaimable: bool
     peak: bool
@@ -322,8 +313,6 @@ def _front(marks: _Marks) -> dict[str, Any]:
 
 
 class _Marks:
-    """Returns marks in the order in which fields are declared."""
-
     def __init__(self) -> None:
         self.given = 0
 

@@ -59,11 +59,8 @@ class Rings:
     def add(self, rows: Ints, begins_ms: Ints, ends_ms: Ints, figures: Floats) -> None:
         """Add one sample per node; no node twice.
 
-        Args:
-            rows: of the nodes.
-            begins_ms: where each sample's coverage begins; at its end: it covers nothing.
-            ends_ms: not before what is there already.
-            figures: by node; NaN: unknown.
+        ``begins_ms``: where each sample's coverage begins; at its end: it covers nothing. ``ends_ms``: not before what
+        is there already. ``figures``: by node; NaN: unknown.
         """
         firsts, lasts = begins_ms // 1_000, (ends_ms - 1) // 1_000
         split = lasts > firsts
@@ -108,13 +105,10 @@ class Rings:
     def fill_minutes(self, rows: Ints, minutes: Ints, ends: Ints, covered_ms: Ints, figures: Floats) -> Ints:
         """Fill the gaps of minutes that ``span`` returned; return the milliseconds added to each second.
 
-        Args:
-            rows: of the nodes.
-            minutes: of event time, by number, one for each row; no place in the rings occurs twice.
-            ends: numbers of the seconds in which their coverage breaks off. There, existing coverage came later, and
-                both count. In any other second, the larger coverage includes the smaller.
-            covered_ms: by second, at most a whole one.
-            figures: by figure and second; NaN: unknown.
+        ``minutes``: of event time, by number, one for each row; no place in the rings twice. ``ends``: numbers of the
+        seconds in which their coverage breaks off. There, existing coverage came later, and both count. In any other
+        second, the larger coverage includes the smaller. ``covered_ms``: by second, at most 1,000. ``figures``: by
+        figure and second; NaN: unknown.
         """
         places = minutes % MINUTES
         values = self._values.reshape(-1, FIGURES, MINUTES, MINUTE)
@@ -177,10 +171,9 @@ class Rings:
         ]
 
     def spread_columns(self, rows: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """Compute the same in integers, and which nodes are known completely.
+        """Compute the same in integers, int64 [n, 3, 21], and which nodes are known completely.
 
-        Returns:
-            int64 [n, 3, 21]: per length the coverage in ms, then average and percentiles of each figure.
+        By length: the coverage in ms, then average and percentiles of each figure.
         """
         found = np.empty((len(rows), len(LENGTHS_S), 1 + FIGURES * (1 + len(PERCENTS))))
         for at, (covered_ms, figures) in enumerate(self._spreads(rows)):
@@ -306,12 +299,9 @@ def _ranked_with_gaps(values: Floats, unknown: NDArray[np.bool_]) -> list[Floats
 
 
 def _ranked(values: Ints) -> list[Floats]:
-    """The same without gaps.
+    """Rank without gaps; ``values``: the bits of non-negative floats, which sort in the same order and faster.
 
     NumPy sorts up to 512 numbers five times as fast, so longer runs are merged as far as the ranks need.
-
-    Args:
-        values: the bits of non-negative floats, which sort in the same order and faster.
     """
     whole = [length_s for length_s in LENGTHS_S if values.shape[-1] >= length_s]
     newest = np.sort(values[..., -LENGTHS_S[0] :], -1)
@@ -339,7 +329,6 @@ def _ranked_halves(first: Ints, second: Ints) -> Ints:
 
 
 def _ranked_quarters(values: Ints) -> Ints:
-    """Ranks of four runs of one length."""
     *shape, count = values.shape
     first = np.moveaxis(values.reshape(*shape, 4, -1), -2, 0).copy()
     first[:2].sort(-1)

@@ -53,11 +53,8 @@ OTHER_LIMITS: Final = -2
 def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     """Return what the rule reads of a node and its policy; ``UNFIT``: the scalar rule decides.
 
-    ``pods`` is the length of the sample's list.
-
-    Returns:
-        Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, and the
-            memory threshold of the eviction rules in percent.
+    Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, and the memory
+    threshold of the eviction rules in percent.
     """
     threshold = resource_threshold_on(policy, facts)
     capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
@@ -92,7 +89,6 @@ class Samples(NamedTuple):
     """The rule's inputs of each sample, int64 [n]."""
 
     quota_us: Ints
-    """The quota in force, see ``quota_of``."""
     node_milli: Ints
     node_bytes: Ints
     be_milli: Ints
@@ -108,9 +104,7 @@ class Screened(NamedTuple):
     bound: Ints
     """KEEP, SCALAR, or the step."""
     minimum: Bools
-    """Whether the policy's minimum is the bound."""
     limited: Bools
-    """Whether a quota was in force."""
     quota_us: Ints
     """The new quota."""
     terms: Ints

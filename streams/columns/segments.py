@@ -46,9 +46,7 @@ class Minute:
 
     begin_ms: int
     end_ms: int
-    """The end of the samples in it."""
     covered_ms: Ints
-    """Of each second."""
     figures: Floats
     """By figure and second, as in the rings."""
     uids: list[str]
@@ -205,7 +203,6 @@ def restore(windows: Windows, minutes: Sequence[tuple[NodeWindow, Minute]]) -> N
 
 
 def _until_now(window: NodeWindow, its: Minute) -> Ints:
-    """Return its coverage of each second; 0 for seconds that are not over."""
     if its.end_ms <= window.watermark_ms:
         return its.covered_ms
     seconds = its.begin_ms // 1_000 + np.arange(MINUTE)
@@ -230,7 +227,6 @@ def _turns(minutes: Iterable[tuple[NodeWindow, Minute]]) -> list[list[tuple[Node
 
 
 def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
-    """Return the cells of a node's pods in a minute, by pod and slot."""
     slots, count, newest = _slots_ended(window, number), window.slots, window.slot
     if not window.kept or not len(slots):
         return np.zeros((len(window.kept), 1, CELLS))
@@ -241,7 +237,6 @@ def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
 
 
 def _slots_ended(window: NodeWindow, number: int) -> Ints:
-    """Return the numbers of a minute's slots."""
     begin_ms, end_ms = number * MINUTE_MS, (number + 1) * MINUTE_MS
     if window.slot_ms <= MINUTE_MS:
         return np.arange(begin_ms // window.slot_ms, end_ms // window.slot_ms)
@@ -262,10 +257,7 @@ def _written(its: Minute) -> list[PodSegment]:
 
 
 def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return cells and their sums as whole numbers.
-
-    Values beyond 64 bits stay floats; long windows of pods with terabytes may have them.
-    """
+    """Return cells and their sums as whole numbers; beyond 64 bits they stay floats."""
     sums = cells.sum(1)
     if sums.max(initial=0) < _INT64_END:
         whole = cells.astype(np.int64)
@@ -302,7 +294,7 @@ def _add(series: Series, window: NodeWindow, its: Minute, filled_ms: Ints) -> No
 
 
 def _own(figures: Floats, filled_ms: Ints, count: int) -> Floats:
-    """Return the cells of node, system and coverage by slot. A covered second counts as one sample."""
+    """Return cells by slot. A covered second counts as one sample."""
     known = ~np.isnan(figures)
     sums = (np.where(known, figures, 0) * filled_ms).reshape(2, 2, count, -1).sum(-1)
     weights = (known * filled_ms).reshape(2, 2, count, -1).sum(-1)

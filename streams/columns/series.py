@@ -36,7 +36,6 @@ class Series:
         self._published = np.zeros((rows, 2))
         self._used_milli = np.zeros(rows)
         self._free: list[int] = []
-        """Recycled rows, the newest last; used before new ones."""
         self._given = 0
 
     def _hold(self, cells: NDArray[np.float32], totals: NDArray[np.float64]) -> None:

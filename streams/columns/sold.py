@@ -42,7 +42,7 @@ class Sold(NamedTuple):
     mid_terms: Ints
     """[n, 2, 11]: in order of ``MID_TERMS``."""
     free_terms: Ints
-    """[n, 2, 9]: in order of ``FREE_TERMS``; also where no free resources are published."""
+    """[n, 2, 9]: also where no free resources are published."""
     asked: Ints
     """[n, 6]: requested by batch, mid, then free pods."""
     prod_use: Ints
@@ -50,13 +50,10 @@ class Sold(NamedTuple):
 
 
 def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold:
-    """Compute the batch, mid and free allocatable.
+    """Compute the batch, mid and free allocatable of plain nodes.
 
-    Args:
-        markets: of the nodes, all of them plain.
-        own: int64 [n, 2, 2]: average use of the node, then of its system.
-        pods: int64 [N, 2]: average use of all pods, node by node, in order of ``Market.names``.
-        counts: int64 [n]: pods of each node.
+    ``own``: int64 [n, 2, 2]: average use of the node, then of its system. ``pods``: int64 [N, 2]: average use of all
+    pods, node by node, in order of ``Market.names``.
     """
     strategy = np.concatenate([market.strategy for market in markets]).reshape(len(markets), -1)
     capacity, margin, reserved, policy = (strategy[:, column : column + 2] for column in (0, 2, 4, 6))
@@ -92,7 +89,6 @@ def _taken(policy: Ints, pods: Ints, counts: Ints, high: Ints, lse: Ints, reques
 
 
 def _mid(strategy: Ints, unused: Ints, kept: Ints) -> Ints:
-    """Return the terms of the mid allocatable."""
     capacity, cap, prod_request, reclaimable = (strategy[:, column : column + 2] for column in (0, 9, 11, 17))
     percent = np.broadcast_to(strategy[:, 8:9], capacity.shape)
     base = np.maximum(0, np.minimum(reclaimable, unused))

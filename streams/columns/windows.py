@@ -150,10 +150,7 @@ class Windows:
         _Merge(self, wave).merge()
 
     def ready(self, window: NodeWindow, end_ms: int, window_ms: int, *, restarted: bool = False) -> bool:
-        """Prepare a window for a sample; return False if the sample is late.
-
-        ``window_ms`` and ``restarted``: as in ``Arrival``.
-        """
+        """Prepare a window for a sample; return False if the sample is late. Other arguments are as in ``Arrival``."""
         if restarted and end_ms <= window.watermark_ms:
             self.rings.clear(window.row)
             window.begin(window_ms, self.series)
@@ -239,8 +236,6 @@ class Windows:
 
 
 class _Merge:
-    """Merges one wave."""
-
     def __init__(self, windows: Windows, wave: Wave) -> None:
         self._windows, self._series = windows, windows.series
         self._wave, self._nodes = wave, wave.nodes
@@ -313,7 +308,6 @@ class _Merge:
             left = left[until_ms < ends_ms[left]]
 
     def _add_pieces(self, nodes: Ints, slots: Ints, weights_ms: Ints, lasts: NDArray[np.bool_]) -> None:
-        """Add a piece of each node's sample to one slot."""
         pods, of, use_rows = self._pods, self._of, self._use_rows
         if len(nodes) < len(self._nodes):
             place = np.full(len(self._nodes), -1)
@@ -333,7 +327,6 @@ class _Merge:
 
 
 def _wave_of(arrivals: Sequence[Arrival]) -> Wave:
-    """Return the samples in columns."""
     samples = [arrival.sample for arrival in arrivals]
     cpu = [use.cpu_milli for sample in samples for use in sample.pod_use]
     mem = [use.mem_bytes for sample in samples for use in sample.pod_use]
@@ -377,7 +370,6 @@ def _amounts(values: Floats, weights_ms: Ints, cells: Floats) -> None:
 
 
 def _own(sample: NodeSample) -> list[tuple[int | None, int | None]]:
-    """Return node and system use of one sample."""
     cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
     pods_milli = sum(use.cpu_milli or 0 for use in sample.pod_use)
     pods_bytes = sum(use.mem_bytes or 0 for use in sample.pod_use)

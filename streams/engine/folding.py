@@ -47,8 +47,6 @@ async def fold_jobs(settings: FoldSettings, stop: asyncio.Event, now_ms: Callabl
 
 @dataclass(slots=True)
 class _Share:
-    """The partitions assigned until the next rebalance."""
-
     known: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when ``places`` is known."""
     places: frozenset[Place] = frozenset()
@@ -147,7 +145,6 @@ class _Member:
         self._share = _Share()
 
     async def _statuses(self, places: Collection[Place]) -> dict[Place, list[Record]]:
-        """Return the last status of each Job, by partition of its events."""
         found: dict[Place, list[Record]] = {place: [] for place in places}
         if places:
             async with Tail(self._settings.bootstrap, FETCH_WAIT_MS) as tail:

@@ -45,9 +45,9 @@ class GovernorSettings:
 async def govern(
     governor: Governor, settings: GovernorSettings, stop: asyncio.Event, now_ms: Callable[[], int]
 ) -> None:
-    """Be a candidate until ``stop`` is set.
+    """Be a candidate until ``stop`` is set; ``governor`` grants evictions.
 
-    ``governor`` grants evictions. ``now_ms``: wall clock, UTC epoch milliseconds.
+    ``now_ms``: wall clock, UTC epoch milliseconds.
     """
     await campaign(lambda: _Candidate(governor, settings, now_ms).run(stop), stop, "governor")
 
@@ -74,7 +74,6 @@ class _Candidate:
             await self._election.leave()
 
     async def _govern(self, stop: asyncio.Event) -> None:
-        """Govern for one term."""
         governor, settings = self._governor, self._settings
         async with (
             Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
@@ -123,7 +122,6 @@ _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)
 
 
 async def _checked_partitions(bootstrap: Cluster) -> dict[str, int]:
-    """Return the partition counts of the topics that a governor reads."""
     counts = await present(bootstrap, [topic.name for topic in _TOPICS])
     if counts[CREDIT.name] != 1:
         raise LogError(f"{CREDIT.name} has {counts[CREDIT.name]} partitions: with more than one, several would govern")

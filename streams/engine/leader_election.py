@@ -21,13 +21,9 @@ MEMBER_WAIT_MS = 1_000
 
 
 class LeaderElection:
-    """One membership in the group.
+    """One membership in the group. The owner of the topic's only partition leads.
 
-    Args:
-        bootstrap: the Kafka cluster.
-        topic: has one partition, whose owner leads.
-        group: the consumer group of all candidates.
-        session_timeout_ms: the group elects another leader after this time without a heartbeat.
+    The group elects another leader after ``session_timeout_ms`` without a heartbeat.
     """
 
     def __init__(self, bootstrap: Cluster, topic: Topic, group: str, session_timeout_ms: int) -> None:
@@ -106,10 +102,7 @@ class LeaderElection:
 
 
 async def campaign(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, role: str) -> None:
-    """Be a candidate until ``stop`` is set.
-
-    ``run``: one membership, until it fails. ``role``: what the leader does, for the logs.
-    """
+    """Run memberships until ``stop`` is set; ``role``: what the leader does, for the logs."""
     await run_until_stopped(
         run,
         stop,

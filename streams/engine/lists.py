@@ -14,26 +14,16 @@ from slacktide.streams.worker.lists import Lists
 log = logging.getLogger(__name__)
 
 SEARCHED_AT_ONCE, SEARCHED_MAX = 1_000, 5_000
-"""Earlier samples per partition: 100 nodes for 50 s. All nodes of the partition wait meanwhile.
-
-A node whose list is not found is answered ``skipped``, and sends a keyframe immediately.
-"""
+"""Earlier samples per partition, 100 nodes for 50 s. A node without a list is ``skipped``, and sends a keyframe."""
 
 
 async def read_lists(
     history: History, lists: Lists, place: Place, before: Sequence[Record], coming: Sequence[Record]
 ) -> None:
-    """Read the facts and pod lists that samples of a partition refer to.
+    """Read the facts and pod lists that samples of a partition refer to: ``before`` in order, and ``coming``.
 
     Most are in segments. A list that changed after its node's segment is in a later sample. These are searched, newest
     first, only if a list is missing.
-
-    Args:
-        history: the reader.
-        lists: receives facts and pod lists.
-        place: the partition that is taken over.
-        before: samples that were read back, in order.
-        coming: samples that are decided next.
 
     Raises:
         LogError: Kafka is unavailable.

@@ -22,8 +22,6 @@ async def run(
 ) -> None:
     """Decide samples until ``stop`` is set, then finish the batch, commit, and leave the group.
 
-    ``health`` is updated. ``now_ms``: wall clock, UTC epoch milliseconds.
-
     Raises:
         Exception: a programming error; Kafka outages are waited out.
     """
@@ -75,7 +73,6 @@ class _Member:
             await self._give_back()
 
     def _records(self) -> dict[Place, Records]:
-        """Return the records of the next turn."""
         return {place: taken.records(*place) for place, taken in self._turns.next().items()}
 
     async def _fetched(self, stop: asyncio.Event) -> bool:

@@ -86,8 +86,6 @@ async def run(
 ) -> None:
     """Answer samples until ``stop`` is set, then finish the batch, commit, and leave the group.
 
-    ``health`` is updated. ``now_ms``: wall clock, UTC epoch milliseconds.
-
     Raises:
         Exception: a programming error; Kafka outages are waited out.
     """
@@ -186,8 +184,6 @@ async def _answered(session: Session, consumer: _Consumer, turn: Mapping[Place, 
 
 
 class _Raw(faust.Schema[Any, Any]):
-    """Passes a message's value on unchanged."""
-
     def compile(self, app: Any, **_: Any) -> Any:
         async def decode(message: Any, *, propagate: bool = False) -> Any:  # noqa: ARG001 - Faust's signature
             return Event(app, None, message.value, message.headers, message)
@@ -405,8 +401,6 @@ class _Transport(driver.Transport):
 
 
 class _Tables(TableManager):
-    """Faust's tables, of which there are none."""
-
     async def on_start(self) -> None:
         await self._update_channels()
         await self.recovery.start()

@@ -68,10 +68,7 @@ def note_of(text: str) -> Note | None:
 
 
 class Quarantine:
-    """The quarantine of one session.
-
-    ``owner``: unique name of this process. ``log_crash``: called with partition, offset and crashes of a crashed owner.
-    """
+    """The quarantine of one session; ``owner``: unique name of this process."""
 
     def __init__(self, owner: str, log_crash: Callable[[Place, int, int], None]) -> None:
         self.offsets: Offsets | None = None

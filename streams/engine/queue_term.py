@@ -74,13 +74,8 @@ class Credit(Protocol):
 class Term:
     """A term, from the election to the first error.
 
-    Args:
-        process: the name of this candidate in records.
-        reading: reads Kafka.
-        writing: writes to Kafka.
-        now_ms: wall clock, UTC epoch milliseconds.
-        fair_sharing: whether fair sharing is enabled.
-        pods_ready: how long workloads wait for ready pods; None: no limit.
+    ``process``: the name of this candidate in records. ``pods_ready``: how long workloads wait for ready pods; None: no
+    limit.
     """
 
     def __init__(
@@ -103,7 +98,6 @@ class Term:
         """None: a smaller quota evicts nothing."""
         self._begun = False
         self._waiting: list[Record] = []
-        """Inputs for later turns."""
         self._reported_ms = 0
 
     @property

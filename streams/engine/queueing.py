@@ -33,7 +33,6 @@ class QueueSettings:
 
     bootstrap: Cluster
     process: str
-    """The name in records."""
     group: str = QUEUE_GROUP
     session_timeout_ms: int = 6_000
     """The group elects another decider after this time without a heartbeat."""
@@ -44,15 +43,11 @@ class QueueSettings:
 
 
 async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
-    """Be a candidate until ``stop`` is set, then leave the group.
-
-    ``health``: ready while the process decides or stands by. ``now_ms``: wall clock, UTC epoch milliseconds.
-    """
+    """Be a candidate until ``stop`` is set, then leave the group; ``health``: ready while it decides or stands by."""
     await campaign(lambda: _candidate(settings, stop, health, now_ms), stop, "the queue's decider")
 
 
 async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
-    """Join the group, decide while elected, and leave."""
     election = LeaderElection(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
     health.not_ready = "not connected"
     try:
@@ -77,7 +72,6 @@ async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Healt
 async def _decide(
     election: LeaderElection, settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
 ) -> None:
-    """Decide for one term."""
     async with (
         Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
         Sender(settings.bootstrap, client_id="slacktide-queue", timeout_s=SEND_S, compress=True) as sender,

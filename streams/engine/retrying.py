@@ -25,8 +25,7 @@ async def run_until_stopped(
 ) -> None:
     """Run work until ``stop`` is set; restart it after any error.
 
-    ``away``: the log line while Kafka is unavailable, with ``%s`` for the reason. ``failed``: that for programming
-    errors.
+    ``away``, ``failed``: log lines of outages and errors.
     """
     logged = ""
     outage, failure = Backoff(RETRY_S, OUTAGE_S_MAX), Backoff(RETRY_S, RETRY_S_MAX)

@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 LAG_MS = 3_000
 """Samples that wait in Kafka for longer than this have no shadow answer: the worker itself lags."""
 WAITING_MAX = 2_000
-"""Samples that may wait for the shadow."""
 SLICE = 50
 """Samples between two yields to the worker: about 2 ms."""
 RETRY_S, RETRY_MAX_S = 1.0, 10.0

@@ -36,9 +36,7 @@ MINUTE_MS = 60_000
 LATE_MS = 5_000
 """A sample may be appended this much earlier than a segment that lacks it: two clocks stamp them."""
 UNSEGMENTED_MS = 90_000
-"""Segments are written once their minute is over. No living node's last segment is older, even after a session timeout.
-
-"""
+"""No living node's last segment is older: they are written once their minute is over."""
 HELD_BACK_S = 5.0
 SEGMENTS_AT_ONCE = 1_000
 """Limits memory to some ten megabytes."""
@@ -158,7 +156,6 @@ class Rebuilding:
                 metrics.BACKFILLED.inc(await self._in_turns(late, self._worker.fill))
 
     async def _take_late(self, place: Place, taken: _Taken) -> None:
-        """Follow the backfill topic of a partition."""
         if place.partition not in {one.partition for one in self._late_of}:
             await self._late.take(place.partition, taken.since_ms)
         self._late_of.add(place)
@@ -202,7 +199,6 @@ class Rebuilding:
             await self._in_turns(some, self._worker.forecasts, place)
 
     async def _fill_rest(self, place: Place, taken: _Taken) -> None:
-        """Fill the half hour from the older segments."""
         older = self._history.back(
             WINDOW.name, place.partition, before=taken.before, since_ms=taken.since_ms, at_once=SEGMENTS_AT_ONCE
         )
@@ -315,7 +311,6 @@ def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]
 
 
 def _observed_ms(sample: bytes) -> int:
-    """Return the sample's timestamp, in either encoding."""
     if not sample.startswith(BEGIN):
         return _observed.decode(sample).observed_ms
     _, _, now = sample.partition(NOW)

@@ -42,16 +42,7 @@ class Ticking:
         now_ms: Callable[[], int],
         write: Callable[[Sequence[Out]], Awaitable[None]],
     ) -> None:
-        """Create it unconnected.
-
-        Args:
-            worker: builds the records of silent nodes.
-            bootstrap: the Kafka cluster.
-            group: consumer group of the worker.
-            session_timeout_ms: after a pause, no node is reported silent for this time.
-            now_ms: wall clock, UTC epoch milliseconds.
-            write: sends records.
-        """
+        """Create it unconnected. After a pause, no node is reported silent for ``session_timeout_ms``."""
         self.alarm = ""
         """What is wrong with the pipeline; "": nothing."""
         self._worker = worker
@@ -67,7 +58,6 @@ class Ticking:
         """By held partition; None: not known yet."""
         self._ends: dict[Place, int] = {}
         self._named: dict[int, set[str]] = {}
-        """By partition, the nodes with an inventory."""
         self._two_boots: frozenset[str] = frozenset()
         self._recall_at: dict[int, int] = {}
         self._recalling: set[asyncio.Task[None]] = set()
@@ -106,7 +96,6 @@ class Ticking:
 
     @property
     def _partitions(self) -> set[int]:
-        """Return the held partitions."""
         return {place.partition for place in self._positions}
 
     def inventory(self, record: Record) -> None:
@@ -184,7 +173,6 @@ class Ticking:
         await self._write([*outs, *self._heartbeats(verdict, TICK_MS + paused_ms)])
 
     def _heartbeats(self, verdict: Verdict, passed_ms: int) -> list[Out]:
-        """Return figures that are due, and heartbeats that cover their nodes."""
         self._worker.covering.tick(passed_ms)
         now_ms, ticked_ms = self._now_ms(), round(asyncio.get_running_loop().time() * 1_000)
         outs = self._worker.figures(now_ms)

@@ -20,7 +20,6 @@ class Turns:
 
     def __init__(self) -> None:
         self._left: dict[Place, tuple[Taken, int]] = {}
-        """By partition, the fetched records and how many of them were returned."""
 
     def __bool__(self) -> bool:
         return bool(self._left)

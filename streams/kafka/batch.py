@@ -22,7 +22,6 @@ class Batch:
     """Batches of the partition before this one."""
     builder: BatchBuilder
     numbers: list[int] = field(default_factory=list)
-    """Of its records, among all that are written."""
 
     def add(self, number: int, out: Out) -> bool:
         """Add a record; return False if there is no room. The first one always fits."""

@@ -114,8 +114,6 @@ class TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client h
 
 
 class _Logged:
-    """An error with a complete reason, however it is printed."""
-
     args: tuple[object, ...]
 
     def __str__(self) -> str:
@@ -221,7 +219,6 @@ _LOOK = "is it running, and is --bootstrap right as seen from here?"
 
 
 def _reason(exc: BaseException, how: dict[str, Any]) -> str:
-    """Return the reason, and what to do."""
     if isinstance(exc, KafkaConnectionError) and isinstance(exc.__cause__, OSError):
         exc = exc.__cause__  # with TLS 1.3 a broker refuses a client certificate after the handshake
     mechanism, user = how["sasl_mechanism"], how["sasl_plain_username"]

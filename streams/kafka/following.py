@@ -28,10 +28,7 @@ class Monotonic(Protocol):
 
 
 class Following:
-    """Follows topics by one reader.
-
-    ``reader`` is not shared. ``away``: the log line's text about the effect of an outage.
-    """
+    """Follows topics by one reader, which is not shared; ``away``: the log line's text about outages."""
 
     def __init__(self, reader: TailReader, *, away: str, clock: Monotonic) -> None:
         self.trouble = NOTHING_YET

@@ -32,7 +32,6 @@ class Frame(NamedTuple):
 
     raw: memoryview
     behind: memoryview
-    """The bytes fetched behind it."""
     whole: bool
 
     def following(self) -> int | None:
@@ -104,8 +103,6 @@ class _Batch(NamedTuple):
 
 
 class _Unreadable(NamedTuple):
-    """Why a batch has no records."""
-
     last: int
     reason: str
     timestamp_ms: int = 0
@@ -121,7 +118,7 @@ class _Unreadable(NamedTuple):
 
 
 def _end(fetched: memoryview, begin: int) -> int | None:
-    """Return the end of the batch that begins there; None: beyond the fetched bytes, or an invalid length."""
+    """Return the end of a batch; None: beyond the fetched bytes, or an invalid length."""
     length = _number(fetched, begin + _LENGTH_AT, 4)
     end = begin + _FRAME_BYTES + length
     return end if begin + _MAGIC_AT < end <= len(fetched) else None

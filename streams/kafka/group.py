@@ -35,10 +35,9 @@ Fetched = tuple[dict[Place, list[Record]], dict[Place, int | None]]
 Assigned = Callable[[frozenset[Place]], Awaitable[None]]
 
 ASSIGNORS = [RangePartitionAssignor]
-"""Assigns the same partitions of all topics to a member, because they hold the same nodes.
+"""Gives a member the same partitions of all topics: they hold the same nodes.
 
-Only one: aiokafka sends a request to join for each assignor, and each begins a rebalance. Two members whose requests
-alternate never get partitions.
+Only one: aiokafka requests to join for each, and members that alternate never get partitions.
 """
 
 
@@ -62,15 +61,9 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
     ) -> None:
         """Create a member that has not joined yet.
 
-        Args:
-            bootstrap: the Kafka cluster.
-            topics: to subscribe to.
-            group: its name.
-            session_timeout_ms: a member silent for this long is removed.
-            fetch_wait_ms: how long the broker may hold a fetch.
-            assigned: called with the member's current places.
-            revoked: called when a rebalance begins.
-            sticky: members keep their partitions when others join; all must have the same setting.
+        It is removed after ``session_timeout_ms`` without a heartbeat. The broker may hold a fetch for
+        ``fetch_wait_ms``. ``assigned`` is called with the current places, ``revoked`` when a rebalance begins.
+        ``sticky`` members keep their partitions when others join; all must have the same setting.
         """
         self._topics = topics
         self._what = " and ".join(topics)

@@ -24,10 +24,9 @@ class History(Reader):
     async def span(
         self, topic: str, partition: int, *, before: int | None, since_ms: int, most: int | None = None
     ) -> list[Record]:
-        """Return records since this time, up to an offset.
+        """Return records since this time, before the offset ``before``; None: the current end.
 
-        ``before``: the offset behind the last record; None: the current end. ``most``: offsets before the end; None:
-        unlimited.
+        ``most``: offsets before the end; None: unlimited.
 
         Raises:
             LogError: the partition cannot be read.

@@ -44,9 +44,7 @@ class UnreadableError(Exception):
 
 
 def inflated(codec: int, packed: bytes, limit_bytes: int = INFLATED_BYTES_MAX) -> bytes:
-    """Inflate a batch's records.
-
-    ``codec``: Kafka's number. ``limit_bytes``: the largest result.
+    """Inflate a batch's records, compressed by Kafka's ``codec`` number.
 
     Raises:
         UnreadableError: the codec is unknown, or the data is damaged or too large.

@@ -38,8 +38,6 @@ class Lost:
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition."""
-
     rank: int
     held: deque[tuple[int, int, Record]] = field(default_factory=deque)
     """Time, never falling, and rank, of each record not yet returned."""
@@ -50,12 +48,8 @@ class _Lane:
 class Merged(Reader):
     """Reads topics from given positions, without a group. Reconnect after any error.
 
-    Args:
-        bootstrap: the Kafka cluster.
-        whole: topics that are read from their beginning.
-        others: topics that are read from ``cursors``, else from ``since_ms``.
-        optional: read from their beginning if they exist at ``begin``. Records of one time are in order of topics.
-        client_id: of this reader, in the brokers' logs.
+    Topics in ``whole`` are read from their beginning, and ``others`` from ``cursors``, else from ``since_ms``. Those in
+    ``optional`` are read from their beginning if they exist at ``begin``. Records of one time are in order of topics.
     """
 
     def __init__(

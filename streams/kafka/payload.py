@@ -26,10 +26,7 @@ _CODEC_AT, _CODEC = 22, 0x07
 
 
 def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
-    """Return all records of a batch.
-
-    A record whose header names are not UTF-8 is read without its headers. ``batch``: the client's unused reader of
-    ``raw``.
+    """Return all records of a batch; one whose header names are not UTF-8 is read without its headers.
 
     Raises:
         UnreadableError: it does not inflate, takes too much memory, or its records are damaged.
@@ -52,7 +49,6 @@ def records_of(batch: DefaultRecordBatch, raw: memoryview) -> Sequence[Any]:
 
 
 def _plain(raw: memoryview, codec: int) -> bytes:
-    """Return the batch uncompressed."""
     head = bytearray(raw[:HEADER_BYTES_OF_BATCH])
     head[_CODEC_AT] &= ~_CODEC
     return bytes(head) + inflated(codec, bytes(raw[HEADER_BYTES_OF_BATCH:]))
@@ -67,7 +63,6 @@ def _check_memory(raw: memoryview, count: int) -> None:
 
 
 def _headers(raw: memoryview, count: int) -> int:
-    """Return the total number of headers."""
     buffer, pos, headers = bytearray(raw), HEADER_BYTES_OF_BATCH, 0
     for _ in range(count):
         length, pos = decode_varint(buffer, pos)

@@ -15,7 +15,6 @@ from aiokafka.protocol.types import Int16, Int32, Schema, String
 
 _TEXT: Final = String("utf-8")
 _PART: Final = Struct(">ii")
-"""Partition, and length of its records."""
 _ORIGINAL: Final = produce.ProduceRequest_v3.SCHEMA
 """Of all versions from 3 on: one object."""
 

@@ -24,12 +24,8 @@ REQUEST_MS = 5_000
 class Reader:
     """A consumer without a group. Reconnect after any error.
 
-    Args:
-        bootstrap: the Kafka cluster.
-        fetch_wait_ms: how long the broker may hold a fetch.
-        client_id: of this reader, in the brokers' logs.
-        lost: at a position that no longer exists, continue from the earliest record, or fail.
-        partition_bytes_max: of one partition in one fetch.
+    The broker may hold a fetch for ``fetch_wait_ms``. ``lost``: at a position that no longer exists, continue from the
+    earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch.
     """
 
     def __init__(
@@ -134,7 +130,6 @@ class Reader:
     async def _poll(
         self, *places: TopicPartition, most: int | None = None, wait_s: float = POLL_S
     ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
-        """Wait briefly for records, and return them."""
         fetched: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]] = await self._consumer.getmany(
             *places, timeout_ms=int(wait_s * 1_000), max_records=most
         )

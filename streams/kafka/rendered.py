@@ -155,5 +155,4 @@ class RenderedBatch:
 
 @lru_cache(maxsize=1 << 14)
 def _around(place: int) -> bytes:
-    """Encode attributes, time since the batch's first record, and place in the batch."""
     return b"\0\0" + varint(place)

@@ -95,7 +95,6 @@ async def lacking(bootstrap: Cluster, part: Part, *, timeout_s: float = 10.0) ->
 
 
 def _named(topic: str, missing: int) -> str:
-    """Return a topic with the missing operations; "": none."""
     which = [name for name, bit in (("Read", READ), ("Write", WRITE)) if missing & bit]
     return f"{topic} ({', '.join(which)})" if which else ""
 

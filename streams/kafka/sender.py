@@ -68,14 +68,8 @@ class Sender:
     """One producer. After any error it is disconnected, and must be reconnected.
 
     So it has fresh metadata and an empty queue when a broker returns. With acks="all" it is idempotent if the broker
-    supports it.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        client_id: of this producer, in the brokers' logs.
-        acks: of all in-sync replicas, or of the leader alone.
-        timeout_s: for one request. A send ends within twice as long, a connection attempt within four times.
-        compress: with zstd (docs/sizing.md). Records may be larger: a broker limits what it receives.
+    supports it. A send ends within twice ``timeout_s``, a connection attempt within four times. With zstd
+    (``compress``; docs/sizing.md) records may be larger: a broker limits what it receives.
     """
 
     def __init__(
@@ -98,7 +92,6 @@ class Sender:
         self._producer: AIOKafkaProducer | None = None
         self._one_by_one = asyncio.Lock()
         self._known: dict[Any, Any] = {}
-        """Connections by broker at the last check."""
 
     @property
     def connected(self) -> bool:
@@ -283,7 +276,6 @@ class Sender:
     async def _batched(
         self, producer: AIOKafkaProducer, records: Sequence[Out], results: list[Placed | Refused | None]
     ) -> list[Batch]:
-        """Put the records into batches, except those that are too large."""
         placed: list[tuple[TopicPartition, int, Out]] = []
         for number, out in enumerate(records):
             try:

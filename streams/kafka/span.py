@@ -31,7 +31,6 @@ class Span:
     """The records of ``topics`` from ``since_ms`` until before ``until_ms``; of ``whole`` all until then."""
 
     topics: Sequence[str]
-    """In order for records of one millisecond."""
     whole: frozenset[str]
     since_ms: int
     until_ms: int
@@ -53,7 +52,6 @@ class _Lane:
         self.next = 0
         self.held: deque[Record] = deque()
         self.later = 0
-        """How many of the last records were after the span."""
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -40,10 +40,7 @@ class Read:
 
 
 def places_of(partitions: Mapping[str, int], since_ms: Mapping[str, int | None]) -> dict[Place, int | None]:
-    """Return all partitions of these topics, with the time from which each is read.
-
-    ``partitions``: count by topic. ``since_ms``: by topic.
-    """
+    """Return all partitions of these topics, with the time from which each is read."""
     return {(topic, number): since for topic, since in since_ms.items() for number in range(partitions[topic])}
 
 
@@ -59,8 +56,8 @@ def _name(record: Record) -> bytes | int | None:
 class Tail(Reader):
     """Reads partitions to their end, then follows them.
 
-    ``most``: of each partition that is not read completely, only this many of the newest records, without those before
-    the requested time. None: all behind the first of that time, whatever their timestamps.
+    Of partitions that are not read completely, ``most`` limits the records, and those before the requested time are
+    omitted. None: all behind the first of that time, whatever their timestamps.
     """
 
     def __init__(self, bootstrap: Cluster, fetch_wait_ms: int, *, most: int | None = None) -> None:
@@ -77,11 +74,9 @@ class Tail(Reader):
     ) -> Read:
         """Read partitions to their end.
 
-        Args:
-            since_ms: by partition, the first timestamp; WHOLE: all records; None: only new ones.
-            wanted: filters records, also those of ``more``. Unreadable batches are always returned.
-            offsets: of these partitions the records from there on, whatever their time; all if it is beyond their end,
-                because the topic was re-created.
+        ``since_ms``: by partition, the first timestamp; WHOLE: all records; None: only new ones. ``wanted`` filters
+        records, also those of ``more``, except unreadable batches. ``offsets``: where to start instead; all records if
+        it is beyond the end, because the topic was re-created.
 
         Raises:
             LogError: one of them cannot be read to its end.
@@ -127,7 +122,6 @@ class Tail(Reader):
         return (record for record in records if isinstance(record.value, UnreadableBatch) or wanted(record))
 
     async def _seek(self, places: Mapping[TopicPartition, int | None], offsets: Mapping[Place, int]) -> list[Place]:
-        """Seek to the start positions; return the partitions that are cut short."""
         consumer, short = self._consumer, []
         # Otherwise the client waits 0.1 s for each topic that it does not know yet.
         await consumer._client.set_topics({place.topic for place in places})  # noqa: SLF001

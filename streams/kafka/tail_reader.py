@@ -24,14 +24,8 @@ AHEAD_MS = 1_000
 class TailReader(Reader):
     """For latest state that is republished: a read from the end returns nothing outdated. Reconnect after any error.
 
-    Args:
-        bootstrap: the Kafka cluster.
-        topics: to follow.
-        client_id: of this reader, in the brokers' logs.
-        whole: read them from their beginning.
-        back_ms: also read records published this shortly before. Records with a later time than now are skipped,
-            because their age is unknown.
-        now_ms: the time, for ``back_ms``.
+    ``whole``: read topics from their beginning. ``back_ms``: also read records published this shortly before
+    ``now_ms``. Records with a later time are skipped, because their age is unknown.
     """
 
     def __init__(

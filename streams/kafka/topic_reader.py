@@ -31,15 +31,9 @@ async def read_topic(
 ) -> AsyncGenerator[Record, None]:
     """Read a topic's records: in order within a partition, roughly by time across partitions.
 
-    Close it (``contextlib.aclosing``) if you stop before its end.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        topic: its name.
-        since_ms: only records since this timestamp; None: from the oldest.
-        start: without ``since_ms``: the start offset by partition.
-        follow: continue with new records; otherwise stop at the current end.
-        key: only records with this key, read from its partition alone.
+    Close it (``contextlib.aclosing``) if you stop before its end. ``since_ms``: the first timestamp; None: from the
+    oldest. Without it, ``start`` has start offsets by partition. ``follow``: continue with new records; otherwise stop
+    at the current end. A ``key`` is read from its partition alone.
 
     Raises:
         LogError: the broker is unreachable, has no such topic, or stopped answering.
@@ -59,7 +53,6 @@ async def read_topic(
 async def _seek(
     consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None, start: Mapping[int, int]
 ) -> dict[TopicPartition, int]:
-    """Seek to the start positions; return the current ends."""
     ends = await _ends(consumer, tps)
     starts = {tp: max(at, start.get(tp.partition, 0)) for tp, at in (await consumer.beginning_offsets(tps)).items()}
     if since_ms is not None:

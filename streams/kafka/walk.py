@@ -132,12 +132,10 @@ class FetchedBatches:
 
 
 def walked(raw: bytes, position: int, most_bytes: int) -> FetchedBatches:
-    """Walk the fetched bytes of one partition.
+    """Walk the fetched bytes of one partition; the last batch may be truncated.
 
-    Args:
-        raw: the batches; the last one may be truncated.
-        position: the offset that was requested.
-        most_bytes: of memory, for keys and values; the rest is left for the next fetch.
+    ``position``: the offset that was requested. ``most_bytes``: of memory, for keys and values; the rest is left for
+    the next fetch.
     """
     found = FetchedBatches(raw, position)
     fetched, begin, left_bytes = memoryview(raw), 0, most_bytes

@@ -25,8 +25,6 @@ Standing = Literal["believed", "older", "two boots"]
 
 @dataclass(slots=True)
 class _Sending:
-    """A boot that is not trusted: append times of its first and its newest sample."""
-
     first_ms: int
     last_ms: int
 

@@ -66,7 +66,6 @@ class Results(list[bytes | Sequence[Out]]):
     def __init__(self, samples: int) -> None:
         super().__init__([()] * samples)
         self.counts = {"keep": 0, "set": 0}
-        """Of rendered answers."""
         self.ages_ms: list[int] = []
 
     def counted(self, kept: int, ages_ms: Sequence[int]) -> None:
@@ -77,10 +76,7 @@ class Results(list[bytes | Sequence[Out]]):
 
 
 class Fast:
-    """Answers samples by the heads of their nodes.
-
-    ``slow`` answers single samples. ``verdict`` checks whether a sample proves its node.
-    """
+    """Answers samples by the heads of their nodes; ``slow`` answers single samples."""
 
     def __init__(self, worker: str, slow: Slow, verdict: Callable[[Record], Verdict]) -> None:
         self._worker = worker
@@ -158,10 +154,7 @@ class Fast:
     def answers(
         self, records: Sequence[Record], answerer: Answerer, answered: Callable[[Block[Node]], None]
     ) -> Sequence[Out]:
-        """Answer each sample once, in order.
-
-        ``records`` may be bad, repeated or of unknown nodes. ``answered`` takes each block that was answered together.
-        """
+        """Answer each sample once, in order; ``answered`` takes each block that was answered together."""
         records = Records.of(records)
         results = Results(len(records))
         self._named.clear()
@@ -313,7 +306,6 @@ class Fast:
         results: Results,
         answerer: Answerer,
     ) -> None:
-        """Fill the templates of the answers."""
         now_ms, terms, quotas, cases = answerer.now_ms, found.terms.tolist(), found.quota_us.tolist(), found.cases()
         seqs, observed = its.node[:, 0].tolist(), its.node[:, 1].tolist()
         command, offsets, by_rule = COMMAND.name, records.offsets, list[int]()
@@ -376,7 +368,6 @@ class Fast:
         ]
 
     def _boot(self, of: Of, policy: Policy) -> Boot:
-        """Build the texts that the records of a boot share."""
         boot, source = boot_of(of.node, of.boot_id, policy.version), f"stream/{self._worker}"
         answer = f"{boot.answer_id.decode()}-{FIRST}"
         boot.tails[COMMAND.name] = tail_line(COMMAND.name, source, of.node, of.boot_id, answer)

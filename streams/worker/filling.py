@@ -28,10 +28,7 @@ FILLED_AT_ONCE = 16
 
 
 class Filling:
-    """Fills the gaps in the windows of a worker.
-
-    ``publishing`` merges samples that are not late after all. ``unproven`` makes dead letters of samples without proof.
-    """
+    """Fills the gaps in the windows of a worker; ``publishing`` merges samples that are not late after all."""
 
     def __init__(self, worker: Of, single: Single, publishing: Publishing, writer: Writer, unproven: Unproven) -> None:
         self._worker, self._single, self._publishing = worker, single, publishing

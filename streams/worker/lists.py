@@ -38,19 +38,15 @@ Lacking: TypeAlias = set[tuple[bytes, str]]
 
 
 class Lists:
-    """Finds facts and pod lists for the nodes of a worker.
-
-    ``begin`` returns a node's state by partition and name, or why there is none. ``verdict`` checks a sample's proof.
-    """
+    """Finds facts and pod lists for a worker's nodes; ``begin`` returns a node's state, or why there is none."""
 
     def __init__(self, begin: Callable[[int, str], Node | str], verdict: Callable[[Record], Verdict]) -> None:
         self._begin, self._verdict = begin, verdict
 
     def adopt(self, records: Iterable[Record]) -> None:
-        """Remember what segments, and samples that prove their node, carry. Unreadable records are skipped.
+        """Remember what segments and proven samples carry, newest first.
 
-        The reader of their figures makes dead letters of them. ``records``: newest first, none newer than what is
-        known.
+        Skips bad ones: others make dead letters of them.
         """
         for record in records:
             if record.value is None or not any(mark in record.value for mark in CARRIES):

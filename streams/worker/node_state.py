@@ -104,7 +104,6 @@ class Node:
     window: NodeWindow
     boots: Boots = field(default_factory=Boots)
     described: Described | None = None
-    """Its inventory; None: there is none."""
     newest: tuple[str, int] = ("", -1)
     """Boot and seq of the newest sample of the trusted boot."""
     clock_epoch: int = 0
@@ -200,9 +199,7 @@ class NamedSample(msgspec.Struct):
     described: Described | None
     """The node's inventory when the sample was read."""
     two_boots: bool
-    """Whether two agents use the node's name."""
     metric: NodeMetric | None = None
-    """What was published with it."""
 
     @property
     def sold_by(self) -> NodeFacts | None:

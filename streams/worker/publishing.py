@@ -45,10 +45,7 @@ class Of(Protocol):
 
 
 class Publishing:
-    """Publishes the figures of a worker's nodes.
-
-    ``last`` keeps what was published last of each node.
-    """
+    """Publishes the figures of a worker's nodes; ``last`` keeps what was published last."""
 
     def __init__(self, worker: Of, last: LastFigures, fast: Fast, writer: Writer) -> None:
         self.late_samples = 0
@@ -77,10 +74,7 @@ class Publishing:
         self._held_back.discard(partition)
 
     def figures(self, answered: Sequence[NamedSample | Block[Node]], now_ms: int, shadow: Shadow | None) -> list[Out]:
-        """Merge what was answered into the windows, and publish what is due.
-
-        ``answered``: the samples of each node in order. ``shadow`` decides the same samples by another policy.
-        """
+        """Merge what was answered, each node's samples in order, and publish what is due; ``shadow`` sees them, too."""
         outs: list[Out] = []
         for one in _together(answered):
             outs += self._block(one, now_ms) if isinstance(one, Block) else self._one_by_one(one, now_ms, shadow)
@@ -128,7 +122,6 @@ class Publishing:
         return [each.newer and next(merged) for each in wave]
 
     def _block(self, block: Block[Node], now_ms: int) -> list[Out]:
-        """Merge samples that were answered together, and publish what is due."""
         outs: list[Out] = []
         merging = Merging(self._windows, block)
         for its in merging.waves(WAVE):
@@ -143,7 +136,6 @@ class Publishing:
         return outs
 
     def _merged_block(self, merging: Merging[Node], taken: Sequence[int], outs: list[Out]) -> Sequence[int]:
-        """Merge samples; a node that fails gets a new window."""
 
         def failed(at: int, error: Exception) -> Sequence[int]:
             node = merging.block.heads[at].node
@@ -205,7 +197,6 @@ class Publishing:
         return held_forecast.on(pods, facts, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
 
     def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
-        """Merge a wave, then publish what is due."""
         candidates: list[Candidate] = []
         of: dict[int, NamedSample] = {}
         outs: list[Out] = []
@@ -246,7 +237,6 @@ class Publishing:
         return may and node.partition not in self._held_back
 
     def _records_of(self, each: NamedSample, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
-        """Build the three records of a node's figures."""
         partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
         try:
             allocatable = allocatable_of(
@@ -288,14 +278,12 @@ class Publishing:
 
 
 def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:
-    """Add the facts and pods in use to a node's newest segment."""
     facts = {"facts_revision": its.facts_revision, "facts": its.facts} if its.facts else {}
     pods = {"pods_revision": its.pods_revision, "listed": its.pods} if its.pods else {}
     return replace(newest, **facts, **pods)
 
 
 def _together(answered: Iterable[NamedSample | Block[Node]]) -> Iterator[Sequence[NamedSample] | Block[Node]]:
-    """Group consecutive samples that were answered one by one."""
     alone: list[NamedSample] = []
     for one in answered:
         if isinstance(one, NamedSample):
@@ -308,6 +296,5 @@ def _together(answered: Iterable[NamedSample | Block[Node]]) -> Iterator[Sequenc
 
 
 def _of_node(node: Node) -> Record:
-    """Return a record that represents a node's samples."""
     name = node.window.node.encode()
     return Record(topic=SAMPLE.name, partition=node.partition, offset=0, timestamp_ms=0, key=name, value=None)

@@ -37,16 +37,10 @@ def node_score(
     *,
     own_facts: NodeFacts | None = None,
 ) -> NodeScore:
-    """Compute a node's load, in millicores and bytes.
+    """Compute a node's load, in millicores and bytes; terminated pods do not count.
 
-    Args:
-        metric: averages and percentiles.
-        allocatable: published with them.
-        sample: the newest, with the limits in force.
-        facts: that reclaimed resources are computed from.
-        pods: of the node. Terminated pods do not count.
-        policy: in force: the koord-free class, and the memory threshold.
-        own_facts: of the sample, for suppression and eviction. None: ``facts``.
+    ``sample``: the newest, with the limits in force. Suppression and eviction use ``own_facts``, the sample's; None:
+    ``facts``.
     """
     listed = known(pods)
     expected_more, prod_expected_more = _expected_more(metric, listed, facts, policy)

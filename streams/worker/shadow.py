@@ -38,15 +38,11 @@ class Seen:
     inventory_revision: str = ""
     """Of the inventory that they are from; "": from a sample."""
     metric: NodeMetric | None = None
-    """What was published with the answer, if due."""
     held_forecast: HeldForecast | None = None
 
 
 class Shadow:
-    """Answers a worker's samples by another policy, in separate topics.
-
-    ``policy`` is replaced at run time when its file changes.
-    """
+    """Answers a worker's samples by another policy, in separate topics. Its file may replace ``policy`` at run time."""
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
@@ -64,10 +60,7 @@ class Shadow:
         self._unasked += self._writer.tombstones(record, node, [SHADOW_ALLOCATABLE.name])
 
     def silent(self, partition: int, last: NodeFigures, silent_ms: int) -> None:
-        """Mark a silent node's allocatable as stale under this policy, too.
-
-        ``last``: what the worker published last. ``silent_ms``: above 0.
-        """
+        """Mark a silent node's allocatable, published last as ``last``, as stale under this policy, too."""
         figures = stale(last, silent_ms, self.policy).allocatable
         named = msgspec.structs.replace(figures, policy_version=self.policy.version)
         self._unasked.append(self._writer.shadow_allocatable(named, partition))

@@ -49,14 +49,9 @@ class Of(Protocol):
 
 
 class Single:
-    """Answers single samples.
-
-    ``judge`` checks whether a sample proves its node; ``unproven`` makes dead letters of those that do not. ``keep``
-    takes samples for the windows.
-    """
+    """Answers single samples; ``keep`` takes them for the windows."""
 
     fast: Fast
-    """Answers fetches, by the heads of samples."""
 
     def __init__(
         self, worker: Of, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]
@@ -162,7 +157,6 @@ class Single:
         return self._judge.verdict(record, self._worker.in_force)
 
     def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Decide a sample by the rule, and keep it where a window accepts it."""
         record, sample = each.record, each.sample
         try:
             command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
@@ -200,7 +194,6 @@ class Single:
         return [*letters, self._writer.answer(command, record.partition)]
 
     def _refused(self, record: Record, sample: Answerable, why: str, answerer: Answerer) -> list[Out]:
-        """Write a dead letter, and answer the node."""
         command = answerer.blank(record, sample, answer="skipped", reason=why)
         return [self._writer.dead(record, why, answerer.now_ms), self._writer.answer(command, record.partition)]
 
@@ -236,5 +229,4 @@ class Single:
 
 
 def _proven(command: NodeCommand, verdict: Verdict) -> NodeCommand:
-    """Return the command with the verdict on the sample's proof."""
     return msgspec.structs.replace(command, proof=verdict) if verdict else command

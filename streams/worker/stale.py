@@ -56,12 +56,9 @@ class _Packed(NamedTuple):
     facts: NodeFacts | None
     names: Sequence[PodName] = ()
     uses: Sequence[int] = ()
-    """Of each name, CPU and memory."""
 
 
 class _Written(NamedTuple):
-    """The same as arrays encoded it."""
-
     written: Packed
     facts: NodeFacts
 
@@ -136,10 +133,7 @@ def _pod(name: PodName, use: tuple[int, int]) -> PodMetric:
 
 
 def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[NodeFigures]:
-    """Return the last published figures of nodes; omit nodes that were removed or lack a record.
-
-    ``records``: of the topics of metric, allocatable and score, each partition in order.
-    """
+    """Return the last published figures of nodes; omit nodes that were removed or lack one of the three records."""
     newest = {(record.topic, text_of(record.key)): record.value for record in records if record.key is not None}
     found = []
     for node in nodes:
@@ -159,10 +153,7 @@ def _read(value: bytes | None, kind: type[M]) -> M | None:
 
 
 def stale(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeFigures:
-    """Mark figures as stale.
-
-    ``last`` may be stale already. ``silent_ms``: above 0. ``policy``: its degrade time determines ``degraded``.
-    """
+    """Mark figures as stale, also stale ones; ``silent_ms`` is above 0. The policy's degrade time sets ``degraded``."""
     return replace(
         last,
         metric=msgspec.structs.replace(last.metric, stale_ms=silent_ms),

@@ -49,11 +49,8 @@ from slacktide.streams.worker.stale import LastFigures, NodeFigures
 class Worker:
     """Answers samples by the policy, and publishes figures. No record makes it raise.
 
-    Args:
-        name: of this worker in its records.
-        judge: checks whether a sample proves its node; None: no keys, so none does where the policy requires it.
-        open_nodes_max: nodes without an inventory record that are accepted, if the policy allows them.
-        republish_ms: unchanged figures are published again after this interval.
+    ``judge`` None: no keys, so no sample proves its node. ``open_nodes_max``: nodes without an inventory record that
+    are accepted, if the policy allows them.
     """
 
     def __init__(
@@ -69,11 +66,9 @@ class Worker:
         self.policies = policies.InForce()
         """The policy in force, and why the newest record of its topic is not."""
         self.inventories = 0
-        """Inventory records read."""
         self.shadow: Shadow | None = None
         """Decides the same samples by another policy."""
         self.held = Held(Nodes(open_nodes_max))
-        """State of existing nodes."""
         self.covering = Covering()
         self._windows = self.held.windows
         self._writer = Writer(f"stream/{name}")
@@ -85,7 +80,6 @@ class Worker:
         self._single = Single(self, self._judge, self._writer, self._unproven, self._keep)
         self._fast = self._single.fast = Fast(name, self._single, self._single.verdict)
         self.lists = Lists(self.begin, self._single.verdict)
-        """Finds facts and pod lists at a takeover."""
         self._publishing = Publishing(self, self._last, self._fast, self._writer)
         self._filling = Filling(self, self._single, self._publishing, self._writer, self._unproven)
 
@@ -163,11 +157,7 @@ class Worker:
             self._drop(partition, node)
 
     def learn(self, records: Iterable[Record]) -> list[Record]:
-        """Take in samples read back at a takeover, without answering them.
-
-        Returns:
-            The records that prove their node.
-        """
+        """Take in samples read back at a takeover, without answering them; return those that prove their node."""
         proven = [record for record in records if self._single.verdict(record) in PROVEN]
         isolated(self._learned, proven, lambda *_: [])
         return proven
@@ -258,10 +248,7 @@ class Worker:
         self.held.existing.drop_forecasts(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
-        """Publish nodes as stale; ``nodes``: for how many ms each has been silent.
-
-        Figures are published with the next sample of each.
-        """
+        """Publish nodes as stale, and again with their next sample; ``nodes``: for how many ms each has been silent."""
         outs: list[Out] = []
         for partition, node in self._last.known(nodes):
             try:
@@ -293,14 +280,10 @@ class Worker:
     def heartbeats(
         self, partitions: Iterable[int], epoch: int, stale: Container[str], *, ticked_ms: int, now_ms: int
     ) -> list[Out]:
-        """Cover the nodes whose published figures are valid, by partition.
+        """Cover the nodes whose published figures are valid.
 
-        Args:
-            partitions: that the worker owns.
-            epoch: in which it owns them.
-            stale: nodes that it has marked stale.
-            ticked_ms: by its monotonic clock.
-            now_ms: UTC epoch, for the headers.
+        ``epoch``: in which the worker owns the partitions. ``ticked_ms``: by its monotonic clock. ``now_ms``: UTC
+        epoch.
         """
         outs: list[Out] = []
         for partition in partitions:
@@ -355,7 +338,6 @@ class Worker:
         return self._writer.tombstones(record, node)
 
     def _drop(self, partition: int, name: str) -> None:
-        """Forget a node."""
         known = self.held.drop(partition, name)
         if known is not None:
             self._fast.forget(name)
@@ -367,7 +349,6 @@ class Worker:
         self._unpublished.append(each)
 
     def _leave_out(self, gone: Callable[[Node], bool]) -> None:
-        """Remove the samples of forgotten nodes from those that wait to be merged."""
         kept: list[NamedSample | Block[Node]] = []
         for one in self._unpublished:
             if isinstance(one, Block):
