@@ -28,9 +28,9 @@ from slacktide.streams.worker import Worker
 log = logging.getLogger(__name__)
 
 READ_BACK_MS = 20_000
-"""Read back into the live windows before the first answer: so that figures of the last seconds are in them."""
+"""Samples this old are read into the live windows before the first answer."""
 READ_BACK_RECORDS_MAX = 50_000
-"""And at most so many: 20 s of 2,500 nodes in one partition. What is read back is held at once."""
+"""Limits them to 20 s of 2,500 nodes in one partition, because all are in memory at once."""
 KEPT_MS = SAMPLE.retention_ms or 0
 COPY_S = 10.0
 """For a copy of this process to answer suspected records. Heartbeats to the group go on meanwhile."""
@@ -75,7 +75,7 @@ class Answering:
 
     @property
     def positions(self) -> dict[Place, int]:
-        """By place, the next offset to be answered."""
+        """Return the next offset to answer, by place."""
         return dict(self._next)
 
     def keep(self, places: Collection[Place]) -> None:
@@ -94,13 +94,11 @@ class Answering:
     ) -> dict[Place, int]:
         """Answer fetched samples; return the next offset of each place, once Kafka has acknowledged all answers.
 
-        Args:
-            batches: by place, in order.
-            ends: by place the offset at which it ends, where that is known.
+        ``batches``: by place, in order. ``ends``: the end offset by place, if known.
 
         Raises:
-            LogError: a write failed, a partition that was taken over could not be read back, or the process stood
-                still for so long that the partitions may be another's.
+            LogError: a write or a read at a takeover failed, or the process paused so long that it may have lost its
+                partitions.
 
         """
         self._liveness.check_awake()
@@ -125,7 +123,7 @@ class Answering:
 
     async def _answer_together(self, batches: Mapping[Place, Sequence[Record]]) -> None:
         outs = self._answers(Records.joined(batches.values()))
-        # A sample that anybody may have sent does not show that its node lives.
+        # A sample without proof does not show that its node is alive.
         nodes = (
             outs.nodes
             if isinstance(outs, RenderedAnswers)
@@ -140,10 +138,10 @@ class Answering:
         await self._writing.write_now(outs)
 
     async def _suspects(self, batches: Mapping[Place, Sequence[Record]]) -> dict[Place, int]:
-        """Return of each place how many of its first records are to be answered one by one.
+        """Return how many of each place's first records must be answered one by one.
 
-        Each of those costs a commit, and there may be a thousand. So at a first crash a copy of this process answers
-        all that is suspected: if it survives, the records are no longer suspected.
+        Each of those costs a commit, and there may be a thousand. So after a first crash, a fork answers all suspected
+        records; if it survives, they are no longer suspected.
         """
         found = {place: self.quarantine.suspects(place, records) for place, records in batches.items()}
         first = {place: count for place, count in found.items() if count and not self.quarantine.again(place)}
@@ -187,7 +185,7 @@ class Answering:
 
         try:
             return work(records)
-        except Exception:  # noqa: BLE001 - it must not cost the other records
+        except Exception:  # noqa: BLE001 - it must not affect the other records
             return [out for record in records for out in alone(work, record, failed)]
 
     async def _take_over(self, place: Place, coming: Sequence[Record]) -> None:
@@ -200,7 +198,7 @@ class Answering:
             return
         now_ms = self._now_ms()
         if not now_ms - KEPT_MS <= first.timestamp_ms <= now_ms:
-            # Its topic has CreateTime, and its producer's clock is wrong: nothing can be read back from that time.
+            # The producer's clock is wrong (CreateTime): no history can be found from that time.
             first = msgspec.structs.replace(first, timestamp_ms=now_ms)
         if first.offset > self._next.get(place, 0):
             before = await self._history.span(

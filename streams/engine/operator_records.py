@@ -16,7 +16,7 @@ from slacktide.streams.worker import Worker
 log = logging.getLogger(__name__)
 
 FOLLOW_WAIT_MS = 200
-"""Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
+"""Policy and inventory rarely change: the broker may hold this fetch longer than one for samples."""
 
 
 class OperatorRecords:

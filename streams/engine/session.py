@@ -1,8 +1,7 @@
-"""A session between worker and Kafka, on Faust and on aiokafka alike: from a fetched batch to acknowledged answers.
+"""A session between worker and Kafka, on Faust or aiokafka: from a fetched batch to acknowledged answers.
 
-A session ends when the log gives up on it, and a new one begins a second later, from the committed
-offsets: within the process, so that a broker that restarts costs neither the policy nor a start-up.
-Any other error is a fault of the program and ends the process.
+A session ends when Kafka fails. A new one begins a second later in the same process, from the committed offsets, so a
+broker's restart does not restart the worker. Any other error is a programming error and ends the process.
 """
 
 from __future__ import annotations
@@ -38,29 +37,27 @@ from slacktide.streams.worker import Worker
 log = logging.getLogger(__name__)
 
 READ_BACK_WAIT_MS = 20
-"""A fetch that is held would hold up what is asked next on its connection, at each partition that is taken over."""
+"""A long fetch would delay the next request on its connection, at each partition that is taken over."""
 RETRY_S, RETRY_MAX_S = 1.0, 3.0
 FINISH_S = 2.0
-"""What was at hand when the worker began to stop has so long to be answered; whoever comes next answers it, too."""
+"""Time to finish the current work after a stop; otherwise the next owner answers it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellSettings:
-    """How a worker is connected."""
+    """Connection of a worker."""
 
     bootstrap: Cluster
-    """The Kafka cluster."""
     group: str = STREAM_GROUP
-    """Workers of one group share the nodes out."""
+    """Workers of one group share the nodes."""
     session_timeout_ms: int = 6_000
-    """A worker silent for this long has lost its partitions. On the embedded broker a join waits half of it."""
+    """A worker silent for this long loses its partitions. On the embedded broker a join waits half of it."""
     fetch_wait_ms: int = 100
-    """How long the broker may hold a fetch. Kafka answers as soon as there is a record: a short wait only makes it be
-    asked more often. The embedded one holds each so long, which delays an answer by half."""
+    """How long the broker may hold a fetch. The embedded one always does, which delays an answer by half of it."""
 
 
 class Session:
-    """One connection of a worker to the log. The two engines differ only in how batches come and offsets go."""
+    """One connection of a worker to Kafka. The engines differ only in how they fetch and commit."""
 
     def __init__(
         self,
@@ -112,14 +109,14 @@ class Session:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Begin; ``connect`` comes next."""
+        """Begin; ``connect`` follows."""
         return self
 
     async def connect(self) -> None:
-        """Connect, and read policy and inventory whole.
+        """Connect, and read policy and inventory completely.
 
         Raises:
-            LogError: nobody answers, or the topics are not as the table of topics has them.
+            LogError: Kafka is unavailable, or topics do not match the table of topics.
 
         """
         metrics.SESSIONS.inc()
@@ -160,41 +157,37 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Disconnect; the worker forgets its nodes, for the next owner of their partitions knows more."""
+        """Disconnect; the worker forgets its nodes, because the next owner of their partitions knows more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if exc is None and self._tasks:
-            with contextlib.suppress(LogError):  # answered it is; the next owner reads it back
+            with contextlib.suppress(LogError):  # answered samples are read back by the next owner
                 await self._figures.publish()
         if not self._failed.cancel():
-            self._failed.exception()  # reported already, or overtaken by another
+            self._failed.exception()  # logged already, or preceded by another error
         self._share(frozenset())
         await self._doors.aclose()
 
     @property
     def failed(self) -> bool:
-        """Whether it ends, and answers nothing any more."""
+        """Check whether the session has failed, and answers nothing more."""
         return self._failed.done()
 
     def fail(self, error: BaseException) -> None:
-        """Something that runs beside has failed: end the session."""
+        """End the session because of an error in one of its tasks."""
         if not self._failed.done():
             self._health.not_ready = str(error)
             self._failed.set_exception(error)
 
     async def until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None] | None = None) -> bool:
-        """Wait for the end of ``work``, whichever comes first of that and the session's end.
-
-        Args:
-            stop: set: all shall end.
-            work: what to do meanwhile; cancelled where the end comes first. None: only wait.
+        """Run ``work`` until it ends, ``stop`` is set, or the session fails. Without ``work``, only wait.
 
         Returns:
             Whether ``work`` is done.
 
         Raises:
-            LogError: the log has given up; or whatever ``work`` raised.
+            LogError: Kafka has failed; or any error of ``work``.
 
         """
         stopped = asyncio.ensure_future(stop.wait())
@@ -215,11 +208,11 @@ class Session:
         return False
 
     def assigned(self, places: frozenset[Place], generation: int) -> None:
-        """These are the worker's places now, and no others, in this generation of the group."""
+        """Set the worker's places in this generation of the group."""
         metrics.REBALANCES.inc()
         self._share(places, generation)
         self._liveness.assigned(owns=bool(places))
-        # The group may have been shared out anew because the log was made anew.
+        # A rebalance may follow the recreation of a topic.
         self._operator_records.tail.again()
         self._health.not_ready = ""
         partitions = {place.partition for place in places}
@@ -229,13 +222,13 @@ class Session:
         log.info("partitions assigned", extra={"partitions": sorted(partitions)})
 
     def revoked(self) -> None:
-        """The group is being shared out anew; ``assigned`` names what stays."""
+        """Note a rebalance; ``assigned`` follows."""
         self._health.not_ready = "the consumer group is rebalancing"
         self._liveness.joining()
 
     @property
     def positions(self) -> dict[Place, int]:
-        """By place, the next offset to be answered."""
+        """Return the next offset to answer, by place."""
         return self._answering.positions
 
     def _share(self, places: frozenset[Place], generation: int = 0) -> None:
@@ -247,10 +240,10 @@ class Session:
         metrics.PARTITIONS.set(len(partitions))
 
     async def _check_topics(self) -> None:
-        """The topics of samples have more partitions than at the start, or this worker lacks some of one of them.
+        """Check for added partitions, or partitions that this worker lacks.
 
         Raises:
-            LogError: a topic is missing, or the others have fewer partitions.
+            LogError: a topic is missing, or partition counts differ.
 
         """
         self._partitions = (await checked_partitions(self._bootstrap))[SAMPLE.name]
@@ -263,23 +256,17 @@ class Session:
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Exception as exc:  # noqa: BLE001 - handed on to whoever waits for the session's end
+        except Exception as exc:  # noqa: BLE001 - passed to the waiter for the session's end
             self.fail(exc)
 
 
 async def keep_connected(
     begin: Callable[[], Session], work: Callable[[Session], Awaitable[None]], stop: asyncio.Event, health: Health
 ) -> None:
-    """Run sessions, one after the other, until all shall end.
-
-    Args:
-        begin: makes one that is not connected yet.
-        work: answers samples in one that is, until it shall stop.
-        stop: set: all shall end.
-        health: filled here.
+    """Run sessions one after the other until ``stop`` is set; ``begin`` creates an unconnected one.
 
     Raises:
-        Exception: whatever is not the log's doing.
+        Exception: any error that Kafka did not cause.
 
     """
     logged, backoff = "", Backoff(RETRY_S, RETRY_MAX_S)
@@ -291,7 +278,7 @@ async def keep_connected(
                     await work(session)
         except LogError as exc:
             health.not_ready = str(exc)
-            if logged != str(exc):  # not once a second while a broker is away
+            if logged != str(exc):  # once per outage
                 logged = str(exc)
                 log.warning("%s%s", exc, "" if stop.is_set() else "; connecting again until it works")
             with contextlib.suppress(TimeoutError):

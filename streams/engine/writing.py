@@ -23,11 +23,9 @@ SEND_S = 3.0
 FIGURES_S = 1.0
 """Answered samples are taken into the windows, and published, so often. Each tick does so, too, half of this later."""
 FIGURES_AT_ONCE = 128
-"""Samples that do not wait for others any longer. Of two thousand together a worker at 1,000 nodes needs a hundred
-megabytes more, and a backlog is answered no faster."""
+"""Samples that trigger a merge. 2,000 at once would cost a hundred megabytes at 1,000 nodes, without a gain."""
 UNSENT_MAX = 1_000
-"""Records of figures that do not wait for others any longer: of 300 nodes, 3 MB. A batch of each partition and topic
-costs as much as its records, if these are few."""
+"""Records of figures that trigger a write: 300 nodes, 3 MB. A small batch costs as much as its records."""
 
 
 class Writing:
@@ -47,7 +45,6 @@ class Writing:
         self.sender = Sender(bootstrap, client_id="slacktide-stream", timeout_s=SEND_S)
         self._worker, self._failed, self._now_ms = worker, failed, now_ms
         self._waiting: list[Out] = []
-        """Figures that wait for others."""
 
     @property
     def waits(self) -> bool:
