@@ -15,35 +15,35 @@ from slacktide.streams.decisions.evict.node_evict import Eviction
 
 
 def cause_of(victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> Cause:
-    """The cause of an act on a victim; ``bound``: "" for the decision's own."""
+    """Return the cause of an act on a victim; ``bound``: "" for the decision's own."""
     return Cause(
         taken=taken, origin=origin, rule=victim.rule, reason=reason, bound=bound or victim.bound, terms=victim.terms
     )
 
 
 def begun_on(pod: Pod, cause: Cause, reporter: Reporter) -> NodeOutcome:
-    """The outcome of an act on a pod, as known before the act."""
+    """Return the outcome of an act on a pod, as known before the act."""
     name = PodName(namespace=pod.namespace, name=pod.name)
     return msgspec.structs.replace(reporter.begun(cause, pod_group(pod.uid)), pod=name)
 
 
 def pod_of(outcome: NodeOutcome) -> str:
-    """The uid of the pod of an act."""
+    """Return the uid of the pod of an act."""
     return uid_of(outcome.target)
 
 
 def ends_or_stops(outcome: NodeOutcome) -> bool:
-    """Whether an act evicts, freezes or thaws a pod."""
+    """Return whether an act evicts, freezes or thaws a pod."""
     return outcome.pod is not None and outcome.knob is None
 
 
 def reason_of(outcome: NodeOutcome) -> str:
-    """Observed value, threshold and reason, for the agent's log and Events."""
+    """Return observed value, threshold and reason, for the agent's log and Events."""
     return "; ".join(filter(None, (observed(outcome.terms), outcome.reason)))
 
 
 def sub_act(outcome: NodeOutcome, what: str) -> NodeOutcome:
-    """The outcome of another act of the same decision, with its own id."""
+    """Return the outcome of another act of the same decision, with its own id."""
     id_ = command_id(
         outcome.node,
         outcome.boot_id,

@@ -16,7 +16,6 @@ from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.suppress.be_limits import capped, looser
 
 THROTTLED = "throttled"
-"""The ``bound`` of an act that the cap tightens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +45,7 @@ class Actuator:
         concluded: Callable[[NodeOutcome], None],
     ) -> None:
         self.limits: Limits | None = None
-        """The kernel's limits, as last read."""
         self.decided: Limits | None = None
-        """The limits decided last."""
         self.cap_us: int | None = None
         """Upper limit of the quota; None: the decided quota is set."""
         self._kernel = kernel
@@ -59,11 +56,11 @@ class Actuator:
         self._raised_ns: int | None = None
 
     def since_raise_ms(self, now_ns: int) -> int | None:
-        """Time since this agent last raised the limit; None: never."""
+        """Return time since this agent last raised the limit; None: never."""
         return None if self._raised_ns is None else (now_ns - self._raised_ns) // 1_000_000
 
     def exceeds(self, limits: Limits | None) -> bool:
-        """Whether the kernel's limits are tighter than these limits and the cap."""
+        """Return whether the kernel's limits are tighter than these limits and the cap."""
         wanted = None if limits is None else self._capped(limits)
         return wanted is not None and self.limits is not None and looser(wanted, self.limits)
 
@@ -82,15 +79,7 @@ class Actuator:
     def perform(
         self, act: Act, outcome: NodeOutcome, *, dated: Callable[[NodeOutcome], NodeOutcome], dry_run: bool = False
     ) -> None:
-        """Set the act's limits if they differ from those in force.
-
-        Args:
-            act: the limits to set.
-            outcome: the outcome as known before the act.
-            dated: adds the time to an outcome; called again after reading back.
-            dry_run: report only.
-
-        """
+        """Set the act's limits if they differ from those in force. ``dated`` adds the time, again after read-back."""
         before, wanted = self.limits, act.limits if dry_run else self._capped(act.limits)
         bound = outcome.bound if wanted == act.limits else THROTTLED
         outcome = dated(msgspec.structs.replace(outcome, before=before, after=before, bound=bound))
@@ -115,7 +104,7 @@ class Actuator:
         self._spool.intend(outcome)
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Acts that the last run began and did not finish."""
+        """Return acts that the last run began and did not finish."""
         return self._spool.interrupted()
 
     def conclude(self, outcome: NodeOutcome) -> None:
@@ -124,14 +113,12 @@ class Actuator:
         self._concluded(outcome)
 
     def _capped(self, limits: Limits | None) -> Limits | None:
-        """The tighter of the decided limits and the cap."""
         if limits is None:
             return None
         self.decided = limits
         return limits if self.cap_us is None else capped(limits, self.cap_us)
 
     def _write(self, limits: Limits) -> str:
-        """Write the limits. Return the error; "": none."""
         try:
             self._kernel.hold(limits)
         except CgroupError as exc:

@@ -1,8 +1,7 @@
 """The node agent's core: takes samples, applies commands, and acts as guard. Synchronous; loop.py runs it.
 
-For every sample the agent computes its own decision with the same function as the stream workers. A command is
-applied if it is in order, uses the agent's policy version, and gives best-effort pods no more than the agent's own
-decision. Otherwise the agent applies its own decision, and the outcome carries the reason.
+The agent decides on each sample with the same function as the workers. It applies a command that is in order, has the
+agent's policy version, and gives best-effort pods no more than the agent's own decision. Otherwise it applies its own.
 """
 
 from __future__ import annotations
@@ -48,13 +47,11 @@ from slacktide.streams.decisions.suppress.exclusive_cpus import exclusive_cpus, 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
 SUSPEND = "suspend"
-"""Rule name of acts while the node is suspended."""
 EXCLUSIVE = "exclusive_cpus"
 """Rule name: best-effort pods leave CPUs at once that the kubelet assigned exclusively to another pod."""
 DRY_RUN = "dry-run"
 """Rule name: a limit set before the policy became a dry run is lifted."""
 _OFF = Policy(version="")
-"""A policy that sets no knob and no burst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +63,11 @@ class AgentSettings:
     keyframe_ms: int = KEYFRAME_MS
     """How often a sample carries unchanged pods and facts."""
     dry_run: bool = False
-    """Decide and report, write nothing."""
     grace_ms_max: int = 30_000
     """Upper limit of an evicted pod's termination grace period."""
     train_every_ms: int = TRAIN_EVERY_MS
     """The interval that one sample of the usage forecast model covers."""
     restore_on_exit: bool = False
-    """Lift the best-effort limit when the agent stops."""
 
 
 class NodeAgent:
@@ -177,14 +172,7 @@ class NodeAgent:
         return self._exclusive
 
     def inventory(self, facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> None:
-        """Update facts and pods. The next sample carries the change.
-
-        Args:
-            facts: of the node.
-            pods: of the node.
-            exclusive: CPU lists assigned exclusively to pods, by uid; None: unchanged.
-
-        """
+        """Update facts, pods and exclusive CPU lists by uid (None: unchanged). The next sample carries the change."""
         self._exclusive = self._exclusive if exclusive is None else exclusive
         self._sampler.inventory = self._inventory_of(facts, pods)
         self._leave_exclusive()
@@ -195,14 +183,7 @@ class NodeAgent:
         self._reporter.policy_version = policy.version
 
     def suspend(self, reason: str) -> None:
-        """Lift all limits, thaw held pods, and evict no pod until called with "".
-
-        A pod that was already signalled, or whose eviction was already requested, still terminates.
-
-        Args:
-            reason: who suspends the node, for the outcomes; "": resume.
-
-        """
+        """Lift all limits, thaw held pods, and begin no eviction; "": resume. Evictions already begun continue."""
         if reason == self._suspended:
             return
         self._suspended, self._bursts_held = reason, True
@@ -226,13 +207,7 @@ class NodeAgent:
         self._evictor.start()
 
     def take(self, *, ls_lately_cpu_milli: int | None = None, ls_pressure: LsPressure | None = None) -> NodeSample:
-        """Take a sample, and act on it if the guard is in charge.
-
-        Args:
-            ls_lately_cpu_milli: latency-sensitive CPU use since the last look, if its rise caused this sample.
-            ls_pressure: stalls since the previous sample, if the policy uses pressure.
-
-        """
+        """Take a sample, and act on it if the guard is in charge."""
         self.overdue()
         now_ns = self._clock.mono_ns()
         for outcome in self._refusals.due(now_ns):
@@ -253,7 +228,7 @@ class NodeAgent:
         return taken.sample
 
     def deadline_ns(self) -> int | None:
-        """When ``overdue`` must be called, monotonic."""
+        """Return when ``overdue`` must be called, monotonic."""
         return self._protocol.deadline_ns()
 
     def overdue(self) -> None:
@@ -280,12 +255,7 @@ class NodeAgent:
         return limits is not None and limits.be_cfs_quota_us is None and not self._tuner.holds
 
     def close(self, *, removed: bool = False) -> None:
-        """Thaw frozen pods, report pending refusals, and lift limits if the settings require it.
-
-        Args:
-            removed: no agent follows on this node, so all limits are lifted in any case.
-
-        """
+        """Thaw frozen pods and report pending refusals. Lift limits if ``removed`` or if the settings require it."""
         self._evictor.close()
         for outcome in self._refusals.due(self._clock.mono_ns(), everything=True):
             self._actuator.conclude(outcome)
@@ -299,7 +269,6 @@ class NodeAgent:
         self._hand_bursts_back(newest, reason)
 
     def _hold_nothing(self, newest: Taken) -> None:
-        """Lift whatever is still limited on a suspended node, and report it."""
         reason = f"suspended by {self._suspended}"
         self._perform(self._lifting(newest, SUSPEND, "suspended", reason), newest)
         self._tuner.give_back(newest, reason)
@@ -343,7 +312,7 @@ class NodeAgent:
         self._perform(act, newest)
 
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
-        """Facts with the CPU topology, which only the node itself knows."""
+        """Return facts with the CPU topology, which only the node itself knows."""
         return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods, self._exclusive)
 
     def _lacking(self, command: NodeCommand) -> None:
@@ -367,7 +336,7 @@ class NodeAgent:
         )
 
     def _current(self, taken: Taken, now_ns: int) -> NodeSample:
-        """A sample with the limits in force now, since an act may have changed them."""
+        """Return a sample with the limits in force now, since an act may have changed them."""
         return msgspec.structs.replace(
             taken.sample,
             limits=self._actuator.limits,
@@ -419,7 +388,6 @@ class NodeAgent:
         )
 
     def _guard(self, reason: str) -> None:
-        """Decide on the newest sample without a command."""
         newest = self._protocol.newest
         if newest is None or self._protocol.settled(newest.sample.seq):
             return

@@ -13,9 +13,7 @@ from slacktide.agents.listening import bracketed
 from slacktide.schemas.errors import SlacktideError
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
-"""Environment variables of each container in a cluster."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Folder of a pod's token and the cluster's CA."""
 _PORT = 443
 _UNTRUSTED = "give the cluster's authority with --api-ca"
 
@@ -25,7 +23,7 @@ class ApiServerError(SlacktideError):
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Access | None:
-    """Access of a container in a cluster; None: not in a cluster, or no token."""
+    """Return access of a container in a cluster; None: not in a cluster, or no token."""
     host, token = environment.get(HOST), account / "token"
     if not host or not token.is_file():
         return None
@@ -33,10 +31,7 @@ def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Acces
 
 
 class ApiServer:
-    """Client of one API server.
-
-    Args:
-        access: how it is reached.
+    """Client of one API server. Requests raise HttpError if there is no complete response.
 
     Raises:
         ApiServerError: the address is invalid.
@@ -53,21 +48,11 @@ class ApiServer:
         self.url = access.url.rstrip("/")
 
     def get(self, path: str) -> Answer:
-        """GET a path.
-
-        Raises:
-            HttpError: no complete response.
-
-        """
+        """GET a path."""
         return self._server.ask(path)
 
     def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:
-        """Watch a path: one line for each change, until the server ends it.
-
-        Raises:
-            HttpError: the server is unreachable, refuses, or is silent for longer than ``silence_s``.
-
-        """
+        """Watch a path: one line per change, until the server ends it. Silence for ``silence_s`` raises HttpError."""
         return self._server.watch(path, accept=accept, silence_s=silence_s)
 
     def post(self, path: str, body: object) -> Answer:

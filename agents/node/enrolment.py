@@ -27,7 +27,6 @@ TRUSTED_S = 10.0
 """A refusal this soon after a proven sample means that another sender uses the node's name."""
 WARN_EACH_S = 3_600.0
 RENEWS: frozenset[Verdict] = frozenset({"absent", "unknown key", "expired", "forged"})
-"""Verdicts that a new key may fix."""
 
 
 class EnrolmentError(SlacktideError):
@@ -36,12 +35,6 @@ class EnrolmentError(SlacktideError):
 
 class Enrolment:
     """Requests a key at start, after half of its life, and when workers refuse it.
-
-    Args:
-        access: the bridge's address, token and CA.
-        prover: receives the key.
-        metrics: of the node.
-        backoff: between attempts, with jitter.
 
     Raises:
         EnrolmentError: the address is invalid.

@@ -17,20 +17,14 @@ from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_r
 
 
 def of_sample(sample: NodeSample, pods: Sequence[Pod] | None = None) -> Out:
-    """A sample for the stream workers.
-
-    Args:
-        sample: to be sent.
-        pods: the list that it refers to, for a record in columns; None: the record is in rows.
-
-    """
+    """Return a sample for the stream workers: in columns with the list ``pods`` that it refers to; None: in rows."""
     if pods is None:
         return _of_sample(sample, SAMPLE.name, encode(sample))
     return _of_sample(sample, SAMPLE_COLUMNS.name, encoded(sample, pods))
 
 
 def of_history(sample: NodeSample) -> Out:
-    """A backfilled sample, which only fills windows. In rows, since workers may not know its pod list."""
+    """Return a backfilled sample, which only fills windows. In rows, since workers may not know its pod list."""
     return _of_sample(sample, BACKFILL.name, encode(sample))
 
 
@@ -40,24 +34,24 @@ def _of_sample(sample: NodeSample, topic: str, body: bytes) -> Out:
 
 
 def of_zones(zones: NodeZones) -> Out:
-    """The node's NUMA zones, for the scheduler."""
+    """Return the node's NUMA zones, for the scheduler."""
     which = f"{zones.boot_id}/{zones.seq}"
     return _out(ZONES.name, zones.node, encode(zones), which, zones.observed_ms, f"{zones.node}/{which}")
 
 
 def of_forecast(forecast: NodeForecast) -> Out:
-    """The node's models, for the stream workers and the node's next agent."""
+    """Return the node's models, for the stream workers and the node's next agent."""
     which = f"{forecast.boot_id}/{forecast.seq}"
     return _out(FORECAST.name, forecast.node, encode(forecast), which, forecast.observed_ms, f"{forecast.node}/{which}")
 
 
 def of_outcome(outcome: NodeOutcome) -> Out:
-    """An outcome, in the trace of the sample that led to it."""
+    """Return an outcome, in the trace of the sample that led to it."""
     return _of_outcome(outcome, OUTCOME.name)
 
 
 def of_audit(outcome: NodeOutcome) -> Out:
-    """An outcome for the audit topic, which keeps it for longer."""
+    """Return an outcome for the audit topic, which keeps it for longer."""
     return _of_outcome(outcome, AUDIT.name)
 
 
@@ -68,12 +62,12 @@ def _of_outcome(outcome: NodeOutcome, topic: str) -> Out:
 
 
 def of_dead_letter(record: Record, *, node: str, reason: str, now_ms: int) -> Out:
-    """A dead letter for a record that this node cannot use. It is never too large."""
+    """Return a dead letter for a record that this node cannot use. It is never too large."""
     return dead_letter(record, reader=f"agent/{node}", reason=reason, now_ms=now_ms)
 
 
 def of_refused(out: Out, *, node: str, reason: str, now_ms: int) -> Out:
-    """A dead letter for a record of this node that Kafka refused."""
+    """Return a dead letter for a record of this node that Kafka refused."""
     return dead_letter_of_refused(out, writer=f"agent/{node}", reason=reason, now_ms=now_ms)
 
 

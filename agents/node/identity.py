@@ -17,14 +17,9 @@ class Identity:
     """A boot id, and the folder's lock for the life of the process."""
 
     def __init__(self, folder: Path, *, start_ms: int) -> None:
-        """Lock the folder and count this start.
+        """Lock the folder, which is created if absent, and count this start.
 
-        If the counter is lost, the start time in seconds replaces it. That is above any count, so the highest boot id
-        is always the newest.
-
-        Args:
-            folder: the agent's state folder; created if absent.
-            start_ms: UTC epoch milliseconds.
+        If the counter is lost, the start time in seconds replaces it. It is above any count, so the highest id is the newest.
 
         Raises:
             SlacktideError: another agent uses the folder, or it is unusable.
@@ -67,7 +62,7 @@ def _locked(folder: Path) -> int:
 
 
 def _counted(file: Path) -> int | None:
-    """Starts so far; None: unknown."""
+    """Return starts so far; None: unknown."""
     try:
         text = file.read_bytes()[:32].decode("ascii", errors="replace")
     except OSError:

@@ -31,13 +31,16 @@ class Held:
     """Values of knobs. Missing cgroups have none."""
 
     values: Mapping[KnobKey, int | None]
-    """None: unlimited."""
     lacking: Mapping[KnobKey, str]
     """Why existing cgroups lack a knob."""
 
 
 class Kernel(Protocol):
-    """One node's kernel. Synchronous, since a reading is a few hundred small file reads."""
+    """One node's kernel. Synchronous, since a reading is a few hundred small file reads.
+
+    ``limits``, ``hold`` and ``put`` raise CgroupError if a cgroup is missing, the kernel refuses, or a value is not
+    permitted. Earlier writes stay.
+    """
 
     @property
     def best_effort(self) -> BestEffortPods:
@@ -53,23 +56,13 @@ class Kernel(Protocol):
         """
 
     def processors(self) -> list[Processor]:
-        """CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
+        """Return CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
 
     def limits(self) -> Limits:
-        """Read the limits of the best-effort cgroup.
-
-        Raises:
-            CgroupError: they cannot be read.
-
-        """
+        """Read the limits of the best-effort cgroup."""
 
     def hold(self, limits: Limits) -> None:
-        """Set these limits on the best-effort cgroup, and on nothing else.
-
-        Raises:
-            CgroupError: a write was refused; earlier writes stay.
-
-        """
+        """Set these limits on the best-effort cgroup, and on nothing else."""
 
     def know(self, pods: Sequence[Pod]) -> None:
         """Set the known pods. Knobs of other pods are neither read nor set."""
@@ -81,12 +74,7 @@ class Kernel(Protocol):
         """
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Set one knob; None: unlimited.
-
-        Raises:
-            CgroupError: its cgroup is missing, the kernel refused, or this value is not permitted.
-
-        """
+        """Set one knob; None: unlimited."""
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """The value that ``held`` returns after ``put``, since kernels round."""
+        """Return the value that ``held`` returns after ``put``, since kernels round."""

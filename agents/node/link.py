@@ -1,8 +1,7 @@
 """A node's Kafka connections: publishes samples and outcomes; consumes commands, policy, inventory and credit.
 
-Each connection has its own task and reconnects after errors. Sampling never waits for any of them.
-A sample that was not sent while it was the newest is backfilled: a fourth connection publishes it slowly to its own
-topic. It is too late for a command, but fills the stream's windows.
+Each connection has its own task and reconnects after errors. Sampling never waits for any of them. A fourth connection
+slowly backfills samples that were not sent while they were the newest: too late for a command, but they fill windows.
 """
 
 from __future__ import annotations
@@ -139,14 +138,7 @@ class Link:
         return self._samples.too_large
 
     def offer(self, sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod]) -> None:
-        """Send this sample as soon as possible. If a newer one is offered first, backfill it.
-
-        Args:
-            sample: the newest.
-            facts: those that the sample refers to.
-            pods: those that the sample refers to.
-
-        """
+        """Send this sample and the facts and pods it refers to. If a newer one is offered first, backfill it."""
         self._keep(self._newest.put(Offered(sample, facts, pods)))
 
     def wake(self) -> None:
@@ -161,12 +153,7 @@ class Link:
         self.wake()
 
     async def run(self) -> None:
-        """Keep the connections until cancelled.
-
-        Raises:
-            LinkError: one of them ended.
-
-        """
+        """Keep the connections until cancelled. Raises LinkError if one of them ended."""
         works = (self._send_samples, self._send_history, self._send_outcomes, self._listen)
         tasks = {asyncio.create_task(work()): line for work, line in zip(works, self._lines, strict=True)}
         try:
@@ -286,7 +273,6 @@ class Link:
                 await asyncio.sleep(BATCH_PAUSE_S)
 
     def _refused(self, results: Sequence[Placed | Refused]) -> int:
-        """Count and report records that Kafka refused. Return their number."""
         refused = [one for one in results if isinstance(one, Refused)]
         for one in refused:
             self.refuse(one.out, one.why)

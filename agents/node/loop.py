@@ -69,9 +69,7 @@ class LoopSettings:
 
     node: str
     bootstrap: Cluster
-    """The Kafka cluster."""
     inventory: Path
-    """The node and its pods, as kubectl prints them."""
     state_folder: Path
     """This agent's own folder: start counter, spool, last inventory and policy."""
     sample_format: SampleFormat = DEFAULT_FORMAT
@@ -190,7 +188,6 @@ class AgentLoop:
         self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
         self._suspended: Suspended | None = None
         self.removed = False
-        """Whether the agent was uninstalled and all its limits are lifted."""
         self._deadline: asyncio.TimerHandle | None = None
         self._answered = False
         self._closing = False
@@ -268,7 +265,7 @@ class AgentLoop:
         self._arm()
 
     def _counts(self, command: NodeCommand) -> bool:
-        """Whether it answers a sample of this node: a sample whose proof was refused may come from elsewhere."""
+        """Return whether it answers a sample of this node: a sample whose proof was refused may come from elsewhere."""
         if self._enrolment is None:
             return True
         if command.boot_id == self._agent.boot_id:
@@ -314,10 +311,7 @@ class AgentLoop:
             self._agent.inventory(description.value.facts, description.value.pods)
 
     async def _tick(self, stop: asyncio.Event) -> None:
-        """Sample at each multiple of the interval since the start, unless a sample was just taken ahead of the tick.
-
-        Missed ticks are counted, not made up for.
-        """
+        """Sample at each multiple of the interval, unless one was just taken. Count missed ticks; do not catch up."""
         interval_ns = self._settings.sample_interval_ms * 1_000_000
         due_ns = self._clock.mono_ns()
         while not stop.is_set():
@@ -349,12 +343,10 @@ class AgentLoop:
         self._report_health()
 
     def _by_pressure(self) -> bool:
-        """Whether the policy of this node uses the pressure of latency-sensitive pods."""
         threshold = resource_threshold_on(self._policies.policy, self._inventory.value.facts)
         return threshold.enable and threshold.cpu_suppress_signal != "usage"
 
     def _arm(self) -> None:
-        """Set the guard's timer to the current deadline."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -438,10 +430,7 @@ class AgentLoop:
             self._health.not_fresh = self._unproven() or unanswered
 
     def _unready(self) -> str:
-        """Why this agent is not ready; "": it is ready.
-
-        A policy that every agent refuses leaves the whole fleet on the last good one, and the agent is ready.
-        """
+        """Return why this agent is not ready; "": it is. A policy that every agent refuses does not count."""
         if self._link.away:
             return f"Kafka is unreachable: {self._link.away}"
         if self._inventory.unlisted:
@@ -469,7 +458,6 @@ class AgentLoop:
                 self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods, exclusive)
 
     async def _pause(self) -> None:
-        """Wait for a second, or until the kubelet has changed exclusive CPUs."""
         exclusive = self._settings.exclusive
         if exclusive is None or not exclusive.watched:
             await asyncio.sleep(WATCH_S)
@@ -518,7 +506,7 @@ class AgentLoop:
 
 
 def _described(settings: LoopSettings) -> Description:
-    """The node and its pods; if they cannot be read, as an earlier run saved them."""
+    """Return the node and its pods; if they cannot be read, as an earlier run saved them."""
     kept = State(settings.state_folder).inventory()
     last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
     node = settings.node

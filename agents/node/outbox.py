@@ -33,7 +33,7 @@ class Offered(NamedTuple):
         return self.sample.facts is not None or self.sample.pods is not None
 
     def keyframe(self) -> Offered:
-        """The same sample as a keyframe."""
+        """Return the same sample as a keyframe."""
         return self._replace(sample=replace(self.sample, facts=self.facts, pods=list(self.pods)))
 
 
@@ -105,7 +105,7 @@ class Backlog:
         await self._there.wait()
 
     def some(self, count: int) -> list[Out]:
-        """The oldest ``count`` records."""
+        """Return the oldest ``count`` records."""
         return [out for _, out in self._waiting[:count]]
 
     def sent(self, outs: list[Out]) -> None:

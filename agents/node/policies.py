@@ -15,13 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Policies:
-    """One agent's view of the policy topic.
-
-    Args:
-        state: stores the policy of the last run.
-        metrics: of the agent.
-
-    """
+    """One agent's view of the policy topic."""
 
     def __init__(self, state: State, metrics: AgentMetrics) -> None:
         self._state = state
@@ -44,16 +38,7 @@ class Policies:
         return self._in_force.refused if self._in_force.by_epoch else ""
 
     def read(self, records: Iterable[Record], to_dead_letter: Callable[[Record, str], None]) -> bool:
-        """Read records of the topic, in order.
-
-        Args:
-            records: in order.
-            to_dead_letter: called with an invalid record and the reason.
-
-        Returns:
-            Whether the version in force changed.
-
-        """
+        """Read records of the topic, in order. Return whether the version in force changed."""
         before, refused = self.policy, self.refused
         for record in records:
             try:

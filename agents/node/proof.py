@@ -19,20 +19,12 @@ log = logging.getLogger(__name__)
 
 FILE = "proof-key.json"
 RENEW_S = NODE_KEY_LIFE_S // 2
-"""Remaining life at which a new key is requested."""
 WARN_S = NODE_KEY_LIFE_S // 4
 """Remaining life at which renewals have failed for six hours."""
 
 
 class Prover:
-    """The key of this node.
-
-    Args:
-        node: its name.
-        folder: where the key is saved, readable by its owner alone; None: it is not saved.
-        now_ms: UTC epoch milliseconds.
-
-    """
+    """The key of this node, saved in ``folder`` readable by its owner alone; None: not saved."""
 
     def __init__(self, node: str, folder: Path | None, now_ms: Callable[[], int]) -> None:
         self._node = node
@@ -55,18 +47,13 @@ class Prover:
         return "" if self.left_s > WARN_S else f"this node's key expires in {self.left_s // 60} min"
 
     def sign(self, out: Out) -> Out:
-        """The record with its proof, or unchanged without a key. Call it right before sending."""
+        """Return the record with its proof, or unchanged without a key. Call it right before sending."""
         if self._key is None or out.value is None:
             return out
         return msgspec.structs.replace(out, headers=(*out.headers, self._key.header(out.topic, out.value)))
 
     def use(self, enrolled: Enrolled) -> None:
-        """Sign with this key from now on, and save it.
-
-        Raises:
-            BadMessageError: the key is invalid or another node's.
-
-        """
+        """Sign with this key from now on, and save it. Raises BadMessageError if it is invalid or another node's."""
         self._key = self._read(enrolled)
         self._keep(enrolled)
 

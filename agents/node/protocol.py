@@ -1,7 +1,7 @@
 """Decides whether the stream or the guard is in charge, and which commands may act. Pure.
 
-Order comes from the node: a sample's ``seq`` within a boot, never an offset. If no command arrives before the deadline,
-the guard is in charge until two successive samples are answered in time.
+Order comes from a sample's ``seq`` within a boot, never an offset. If no command arrives before the deadline, the guard
+is in charge until two successive samples are answered in time.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Protocol:
         self._held.append(taken)
 
     def deadline_ns(self) -> int | None:
-        """When the guard takes charge, counted from the oldest unanswered sample."""
+        """Return when the guard takes charge, counted from the oldest unanswered sample."""
         if self.in_charge == "guard":
             return None
         waiting = next((taken for taken in self._held if taken.sample.seq > self._answered_seq), None)
         return None if waiting is None else waiting.taken_ns + self._deadline_ns
 
     def overdue(self, now_ns: int) -> bool:
-        """Whether the guard has just taken charge: true once, when the deadline has passed."""
+        """Return whether the guard has just taken charge: true once, when the deadline has passed."""
         deadline_ns = self.deadline_ns()
         if deadline_ns is None or now_ns < deadline_ns:
             return False
@@ -71,10 +71,7 @@ class Protocol:
         return True
 
     def judge(self, command: NodeCommand, now_ns: int) -> Taken | Refusal:
-        """The sample that a command answers, or why the command is refused.
-
-        Refused commands count, too: two successive commands in time end the guard's charge.
-        """
+        """Return the sample that a command answers, or why it is refused. Refused commands count as answers, too."""
         taken = self.held(command.seq)
         if command.node != self._node:
             return "foreign"
@@ -87,7 +84,7 @@ class Protocol:
         return taken if command.seq > self._settled_seq else self._out_of_order(command.seq)
 
     def held(self, seq: int) -> Taken | None:
-        """The sample with this seq, if it is still held."""
+        """Return the sample with this seq, if it is still held."""
         return next((taken for taken in self._held if taken.sample.seq == seq), None)
 
     def settle(self, seq: int, *, by_guard: bool) -> None:
@@ -97,7 +94,7 @@ class Protocol:
         self._settled_by_guard = by_guard
 
     def settled(self, seq: int) -> bool:
-        """Whether this sample or a newer one is decided."""
+        """Return whether this sample or a newer one is decided."""
         return seq <= self._settled_seq
 
     def _out_of_order(self, seq: int) -> Refusal:

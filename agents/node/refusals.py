@@ -36,7 +36,7 @@ class Paced:
         self._reported: dict[Hashable, tuple[int, int]] = {}
 
     def count(self, kind: Hashable, now_ns: int) -> int:
-        """The outcomes that this one stands for if it may be reported now; else 0."""
+        """Return the outcomes that this one stands for if it may be reported now; else 0."""
         reported_ns, skipped = self._reported.get(kind, (now_ns - SHARE_NS, 0))
         may = now_ns - reported_ns >= SHARE_NS
         self._reported[kind] = (now_ns, 0) if may else (reported_ns, skipped + 1)

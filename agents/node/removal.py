@@ -19,13 +19,7 @@ RETRY_S, RETRY_MAX_S = 1.0, 60.0
 
 
 class Removal:
-    """Reads the agent's DaemonSet and namespace from the API server at start and at exit.
-
-    Args:
-        access: how the API server is reached.
-        daemon_set: NAMESPACE/NAME.
-
-    """
+    """Reads the agent's DaemonSet (NAMESPACE/NAME) and namespace from the API server at start and at exit."""
 
     def __init__(self, access: Access, daemon_set: str) -> None:
         self._access = access
@@ -46,7 +40,7 @@ class Removal:
         await asyncio.Event().wait()
 
     async def removed(self) -> bool:
-        """Whether the DaemonSet is deleted; False if the API server does not answer within 2 s."""
+        """Return whether the DaemonSet is deleted; False if the API server does not answer within 2 s."""
         now: Standing = "unknown"
         try:
             async with asyncio.timeout(ANSWER_S):

@@ -18,7 +18,6 @@ class Cause:
     """The cause of an act."""
 
     taken: Taken
-    """The sample that led to it."""
     origin: Origin
     rule: str
     reason: str = ""
@@ -38,18 +37,11 @@ class Reporter:
         self._event_time = event_time
 
     def id_of(self, taken: Taken, rule: str, target: str) -> str:
-        """Id of a decision: the same for stream and guard."""
+        """Return id of a decision: the same for stream and guard."""
         return command_id(self._node, self._boot_id, taken.sample.seq, rule, target, self.policy_version)
 
     def begun(self, cause: Cause, target: str, *, id_: str = "") -> NodeOutcome:
-        """An outcome as known before the act: ``unchanged``, without time.
-
-        Args:
-            cause: of the act.
-            target: of the act.
-            id_: of the act; "": the decision's id.
-
-        """
+        """Return an outcome as known before the act: ``unchanged``, without time. ``id_``: "": the decision's id."""
         return NodeOutcome(
             node=self._node,
             boot_id=self._boot_id,
@@ -69,13 +61,13 @@ class Reporter:
         )
 
     def dated(self, outcome: NodeOutcome, taken: Taken | None) -> NodeOutcome:
-        """The outcome with the time now and the sample's age. ``taken`` None: a sample of an earlier run."""
+        """Return the outcome with the time now and the sample's age. ``taken`` None: a sample of an earlier run."""
         now_ns = self._clock.mono_ns()
         age_ms = outcome.age_ms if taken is None else (now_ns - taken.taken_ns) // 1_000_000
         return msgspec.structs.replace(outcome, acted_ms=self._event_time.of(now_ns), age_ms=age_ms)
 
     def refused(self, command: NodeCommand, cause: str, rule: str, target: str) -> NodeOutcome:
-        """The outcome of a refused command."""
+        """Return the outcome of a refused command."""
         return NodeOutcome(
             node=self._node,
             boot_id=self._boot_id,

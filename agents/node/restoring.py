@@ -44,14 +44,7 @@ class Restored:
 def restored(
     kernel: Kernel, node: str, folder: Path, inventory: Path | None, machine: Callable[[], Mapping[str, Any]]
 ) -> Restored:
-    """Lift all limits of a node.
-
-    Args:
-        kernel: of the node.
-        node: its name.
-        folder: the agent's state folder.
-        inventory: the node and its pods as kubectl prints them; None: those in the state folder.
-        machine: describes the node if neither does.
+    """Lift all limits of a node. ``inventory`` is as kubectl prints it; None: the one in ``folder``, else ``machine``.
 
     Raises:
         SlacktideError: an agent uses the state folder, or the inventory is invalid.

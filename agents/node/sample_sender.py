@@ -41,24 +41,15 @@ class SampleSender:
         return self._plain.connected
 
     async def connect(self) -> None:
-        """Connect again.
-
-        Raises:
-            LogError: Kafka is unavailable, or has no topic for samples.
-
-        """
+        """Connect again. Raises LogError if Kafka is unavailable, or has no topic for samples."""
         await self._plain.connect([self._topic])
 
     def out_of(self, sample: NodeSample, pods: Sequence[Pod]) -> Out:
-        """The unsigned record of a sample; ``pods``: those that it refers to."""
+        """Return the unsigned record of a sample; ``pods``: those that it refers to."""
         return of_sample(sample, pods if self._columns else None)
 
     async def send(self, sample: NodeSample, pods: Sequence[Pod]) -> Placed:
         """Send one sample and wait for its acknowledgement. Drop pods and facts if it is too large.
-
-        Args:
-            sample: to be sent.
-            pods: those that it refers to.
 
         Raises:
             RecordRefusedError: Kafka refuses it in every form.

@@ -29,15 +29,9 @@ class Inventory:
 
 
 def inventory_of(facts: NodeFacts, pods: Sequence[Pod], exclusive: Mapping[str, str] | None = None) -> Inventory:
-    """Compute the revisions of facts and pods.
+    """Compute the revisions of facts and pods, without ended pods.
 
-    Ended pods are left out. Pods that claim best-effort in vain and pods with exclusive CPUs are marked.
-
-    Args:
-        facts: of the node.
-        pods: of the node.
-        exclusive: exclusive CPU lists by pod uid; None: no pod has any.
-
+    Pods that claim best-effort in vain and pods in ``exclusive`` (CPU lists by uid) are marked.
     """
 
     def marked(pod: Pod) -> Pod:
@@ -56,16 +50,10 @@ class Remembered:
     drift: list[Drift]
     burst: list[ContainerBurst]
     missing: list[Missing]
-    """Figures of it that could not be read."""
 
 
 class Sampler:
-    """Takes samples of one boot.
-
-    Args:
-        remembered: called once per sample with the reading and the inventory.
-
-    """
+    """Takes samples of one boot. ``remembered`` is called once per sample with the reading and the inventory."""
 
     def __init__(
         self,
@@ -103,17 +91,7 @@ class Sampler:
         ls_lately_cpu_milli: int | None,
         ls_pressure: LsPressure | None = None,
     ) -> Taken:
-        """Read the kernel and return a sample.
-
-        Args:
-            now_ns: the monotonic instant of the sample.
-            limits: the known limits, in case the kernel is not read again.
-            policy_version: of the policy in force.
-            since_raise_ms: time since the limit was last raised.
-            ls_lately_cpu_milli: latency-sensitive CPU use since the last look, if its rise caused this sample.
-            ls_pressure: stalls since the previous sample, if the policy uses pressure.
-
-        """
+        """Read the kernel and return a sample. ``limits``: the known ones, in case the kernel is not read again."""
         reading = self._read(now_ns, limits)
         self._seq += 1
         keyframe = self._keyframe_due(now_ns)
@@ -150,10 +128,7 @@ class Sampler:
         return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
 
     def _read(self, now_ns: int, limits: Limits | None) -> Reading:
-        """Read the kernel. A keyframe right after another sample repeats its rates.
-
-        Over a few milliseconds rates are too coarse.
-        """
+        """Read the kernel. A keyframe right after another sample repeats its rates, which would be too coarse."""
         since_ns = now_ns - self._read_at_ns
         if self._reading is not None and since_ns < RATE_NS_MIN:
             return replace(self._reading, interval_ms=since_ns // 1_000_000, limits=limits)

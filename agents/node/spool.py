@@ -23,7 +23,7 @@ Key = tuple[str, str, str]
 
 
 def key_of(outcome: NodeOutcome) -> Key:
-    """The key that an intent and its outcome share."""
+    """Return the key that an intent and its outcome share."""
     return outcome.command_id, outcome.rule, outcome.target
 
 
@@ -37,10 +37,10 @@ class Spool(Protocol):
         """Keep an outcome until it is acknowledged. It closes the intent with the same id, rule and target."""
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Intents without an outcome: acts that the last run began and did not finish."""
+        """Return intents without an outcome: acts that the last run began and did not finish."""
 
     def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
-        """The oldest unacknowledged outcomes in order, each with its position."""
+        """Return the oldest unacknowledged outcomes in order, each with its position."""
 
     def acknowledge(self, position: int) -> None:
         """Kafka has all outcomes up to and including this position."""
@@ -65,11 +65,11 @@ class MemorySpool:
         self._pending.append((self._position, outcome))
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Intents without an outcome."""
+        """Return intents without an outcome."""
         return list(self._intents.values())
 
     def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
-        """The oldest outcomes not yet acknowledged, in order."""
+        """Return the oldest outcomes not yet acknowledged, in order."""
         return list(islice(self._pending, limit))
 
     def acknowledge(self, position: int) -> None:
@@ -78,10 +78,10 @@ class MemorySpool:
 
 
 class DiskSpool:
-    """A spool in a folder, which one process uses at a time.
+    """A spool in a folder, which one process uses at a time. Outcomes are delivered at least once.
 
-    A full spool merges new outcomes, except evictions, into one counted ``gap`` outcome. While the disk refuses
-    writes, it keeps a bounded number in memory. Outcomes are delivered at least once.
+    A full spool merges new outcomes, except evictions, into one counted ``gap``. While the disk refuses writes, it
+    keeps a bounded number in memory.
     """
 
     def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
@@ -132,11 +132,11 @@ class DiskSpool:
         self._store()
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Intents without an outcome."""
+        """Return intents without an outcome."""
         return list(self._intents.values())
 
     def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
-        """The oldest outcomes not yet acknowledged, in order."""
+        """Return the oldest outcomes not yet acknowledged, in order."""
         if self._acknowledged == self._last:
             self._close_gap()
         self._store()

@@ -1,7 +1,7 @@
 """The spool's SQLite database: outcomes by position, open intents, and the gap.
 
-It is in WAL mode and never synced. So a commit outlives the process, but need not outlive the machine, because cgroup
-limits do not either. A sync would block the agent for as long as the disk stalls.
+WAL mode without sync: a commit outlives the process, but need not outlive the machine, as cgroup limits do not either.
+A sync would block the agent while the disk stalls.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ class Change(NamedTuple):
     """What the database shall hold."""
 
     acknowledged: int
-    """Outcomes up to this position go."""
+    """Outcomes up to this position are deleted."""
     unwritten: Collection[tuple[int, NodeOutcome]]
-    """Outcomes that it lacks."""
     intents: Collection[NodeOutcome]
-    """All open intents."""
     gap: NodeOutcome | None
 
 
@@ -73,13 +71,11 @@ class SpoolDatabase:
 
     def __init__(self, folder: Path) -> None:
         self.bytes_used = 0
-        """Bytes of the stored outcomes."""
         self.failures = 0
         self.torn = 0
         self._folder, self._path = folder, folder / "spool.db"
         self._db: sqlite3.Connection | None = None
         self._intents: set[bytes] = set()
-        """Stored ones."""
         self._gap = b""
         self._acknowledged = 0
 
@@ -154,7 +150,6 @@ class SpoolDatabase:
                 db.close()
 
     def _opened(self) -> sqlite3.Connection | None:
-        """The open database; None: there is none now."""
         if self._db is None:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Reads the spool of versions up to 0.2: numbered segments of JSON lines, open intents, and the gap.
 
-A line is complete with its newline. Lines cut short by a crash or a full disk are skipped and counted.
+A line is complete with its newline. Incomplete lines are skipped and counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Lines:
     outcomes: list[NodeOutcome] = field(default_factory=list)
     """Unacknowledged, in order; the gap comes last."""
     intents: list[NodeOutcome] = field(default_factory=list)
-    """Without an outcome."""
     torn: int = 0
     files: list[Path] = field(default_factory=list)
 

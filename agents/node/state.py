@@ -33,7 +33,6 @@ class KeptInventory(Message, frozen=True, kw_only=True):
     facts: NodeFacts
     pods: list[Pod]
     from_kafka: bool = msgspec.field(name="told", default=False)
-    """Whether the facts come from Kafka."""
 
 
 class State:
@@ -48,19 +47,19 @@ class State:
         self._gate_ns = -GATE_KEPT_NS
 
     def policy(self) -> Policy | None:
-        """The last valid policy; None: none is saved."""
+        """Return the last valid policy; None: none is saved."""
         return self._read(self._policy, Policy)
 
     def inventory(self) -> KeptInventory | None:
-        """The last facts and pods; None: none are saved."""
+        """Return the last facts and pods; None: none are saved."""
         return self._read(self._inventory, KeptInventory)
 
     def gate(self) -> PressureGate | None:
-        """The gate of rule ``cpu_pressure``; None: none is saved."""
+        """Return the gate of rule ``cpu_pressure``; None: none is saved."""
         return self._read(self._gate, PressureGate)
 
     def forecast(self) -> NodeForecast | None:
-        """The node's usage models; None: none are saved."""
+        """Return the node's usage models; None: none are saved."""
         return self._read(self._forecast, NodeForecast, again=True)
 
     def keep_forecast(self, forecast: NodeForecast) -> None:
@@ -68,13 +67,7 @@ class State:
         self._write(self._forecast, forecast, again=True)
 
     def keep_gate(self, gate: PressureGate, mono_ns: int | None = None) -> None:
-        """Save the gate of rule ``cpu_pressure``.
-
-        Args:
-            gate: the baseline and the pause.
-            mono_ns: monotonic time; writes are at least 30 s apart. None: the agent ends, so write.
-
-        """
+        """Save the gate of rule ``cpu_pressure``, at least 30 s apart by ``mono_ns``; None: at exit, always write."""
         if mono_ns is not None:
             if mono_ns - self._gate_ns < GATE_KEPT_NS:
                 return
@@ -116,10 +109,7 @@ class State:
 
 
 def forget(folder: Path) -> None:
-    """Delete the state folder, or empty it if it is a mounted volume. Never raises.
-
-    Otherwise a later installation would use an old policy, and outcomes of an old cluster.
-    """
+    """Delete the state folder, or empty a mounted volume, so that no later installation uses it. Never raises."""
     names = (
         "starts",
         "policy.json",

@@ -28,15 +28,7 @@ class Accepted:
 
 
 def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeDecision) -> Accepted | None:
-    """The accepted parts of a command; None: it disagrees with the agent's own decision.
-
-    Args:
-        command: in order, with the agent's policy version.
-        taken: the sample that it answers.
-        current: the sample with the limits in force now.
-        own: the agent's decision for ``current``.
-
-    """
+    """Return the accepted parts of a command; None: it disagrees with ``own``, the agent's decision for ``current``."""
     hold = _hold_of(command, taken)
     if hold is None or own.limits.limits is None:
         return None
@@ -47,7 +39,6 @@ def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeD
 
 
 def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
-    """The command's limit for best-effort pods; None: there is none."""
     if not command.hold:
         limits = taken.sample.limits
         return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
@@ -55,7 +46,6 @@ def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
 
 
 def _holdable(limits: Limits, taken: Taken) -> bool:
-    """Whether this node's kernel accepts these limits."""
     if limits.be_cpuset is not None:
         held = taken.sample.limits and taken.sample.limits.be_cpuset
         known = {one.cpu for one in taken.facts.processors} | set(held or ())
@@ -67,7 +57,7 @@ def _holdable(limits: Limits, taken: Taken) -> bool:
 
 
 def _victims(command: NodeCommand, current: NodeSample, own: NodeDecision) -> tuple[Eviction, ...] | None:
-    """The command's victims in order, without terminating ones; None: the agent would not evict one of them."""
+    """Return the command's victims in order, without terminating ones; None: the agent would not evict one of them."""
     mine = {one.pod.uid: one for one in own.evict}
     wanted = [one.uid for one in command.evict if one.uid not in current.evict.dying]
     if not mine.keys() >= set(wanted):
@@ -76,7 +66,7 @@ def _victims(command: NodeCommand, current: NodeSample, own: NodeDecision) -> tu
 
 
 def _settings(command: NodeCommand, own: NodeDecision) -> tuple[WantedSetting, ...] | None:
-    """The command's settings; None: the agent would not set one of them."""
+    """Return the command's settings; None: the agent would not set one of them."""
     mine = {(one.group, one.knob, one.value): one for one in own.settings}
     wanted = [(one.group, one.knob, one.value) for one in command.settings]
     return tuple(mine[one] for one in dict.fromkeys(wanted)) if mine.keys() >= set(wanted) else None

@@ -1,7 +1,7 @@
-"""PURE: limits how often samples are taken ahead of the tick.
+"""Limits how often samples are taken ahead of the tick. Pure.
 
-Two samples need a distance, since rates over a short time are too coarse. The pause doubles while early samples lead to
-no cut, because lasting pressure is no news. After a quiet time it is short again.
+Rates over a short time are too coarse, so two samples need a distance. The pause doubles while early samples lead to
+no cut. After a quiet time it is short again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,7 @@ class Early:
         self._seq = self._cut_seq = -1
 
     def asked(self, now_ns: int, *, last_ns: int) -> int | None:
-        """When to take the sample that is requested now; None: wait for the tick.
-
-        Args:
-            now_ns: the monotonic instant.
-            last_ns: time of the newest sample, whatever its cause.
-
-        """
+        """Return when to take the sample requested now; None: wait for the tick. ``last_ns``: of the newest sample."""
         if now_ns - self._asked_ns > max(CALM_NS, self._pause_ns):
             self._begin()
         self._asked_ns = now_ns
@@ -39,10 +33,7 @@ class Early:
         return None if at_ns < self._taken_ns + self._pause_ns else at_ns
 
     def took(self, now_ns: int, seq: int) -> None:
-        """Record an early sample. Until one leads to a cut, the pause doubles.
-
-        The first one does not count: most of its rate is from before the event, which the next sample shows in full.
-        """
+        """Record an early sample. From the second one on, the pause doubles until one leads to a cut."""
         self._taken_ns, self._seq = now_ns, seq
         self._in_vain += 1
         if seq == self._cut_seq:
@@ -61,7 +52,7 @@ class Early:
 
 
 def took_back(outcome: NodeOutcome) -> bool:
-    """Whether an outcome cut a limit of best-effort pods or evicted one."""
+    """Return whether an outcome cut a limit of best-effort pods or evicted one."""
     if outcome.result != "applied":
         return False
     before, after = outcome.before, outcome.after

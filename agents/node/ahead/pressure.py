@@ -39,11 +39,10 @@ class Waited:
 
     stall: Stall
     files: Callable[[], list[PressureFile]]
-    """Lists the existing files."""
 
 
 def pressure_files(hierarchy: Hierarchy, proc_mount: Path) -> list[PressureFile]:
-    """PSI files of latency-sensitive cgroups. Without PSI for cgroups: the node's files, except for CPU."""
+    """Return PSI files of latency-sensitive cgroups. Without PSI for cgroups: the node's files, except for CPU."""
     groups = [] if hierarchy.unified is None else list(stalling_groups(hierarchy.unified, hierarchy))
     if not groups:
         return [PressureFile(kind="memory", path=f"{proc_mount}/pressure/memory")]
@@ -62,12 +61,7 @@ class PressureWatch:
         self._reported: set[tuple[Kind, str]] = set()
 
     def look(self) -> bool:
-        """Follow new, removed and recreated cgroups.
-
-        Returns:
-            Whether anything changed.
-
-        """
+        """Follow new, removed and recreated cgroups. Return whether anything changed."""
         there = self._waited.files()
         if there == self._there and len(there) == len(self._triggers) + len(self._refused):
             return False
@@ -83,7 +77,7 @@ class PressureWatch:
         return True
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many triggers of each kind are ``set`` or were ``refused``."""
+        """Return how many triggers of each kind are ``set`` or were ``refused``."""
         return Counter(
             [*((file.kind, "set") for file in self._triggers), *((file.kind, "refused") for file in self._refused)]
         )

@@ -27,12 +27,7 @@ class Stall:
 
     @classmethod
     def parse(cls, text: str) -> Stall | None:
-        """``on``, ``off`` (None) or ``STALL/WINDOW`` in milliseconds.
-
-        Raises:
-            ValueError: the text is malformed, or outside the kernel's limits.
-
-        """
+        """Parse ``on``, ``off`` (None) or ``STALL/WINDOW`` in ms. Raises ValueError if malformed or out of range."""
         if text in {"on", "off"}:
             return cls() if text == "on" else None
         found = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
@@ -47,12 +42,7 @@ class Stall:
 
 
 def set_trigger(path: str, stall: Stall) -> int:
-    """Set a trigger. Poll the descriptor for ``POLLPRI``; closing it removes the trigger.
-
-    Raises:
-        OSError: the kernel refused it, or the file does not exist.
-
-    """
+    """Set a trigger. Poll the descriptor for ``POLLPRI``; closing it removes the trigger. Raises OSError if refused."""
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     if os.fstat(fd).st_size:  # a kernel file has size 0: this is a plain file of a simulated node
         os.close(fd)
@@ -70,11 +60,7 @@ def set_trigger(path: str, stall: Stall) -> int:
 class Trigger:
     """A trigger on the event loop. Calls ``fired`` at most once per window, and ``gone`` when its cgroup is removed.
 
-    It has its own epoll, because an outer epoll would consume the event.
-
-    Raises:
-        OSError: as `set_trigger`.
-
+    It has its own epoll, because an outer epoll would consume the event. Raises OSError as ``set_trigger``.
     """
 
     def __init__(self, path: str, stall: Stall, fired: Callable[[], None], gone: Callable[[], None]) -> None:

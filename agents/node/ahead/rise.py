@@ -21,7 +21,6 @@ class Rise:
         self._seen_milli: float | None = None
         self._usual_milli = 0.0
         self.lately_milli: int | None = None
-        """Use between the last two looks."""
 
     def sampled(self, now_ns: int, used_ns: int) -> None:
         """Record a sample; ``used_ns``: total CPU time of these pods."""

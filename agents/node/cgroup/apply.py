@@ -32,7 +32,10 @@ from slacktide.schemas.errors import CgroupError
 
 
 class Holder:
-    """The best-effort cgroup of a node and the cgroups below it."""
+    """The best-effort cgroup of a node and the cgroups below it.
+
+    Methods raise CgroupError if a file is missing or malformed, a write is refused, or another value reads back.
+    """
 
     def __init__(self, hierarchy: Hierarchy, originals: Originals) -> None:
         self._version = hierarchy.version
@@ -46,12 +49,7 @@ class Holder:
         """Uids of pods that the best-effort quota must not limit."""
 
     def held(self) -> Bandwidth:
-        """The current limit of best-effort pods, by the best-effort cgroup's quota or by their shares.
-
-        Raises:
-            CgroupError: the file is missing or malformed.
-
-        """
+        """Return the current limit of best-effort pods, by the best-effort cgroup's quota or by their shares."""
         tier, pods = self._read(BEST_EFFORT_ITSELF), self._divided()
         if tier.quota_us is not None:
             # A quota that also limits spared pods counts as none, so that the limit is decided again.
@@ -64,12 +62,7 @@ class Holder:
         return tier
 
     def hold(self, wanted: Bandwidth) -> None:
-        """Limit best-effort pods to ``wanted`` and read it back.
-
-        Raises:
-            CgroupError: a write was refused, or another value reads back.
-
-        """
+        """Limit best-effort pods to ``wanted`` and read it back."""
         pods = self._divided()
         if pods is not None:
             self._divide(wanted, pods)
@@ -86,17 +79,12 @@ class Holder:
             )
 
     def own(self, group: PurePosixPath, now: Bandwidth) -> Bandwidth:
-        """The own bandwidth of a cgroup that has ``now``: the value before a cut, else ``now``."""
+        """Return the own bandwidth of a cgroup that has ``now``: the value before a cut, else ``now``."""
         known = self._originals.clipped.get(group)
         return known.own if known is not None and now in known.ours else now
 
     def hold_own(self, group: PurePosixPath, wanted: Bandwidth) -> None:
-        """Set the own bandwidth of a cgroup below. It gets at most what the best-effort cgroup has now.
-
-        Raises:
-            CgroupError: a write was refused.
-
-        """
+        """Set the own bandwidth of a cgroup below. It gets at most what the best-effort cgroup has now."""
         if self._version == 2:
             self._hold_own_v2(group, wanted)
             return
@@ -116,11 +104,9 @@ class Holder:
         return [PurePosixPath(group.rpartition("/")[2]) for uid, group in found.items() if uid not in self.spared]
 
     def _sharers(self) -> list[PurePosixPath]:
-        """Pods that have shares."""
         return [path for path, known in self._originals.clipped.items() if known.share]
 
     def _divide(self, wanted: Bandwidth, pods: list[PurePosixPath]) -> None:
-        """Limit each pod by its own quota, then lift the common quota."""
         clipped = self._originals.clipped
         held = dict(self._held_by([BEST_EFFORT_ITSELF, *clipped, *pods]))
         own = {path: clipped[path].own if path in clipped else held[path] for path in pods if path in held}
@@ -151,10 +137,7 @@ class Holder:
             self._originals.keep(self._originals.clipped | {group: Clipped(wanted, known.ours, known.share)})
 
     def _hold_v1(self, wanted: Bandwidth) -> None:
-        """Try with the cgroups known to be cut. Read all cgroups below only if the kernel refuses.
-
-        Best-effort pods seldom have their own quota, and a refused write costs less than reading hundreds of files.
-        """
+        """Try with the cgroups known to be cut, which saves hundreds of file reads. If the kernel refuses, read all."""
         known = [BEST_EFFORT_ITSELF, *self._originals.clipped]
         try:
             self._attempt_v1(known, wanted)

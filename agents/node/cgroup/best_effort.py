@@ -25,71 +25,40 @@ class CgroupBestEffort:
         return self._freezer.trouble
 
     def processes(self, uid: str) -> int:
-        """How many processes run in a pod; 0: none, or the pod is gone.
-
-        Raises:
-            CgroupError: the pod is not best-effort, must not be killed, or its processes cannot be read.
-
-        """
+        """Implement ``BestEffortPods.processes``."""
         group = self._checked(uid)
         return 0 if group is None else self._processes.count(group)
 
     def terminate(self, uid: str) -> None:
-        """Send SIGTERM to a pod's processes. A frozen pod is thawed for it.
-
-        Raises:
-            CgroupError: as in ``processes``, or a process could not be signalled.
-
-        """
+        """Implement ``BestEffortPods.terminate``."""
         group = self._checked(uid)
         if group is not None:
             self._processes.terminate(group)
 
     def kill(self, uid: str) -> None:
-        """Send SIGKILL to a pod's processes. They may take a moment to end: see ``processes``.
-
-        Raises:
-            CgroupError: as in ``processes``, or the kernel refused.
-
-        """
+        """Implement ``BestEffortPods.kill``."""
         group = self._checked(uid)
         if group is not None:
             self._processes.kill(group)
 
     def freeze(self, uid: str) -> bool:
-        """Freeze a pod. False: some processes freeze later, when a system call returns.
-
-        Raises:
-            CgroupError: as in ``processes``, or the kernel refused, or cannot.
-
-        """
+        """Implement ``BestEffortPods.freeze``."""
         group = self._checked(uid)
         if group is None:
             raise CgroupError(uid, "the pod is gone")
         return self._freezer.freeze(group)
 
     def thaw(self, uid: str) -> None:
-        """Thaw a pod. A pod that is gone is ignored.
-
-        Raises:
-            CgroupError: as in ``processes``, or it stays frozen.
-
-        """
+        """Implement ``BestEffortPods.thaw``."""
         group = self._checked(uid)
         if group is not None:
             self._freezer.thaw(group)
 
     def frozen(self) -> frozenset[str]:
-        """Uids of all frozen pods, whoever froze them.
-
-        Raises:
-            CgroupError: the state cannot be read.
-
-        """
+        """Implement ``BestEffortPods.frozen``."""
         return frozenset(uid for uid, group in self._groups.groups().items() if self._freezer.is_frozen(group))
 
     def _checked(self, uid: str) -> PurePosixPath | None:
-        """The pod's cgroup; None: it is gone."""
         group = self._groups.group(uid)
         if group is not None:
             self._processes.check(group)

@@ -14,18 +14,16 @@ _KERNELS = ("cgroup", "cgroup2")
 
 
 class BestEffortGroups:
-    """Pods with cgroups in the best-effort cgroup now. A uid is only compared, never used in a path."""
+    """Pods with cgroups in the best-effort cgroup now. A uid is only compared, never used in a path.
+
+    Methods raise CgroupError if the best-effort cgroup cannot be read, or a pod is not best-effort.
+    """
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._hierarchy = hierarchy
 
     def groups(self) -> dict[str, PurePosixPath]:
-        """Cgroups by uid, relative to the best-effort cgroup.
-
-        Raises:
-            CgroupError: the best-effort cgroup cannot be read.
-
-        """
+        """Return cgroups by uid, relative to the best-effort cgroup."""
         try:
             return {
                 uid: PurePosixPath(group.rpartition("/")[2]) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)
@@ -34,12 +32,7 @@ class BestEffortGroups:
             raise CgroupError(str(self._hierarchy.best_effort), why_of(error)) from error
 
     def group(self, uid: str) -> PurePosixPath | None:
-        """The cgroup of a pod, relative to the best-effort cgroup; None: the pod is gone.
-
-        Raises:
-            CgroupError: the pod is not best-effort, or this cannot be checked.
-
-        """
+        """Return the cgroup of a pod, relative to the best-effort cgroup; None: the pod is gone."""
         group = self.groups().get(uid)
         root = self._hierarchy.best_effort
         if group is None:
@@ -61,12 +54,7 @@ class BestEffortGroups:
 
 
 def is_kernels(folder: Path) -> bool:
-    """Whether the folder is a cgroup of a real kernel, and not a plain folder of a simulated node.
-
-    Raises:
-        OSError: the folder is gone.
-
-    """
+    """Return whether the folder is of a real kernel, not a simulated node. Raises OSError if it is gone."""
     device = folder.stat().st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     for line in _MOUNTS.read_text().splitlines():

@@ -27,8 +27,6 @@ _SPARED_LOOKS = 9
 
 
 class _Quota:
-    """The quota of one cgroup, per 100 ms."""
-
     def __init__(self, hierarchy: Hierarchy, group: PurePosixPath, room: Room) -> None:
         def file(name: str) -> KeptFile:
             return kept(hierarchy, hierarchy.cpu, str(group), name, room)
@@ -38,7 +36,7 @@ class _Quota:
         self._period = None if unified else file(PERIOD_FILE)
 
     def read_us(self, notes: Notes) -> int | None:
-        """The quota; None: it could not be read."""
+        """Return the quota; None: it could not be read."""
         if self._period is None:
             held = notes.figure(self._quota, parse.cpu_max)
         else:
@@ -57,15 +55,13 @@ class _Quota:
 
 
 class _Container:
-    """The files of one container."""
-
     def __init__(self, hierarchy: Hierarchy, group: PurePosixPath, room: Room) -> None:
         self.folder = f"{hierarchy.cpu}/{group}"
         self._quota = _Quota(hierarchy, group, room)
         self._time = CpuTime(hierarchy, str(group), room)
 
     def read(self, notes: Notes) -> tuple[int, PodCounters] | None:
-        """Quota and counters; None: the container ended, or its quota could not be read."""
+        """Return quota and counters; None: the container ended, or its quota could not be read."""
         noted = len(notes.missing)
         quota_us, counters = self._quota.read_us(notes), self._time.read(notes)
         if len(notes.missing) > noted and not self.there:
@@ -73,7 +69,7 @@ class _Container:
         return None if quota_us is None else (quota_us, counters)
 
     def throttled(self) -> int | None:
-        """Throttled periods so far; None: unknown."""
+        """Return throttled periods so far; None: unknown."""
         return self._time.throttled_periods(Notes())
 
     @property
@@ -93,8 +89,6 @@ class _Key(NamedTuple):
 
 
 class _Pod:
-    """The containers of one pod that have a limit and a cgroup."""
-
     def __init__(self, hierarchy: Hierarchy, group: PurePosixPath, room: Room) -> None:
         self._hierarchy = hierarchy
         self._group = group
@@ -131,12 +125,7 @@ class _Pod:
                 self._calm = 0
 
     def may_be_spared(self, *, still: bool) -> bool:
-        """Whether the pod is still calm. Called once per look.
-
-        Args:
-            still: the pod used no CPU, so it was not throttled and need not be read.
-
-        """
+        """Return whether the pod is still calm. Called once per look. ``still``: the pod used no CPU."""
         if self._calm < _CALM_LOOKS or self._spared >= _SPARED_LOOKS or self._before is None:
             return False
         known = self._before.pods
@@ -147,7 +136,6 @@ class _Pod:
         )
 
     def read(self, uid: str, mono_ns: int, notes: Notes) -> list[ContainerCpu]:
-        """Read its containers."""
         self._spared = 0
         figures = {key: figure for key, one in self._containers.items() if (figure := one.read(notes)) is not None}
         for key in [key for key, one in self._containers.items() if key not in figures and not one.there]:
@@ -171,7 +159,6 @@ class _Pod:
         ]
 
     def close(self) -> None:
-        """Close its files."""
         self._quota.close()
         for one in self._containers.values():
             one.close()
@@ -188,12 +175,7 @@ class _Pod:
 class ContainersReader:
     """Reads the containers of given pods. It keeps no files of other pods open.
 
-    Args:
-        hierarchy: where cgroups are.
-        room: limits open descriptors.
-        pod_group: a pod's cgroup by uid; None: it has none.
-        still: whether a pod has used no CPU for some seconds.
-
+    ``pod_group`` returns a pod's cgroup by uid. ``still``: whether a pod has used no CPU for some seconds.
     """
 
     def __init__(
@@ -234,7 +216,6 @@ class ContainersReader:
             self._pods.pop(uid).close()
 
     def _pod(self, uid: str) -> _Pod | None:
-        """The pod's files, kept between looks; None: it has no cgroup now."""
         one = self._pods.get(uid)
         if one is None and (group := self._pod_group(uid)) is not None:
             one = self._pods[uid] = _Pod(self._hierarchy, group, self._room)

@@ -12,23 +12,12 @@ _BY_SYSTEMD = ("cri-containerd-{}.scope", "crio-{}.scope", "docker-{}.scope")
 
 
 def names_of(container_id: str, *, systemd: bool) -> tuple[str, ...]:
-    """Names that containerd, CRI-O and Docker may give a container's cgroup. Pure.
-
-    Only whole names match, so that ``crio-conmon-ID``, sandboxes and other cgroups beside it are not mistaken for it.
-    """
+    """Return names that containerd, CRI-O and Docker may give a container's cgroup. Only whole names match. Pure."""
     return tuple(name.format(container_id) for name in (_BY_SYSTEMD if systemd else _BY_CGROUPFS))
 
 
 def container_groups(hierarchy: Hierarchy, root: Path, pod_group: PurePosixPath, pod: Pod) -> dict[str, PurePosixPath]:
-    """Existing cgroups of a pod's containers, by container name.
-
-    Args:
-        hierarchy: has the naming scheme of cgroups.
-        root: of the controller, such as ``hierarchy.cpu``.
-        pod_group: the pod's cgroup relative to ``root``.
-        pod: lists containers with ids. One without an id is not found.
-
-    """
+    """Return existing cgroups of a pod's containers, by container name. Containers without an id are not found."""
     found: dict[str, PurePosixPath] = {}
     for container in pod.containers:
         names = names_of(container.id, systemd=hierarchy.by_systemd) if container.id else ()

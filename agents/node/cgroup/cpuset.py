@@ -21,10 +21,7 @@ _ATTEMPTS = 3
 class CpusetHolder:
     """The CPU set of the best-effort cgroup and of the cgroups below it.
 
-    Args:
-        hierarchy: where cgroups are.
-        root: the root of the cpuset controller.
-
+    Methods raise CgroupError if CPUs cannot be read, a write is refused, or other CPUs read back.
     """
 
     def __init__(self, hierarchy: Hierarchy, root: Path) -> None:
@@ -33,7 +30,7 @@ class CpusetHolder:
         self._knobs = Knobs(hierarchy, root / hierarchy.tier(BEST_EFFORT))
 
     def allowed(self) -> Cpus:
-        """CPUs that pods may run on; empty if they cannot be read."""
+        """Return CPUs that pods may run on; empty if they cannot be read."""
         for file in (EFFECTIVE_FILE[self._version], CPUSET_FILE):
             try:
                 return parse.cpus((self._pods / file).read_bytes())
@@ -42,12 +39,7 @@ class CpusetHolder:
         return frozenset()
 
     def held(self) -> Cpus | None:
-        """CPUs of the best-effort cgroup; None: it has no cpuset controller.
-
-        Raises:
-            CgroupError: they cannot be read.
-
-        """
+        """Return CPUs of the best-effort cgroup; None: it has no cpuset controller."""
         try:
             own = self._knobs.read(BEST_EFFORT_ITSELF, CPUSET_FILE, parse.cpus)
             if self._version == 1:
@@ -61,12 +53,7 @@ class CpusetHolder:
         return own & allowed or allowed or own or None
 
     def hold(self, wanted: Cpus) -> None:
-        """Bind the best-effort cgroup to these CPUs and read them back.
-
-        Raises:
-            CgroupError: a write was refused, or other CPUs read back.
-
-        """
+        """Bind the best-effort cgroup to these CPUs and read them back."""
         if self._version == 2:
             self._knobs.carry_out(plan_cpuset_v2(wanted))
         else:

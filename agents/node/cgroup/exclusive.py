@@ -23,18 +23,12 @@ from slacktide.streams.decisions.cpu_list import cpu_ranges
 
 
 def whole_cpus(limit_milli: int | None) -> int:
-    """Number of CPUs of a limit; 0: no limit, or not whole CPUs."""
+    """Return number of CPUs of a limit; 0: no limit, or not whole CPUs."""
     return 0 if not limit_milli or limit_milli % 1000 else limit_milli // 1000
 
 
 class ExclusiveCpus:
-    """Exclusive CPUs of pods on one node.
-
-    Args:
-        hierarchy: where cgroups are.
-        kubelet_folder: the kubelet's root directory; None: only cpusets are read.
-
-    """
+    """Exclusive CPUs of pods on one node. Without ``kubelet_folder`` only cpusets are read."""
 
     def __init__(self, hierarchy: Hierarchy, kubelet_folder: Path | None) -> None:
         self._hierarchy = hierarchy
@@ -48,11 +42,11 @@ class ExclusiveCpus:
         return self._file is not None
 
     def changed(self) -> bool:
-        """Whether the kubelet's file has changed since it was read. Cheap."""
+        """Return whether the kubelet's file has changed since it was read. Cheap."""
         return self._file is not None and stamp_of(self._file) != self._stamp
 
     def look(self, pods: Sequence[Pod]) -> Mapping[str, str]:
-        """CPU lists such as ``2-3``, by pod uid. If the file is torn, the last valid content counts."""
+        """Return CPU lists such as ``2-3``, by pod uid. If the file is torn, the last valid content counts."""
         if self._file is not None:
             self._stamp = stamp_of(self._file)
             with suppress(OSError, ZonesError):

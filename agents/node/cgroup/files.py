@@ -11,12 +11,7 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC
 
 
 def read_once(path: str) -> bytes:
-    """Read a file once, at most 16 KiB, with few system calls.
-
-    Raises:
-        OSError: the file is missing or cannot be read.
-
-    """
+    """Read a file once, at most 16 KiB, with few system calls. Raises OSError if it is missing or unreadable."""
     fd = os.open(path, _OPEN)
     try:
         return os.read(fd, _READ_BYTES)
@@ -32,7 +27,7 @@ class Room:
 
     @classmethod
     def of_process(cls) -> Room:
-        """Half of this process' descriptor limit. The other half is for sockets and logs."""
+        """Return half of this process' descriptor limit. The other half is for sockets and logs."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return cls(max(64, min(soft, 65_536) // 2))
 
@@ -48,18 +43,12 @@ class KeptFile:
 
     def __init__(self, path: str, name: str, room: Room) -> None:
         self.name = name
-        """Its name in notes."""
         self._path = path
         self._room = room
         self._fd = -1
 
     def read(self) -> bytes:
-        """Read the file, at most 16 KiB.
-
-        Raises:
-            OSError: the file is missing or cannot be read.
-
-        """
+        """Read the file, at most 16 KiB. Raises OSError if it is missing or unreadable."""
         if self._fd >= 0:
             try:
                 return os.pread(self._fd, _READ_BYTES, 0)

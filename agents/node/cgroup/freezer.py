@@ -20,7 +20,7 @@ _APART_MS = 2
 
 
 class Freezer:
-    """Cgroups are relative to the best-effort cgroup."""
+    """Cgroups are relative to the best-effort cgroup. Methods raise CgroupError if the kernel refuses or cannot."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._version = hierarchy.version
@@ -44,7 +44,7 @@ class Freezer:
         return ""
 
     def is_frozen(self, group: PurePosixPath) -> bool:
-        """Whether this cgroup itself is frozen. False if it cannot be frozen."""
+        """Return whether this cgroup itself is frozen. False if it cannot be frozen."""
         if self._knobs is None:
             return False
         try:
@@ -55,12 +55,7 @@ class Freezer:
             raise
 
     def freeze(self, group: PurePosixPath) -> bool:
-        """Freeze a cgroup. False: some processes freeze later, when a system call returns.
-
-        Raises:
-            CgroupError: the kernel refused, or has no freezer.
-
-        """
+        """Freeze a cgroup. False: some processes freeze later, when a system call returns."""
         self._write(group, frozen=True)
         for look in range(_LOOKS):
             if self._all_stopped(group):
@@ -70,12 +65,7 @@ class Freezer:
         return False
 
     def thaw(self, group: PurePosixPath) -> None:
-        """Thaw a cgroup. One that is gone is ignored.
-
-        Raises:
-            CgroupError: the kernel refused, or the cgroup still reads as frozen.
-
-        """
+        """Thaw a cgroup. One that is gone is ignored. One that still reads as frozen raises CgroupError."""
         try:
             self._write(group, frozen=False)
         except CgroupError as error:
@@ -85,12 +75,7 @@ class Freezer:
             raise CgroupError(str(group), "is frozen after it was thawed; does somebody else freeze it?")
 
     def thaw_below(self, group: PurePosixPath) -> None:
-        """Thaw a cgroup and all cgroups below, because v1 cannot kill frozen processes.
-
-        Raises:
-            CgroupError: as in ``thaw``.
-
-        """
+        """Thaw a cgroup and all cgroups below, because v1 cannot kill frozen processes."""
         if self._knobs is not None:
             for one in self._knobs.groups():
                 if one.is_relative_to(group):

@@ -36,14 +36,7 @@ _ITSELF = BEST_EFFORT_ITSELF
 
 
 class GroupKnobs:
-    """Knobs of one node's cgroups.
-
-    Args:
-        hierarchy: where cgroups are.
-        holder: of the best-effort cgroup, whose quota bounds those below.
-        pod_group: a pod's cgroup by uid, relative to each root; None: it has none.
-
-    """
+    """Knobs of one node's cgroups."""
 
     def __init__(self, hierarchy: Hierarchy, holder: Holder, pod_group: Callable[[str], PurePosixPath | None]) -> None:
         self._known: Mapping[str, Pod] = {}
@@ -76,12 +69,7 @@ class GroupKnobs:
         return Held(values=values, lacking=lacking)
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Set a knob.
-
-        Raises:
-            CgroupError: its cgroup is missing, the kernel refused, or this value is not permitted.
-
-        """
+        """Implement ``Kernel.put``."""
         place = self._place(key.group)
         if place is None:
             raise CgroupError(key.group, "no such group here")
@@ -98,11 +86,11 @@ class GroupKnobs:
             self.put(KnobKey(key.group, "cpu_shares"), SHARES_MIN)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """The value that ``held`` returns after ``put``."""
+        """Return the value that ``held`` returns after ``put``."""
         return as_reads_back(knob, value, self._hierarchy.version)
 
     def _place(self, group: str) -> Place | None:
-        """The cgroup's place, cached while it exists, since finding it costs more than reading its knobs."""
+        """Return the cgroup's place, cached while it exists, since finding it costs more than reading its knobs."""
         place = self._found.get(group)
         if place is None:
             place = self._look(group)
@@ -133,7 +121,7 @@ class GroupKnobs:
         return Place(tier=tier, base=base, inside=inside.relative_to(base), pod=pod, container=container)
 
     def _by_kubelet(self) -> bool:
-        """Whether a kubelet made the tiers. Otherwise the best-effort cgroup's knobs belong to systemd."""
+        """Return whether a kubelet made the tiers. Otherwise the best-effort cgroup's knobs belong to systemd."""
         return (self._hierarchy.cpu / self._hierarchy.tier(BURSTABLE)).is_dir()
 
     def _read(self, place: Place, knob: Knob) -> int | None:
@@ -144,7 +132,7 @@ class GroupKnobs:
         return file.read(self._text(place, file.controller, file.name))
 
     def _own(self, place: Place) -> Bandwidth:
-        """A cgroup's own bandwidth, also while it is cut to fit."""
+        """Return a cgroup's own bandwidth, also while it is cut to fit."""
         if self._hierarchy.version == 2:
             held = Bandwidth(*parse.cpu_max(self._text(place, "cpu", CPU_MAX_FILE)))
         else:
@@ -153,11 +141,9 @@ class GroupKnobs:
         return held if place.tier != BEST_EFFORT else self._holder.own(self._below(place), held)
 
     def _text(self, place: Place, controller: str, name: str) -> bytes:
-        """Read a control file without keeping it open, since there are hundreds."""
         return read_once(f"{self._root(controller)}/{place.text}/{name}")
 
     def _below(self, place: Place) -> PurePosixPath:
-        """A pod's cgroup relative to the best-effort cgroup."""
         return place.path.relative_to(self._hierarchy.tier(BEST_EFFORT))
 
     def _put_quota(self, place: Place, quota_us: int | None) -> None:
@@ -188,11 +174,9 @@ class GroupKnobs:
         return root
 
     def _door(self, place: Place, controller: str, *writable: str) -> Knobs:
-        """A writer for the pod's or tier's cgroup and those below, limited to these files."""
         return Knobs(self._hierarchy, self._root(controller) / place.base, frozenset(writable))
 
     def _why(self, place: Place, knob: Knob, error: OSError | ValueError | CgroupError) -> str:
-        """Why the kernel has no such knob here."""
         if isinstance(error, CgroupError):
             return error.why
         if not isinstance(error, FileNotFoundError):

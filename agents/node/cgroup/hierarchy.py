@@ -26,9 +26,7 @@ class Hierarchy:
     cpuacct: Path | None
     """Counts CPU time; on v2 the same as ``cpu``. None: not mounted."""
     memory: Path | None
-    """None: not mounted."""
     cpuset: Path | None
-    """None: not mounted."""
     freezer: Path | None
     """None: not mounted. On v2 every group can be frozen, since kernel 5.2."""
     layout: Layout
@@ -45,7 +43,7 @@ class Hierarchy:
         return self.pods.suffix == ".slice"
 
     def tier(self, name: str) -> PurePosixPath:
-        """The cgroup of one QoS tier, relative to each root."""
+        """Return the cgroup of one QoS tier, relative to each root."""
         return self.layout.tier(name)
 
     @property
@@ -60,22 +58,14 @@ class Hierarchy:
         return root if (root / "cgroup.controllers").exists() else None
 
     def pod_groups(self, tier: str) -> Iterator[tuple[str, str]]:
-        """Uid and cgroup (relative to each root) of each pod of a tier.
-
-        Raises:
-            OSError: the tier's cgroup cannot be read.
-
-        """
+        """Return uid and cgroup (relative to each root) of each pod of a tier. Raises OSError if unreadable."""
         return self.layout.pod_groups(self.cpu, tier)
 
 
 def find(mount: Path, kubepods: str | None, layout: Layout | None = None) -> Hierarchy:
-    """Find the hierarchies below ``mount`` and the cgroup that holds the pods.
+    """Find the hierarchies below ``mount`` (/sys/fs/cgroup) and the cgroup that holds the pods.
 
-    Args:
-        mount: /sys/fs/cgroup, or a folder like it.
-        kubepods: the pods' cgroup relative to each hierarchy; None: searched at the top and one level below.
-        layout: of a machine without kubelet; then kubepods is not searched.
+    ``kubepods`` is relative to each hierarchy; None: searched at the top and one level below, unless a layout is given.
 
     Raises:
         CgroupError: no hierarchy, no cgroup of pods, or more than one.
@@ -113,7 +103,7 @@ def _roots(mount: Path) -> tuple[Literal[1, 2], dict[str, Path | None]]:
 
 
 def _version_1_root(mount: Path, controller: str) -> Path | None:
-    """The controller's own mount (or link), else a shared one such as ``cpu,cpuacct``."""
+    """Return the controller's own mount (or link), else a shared one such as ``cpu,cpuacct``."""
     if (mount / controller).is_dir():
         return mount / controller
     return next((folder for folder in _folders(mount) if controller in folder.name.split(",")), None)

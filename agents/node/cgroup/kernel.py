@@ -37,12 +37,7 @@ MISSING_MAX = 20
 class CgroupKernel:
     """Reads a node and its pods, and limits its best-effort pods. Plain folders with the same files work, too.
 
-    Args:
-        cgroup_mount: /sys/fs/cgroup.
-        proc_mount: /proc.
-        kubepods: the cgroup that holds the pods, relative to each hierarchy; None: searched.
-        state_folder: existing folder that stores the quotas of cgroups before they were cut.
-        layout: of a machine without kubelet.
+    ``kubepods`` is relative to each hierarchy; None: searched. ``state_folder`` stores the quotas before they were cut.
 
     Raises:
         CgroupError: no hierarchy, or no cgroup of pods.
@@ -58,9 +53,7 @@ class CgroupKernel:
         layout: Layout | None = None,
     ) -> None:
         self.hierarchy: Hierarchy = find(cgroup_mount, kubepods, layout)
-        """The hierarchies of this node."""
         self.best_effort = CgroupBestEffort(self.hierarchy)
-        """Kills and freezes best-effort pods."""
         room = Room.of_process()
         self._node = NodeReader(proc_mount, room)
         self._pods = PodsReader(self.hierarchy, room)
@@ -99,12 +92,7 @@ class CgroupKernel:
         return replace(look, missing=bounded(look.missing))
 
     def limits(self) -> Limits:
-        """Read the limits of the best-effort cgroup.
-
-        Raises:
-            CgroupError: they cannot be read.
-
-        """
+        """Implement ``Kernel.limits``."""
         held = self._holder.held()
         cpus = None if self._cpuset is None else self._cpuset.held()
         return Limits(
@@ -114,14 +102,7 @@ class CgroupKernel:
         )
 
     def hold(self, limits: Limits) -> None:
-        """Set these limits on the best-effort cgroup, and on nothing else.
-
-        If one knob replaces the other, it is set before the other is lifted.
-
-        Raises:
-            CgroupError: a write was refused; earlier writes stay.
-
-        """
+        """Implement ``Kernel.hold``. If one knob replaces the other, it is set before the other is lifted."""
         wanted = Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us)
         held = self._holder.held()
         if wanted != held and wanted.within(held):
@@ -141,24 +122,19 @@ class CgroupKernel:
         return self._groups.held(keys)
 
     def put(self, key: KnobKey, value: int | None) -> None:
-        """Set one knob; None: unlimited.
-
-        Raises:
-            CgroupError: its cgroup is missing, the kernel refused, or this value is not permitted.
-
-        """
+        """Implement ``Kernel.put``."""
         self._groups.put(key, value)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """The value that ``held`` returns after ``put``."""
+        """Return the value that ``held`` returns after ``put``."""
         return self._groups.as_reads_back(knob, value)
 
     def pod_group(self, uid: str) -> PurePosixPath | None:
-        """A pod's cgroup at the last reading, relative to each root; None: it had none."""
+        """Return a pod's cgroup at the last reading, relative to each root; None: it had none."""
         return self._pods.group(uid)
 
     def processors(self) -> list[Processor]:
-        """CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
+        """Return CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
         return [] if self._cpuset is None else processors(self._sys_cpu, self._cpuset.allowed())
 
     def close(self) -> None:
@@ -200,7 +176,7 @@ def _pod_use(uid: str, pod: PodReading, rate: PodRates) -> PodUse:
 
 
 def bounded(missing: list[Missing]) -> list[Missing]:
-    """The first 20, and the number of the others."""
+    """Return the first 20, and the number of the others."""
     if len(missing) <= MISSING_MAX:
         return missing
     more = len(missing) - MISSING_MAX

@@ -24,17 +24,17 @@ class KnobFile:
 
 
 def weight_of(shares: int) -> int:
-    """The v2 weight of v1 shares, by the kubelet's formula."""
+    """Return the v2 weight of v1 shares, by the kubelet's formula."""
     return 1 + (min(max(shares, SHARES_MIN), SHARES_MAX) - SHARES_MIN) * 9_999 // 262_142
 
 
 def shares_of(weight: int) -> int:
-    """The v1 shares of a v2 weight, by the kubelet's formula. An idle cgroup's weight is 0."""
+    """Return the v1 shares of a v2 weight, by the kubelet's formula. An idle cgroup's weight is 0."""
     return SHARES_MIN + max(0, weight - 1) * 262_142 // 9_999
 
 
 def as_reads_back(knob: Knob, value: int | None, version: int) -> int | None:
-    """The value that reads back after a write: weights are coarser on v2, memory is rounded to pages."""
+    """Return the value that reads back after a write: weights are coarser on v2, memory is rounded to pages."""
     unit = KNOBS[knob].unit
     if value is None:
         return None

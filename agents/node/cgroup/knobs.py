@@ -24,7 +24,6 @@ from slacktide.schemas.knob_table import KNOBS
 
 _T = TypeVar("_T")
 WRITABLE = frozenset({QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE})
-"""Files that limit best-effort pods."""
 _GONE = (errno.ENOENT, errno.ENODEV)
 _SUBTREE_CONTROL = "cgroup.subtree_control"
 _ROOT_HINTS = {
@@ -60,13 +59,9 @@ _INSIDE_MAX = 1_000
 
 
 class Knobs:
-    """Control files below one root in one hierarchy: the best-effort cgroup, or a narrower one.
+    """Control files below one root, the only writable place. ``writable`` lists the only files that may be written.
 
-    Args:
-        hierarchy: where cgroups are.
-        root: nothing outside it is ever written.
-        writable: the only files that may be written.
-
+    Methods raise CgroupError if a file is missing, malformed or not writable, or the kernel refuses a write.
     """
 
     def __init__(self, hierarchy: Hierarchy, root: Path, writable: frozenset[str] = WRITABLE) -> None:
@@ -77,12 +72,7 @@ class Knobs:
         """Folders already checked to be inside the root. Cgroups have no links."""
 
     def read(self, group: PurePosixPath, file: str, parse: Callable[[bytes], _T]) -> _T:
-        """Read one value.
-
-        Raises:
-            CgroupError: the file is missing or malformed.
-
-        """
+        """Read one value."""
         path = f"{self.root}/{group}/{file}"
         try:
             return parse(read_once(path))
@@ -92,12 +82,7 @@ class Knobs:
             raise CgroupError(str(Path(path)), why_of(error)) from error
 
     def carry_out(self, writes: Iterable[Write]) -> None:
-        """Write in order. Cgroups removed meanwhile are skipped.
-
-        Raises:
-            CgroupError: a write was refused.
-
-        """
+        """Write in order. Cgroups removed meanwhile are skipped."""
         for write in writes:
             try:
                 self.write(write)
@@ -106,12 +91,7 @@ class Knobs:
                     raise
 
     def write(self, write: Write) -> None:
-        """Write one file.
-
-        Raises:
-            CgroupError: the kernel refused, or the file must not be written.
-
-        """
+        """Write one file."""
         path = self.root / write.group / write.file
         self._check_allowed(path)
         try:
@@ -126,11 +106,10 @@ class Knobs:
             raise CgroupError(str(path), f"writing {write.text!r}: {self._explain(path, error)}") from error
 
     def groups(self, top: PurePosixPath = BEST_EFFORT_ITSELF) -> list[PurePosixPath]:
-        """A cgroup (default: the root) and all cgroups below it."""
+        """Return a cgroup (default: the root) and all cgroups below it."""
         return [PurePosixPath(os.path.relpath(folder, self.root)) for folder, _, _ in os.walk(self.root / top)]
 
     def _check_allowed(self, path: Path) -> None:
-        """Raise unless the path is inside the root and its file is writable."""
         if path.name in self._writable and path.parent in self._inside:
             return
         folder = os.path.realpath(path.parent)
@@ -142,7 +121,6 @@ class Knobs:
         self._inside.add(path.parent)
 
     def _explain(self, path: Path, error: OSError) -> str:
-        """The kernel's error, and what to do."""
         hints = _HINTS.get(path.name, _KNOB_HINTS)
         hint = hints.get(error.errno or 0, "")
         if error.errno == errno.ENOENT:
@@ -164,7 +142,7 @@ class Knobs:
 
 
 def is_gone(error: CgroupError) -> bool:
-    """Whether the file or cgroup does not exist."""
+    """Return whether the file or cgroup does not exist."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _GONE
 
 

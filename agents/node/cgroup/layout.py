@@ -26,34 +26,24 @@ class Layout(Protocol):
         """The parent of the best-effort cgroup, whose CPUs bound it."""
 
     def tier(self, name: str) -> PurePosixPath:
-        """The cgroup of one tier. That of ``BEST_EFFORT`` is the one that is limited."""
+        """Return the cgroup of one tier. That of ``BEST_EFFORT`` is the one that is limited."""
 
     def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, str]]:
-        """Uid and cgroup of each pod of a tier in the hierarchy at ``root``.
-
-        Raises:
-            OSError: the tier's cgroup cannot be read.
-
-        """
+        """Return uid and cgroup of each pod of a tier in the hierarchy at ``root``. Raises OSError if unreadable."""
 
     def may_set(self, group: PurePosixPath) -> bool:
-        """Whether the agent may set this pod's knobs."""
+        """Return whether the agent may set this pod's knobs."""
 
 
 class Kubepods:
-    """Cgroups made by a kubelet with the cgroupfs or systemd driver.
-
-    Args:
-        pods: ``kubepods`` or ``kubepods.slice``, or a path that ends in such a name.
-
-    """
+    """Cgroups made by a kubelet with the cgroupfs or systemd driver. ``pods`` ends in ``kubepods[.slice]``."""
 
     def __init__(self, pods: PurePosixPath) -> None:
         self.pods = pods
         self.by_systemd = pods.suffix == _SLICE
 
     def tier(self, name: str) -> PurePosixPath:
-        """The cgroup of one QoS tier. Guaranteed pods are directly in the pods' cgroup."""
+        """Return the cgroup of one QoS tier. Guaranteed pods are directly in the pods' cgroup."""
         if name == GUARANTEED:
             return self.pods
         return self.pods / (f"{self.pods.stem}-{name}{_SLICE}" if self.by_systemd else name)
@@ -74,12 +64,7 @@ class Kubepods:
 
 
 class PlainHost:
-    """Systemd units and containers without Kubernetes. Each cgroup in the best-effort cgroup is a pod.
-
-    Args:
-        best_effort: the cgroup that is limited.
-
-    """
+    """Systemd units and containers without Kubernetes. Each cgroup in the best-effort cgroup is a pod."""
 
     def __init__(self, best_effort: PurePosixPath) -> None:
         self.best_effort = best_effort
@@ -88,7 +73,7 @@ class PlainHost:
         """Cgroups elsewhere that are pods, by uid. The lister of pods replaces it as a whole."""
 
     def tier(self, name: str) -> PurePosixPath:
-        """The best-effort cgroup. Other pods have no common parent."""
+        """Return the best-effort cgroup. Other pods have no common parent."""
         return self.best_effort if name == BEST_EFFORT else _NO_GROUP
 
     def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, str]]:
@@ -105,10 +90,7 @@ class PlainHost:
 
 
 def uid_of(group: PurePosixPath) -> str:
-    """Uid of a cgroup on a host without Kubernetes: its container id, else its path with colons for slashes.
-
-    Slashes separate parts of names that contain a uid.
-    """
+    """Return the uid of a cgroup without Kubernetes: its container id, else its path with colons for slashes."""
     container = _CONTAINER.fullmatch(group.name)
     return ":".join(group.parts) if container is None else container[1]
 

@@ -17,7 +17,7 @@ FILE = "cgroup-originals.json"
 class Originals:
     """Original quotas for ``plan.plan_v1``, in memory and on disk.
 
-    An unreadable file is renamed to ``.bad``. Its cgroups keep their current quota, and ``trouble`` reports it.
+    An unreadable file is renamed to ``.bad`` and reported in ``trouble``. Its cgroups keep their current quota.
     """
 
     def __init__(self, state_folder: Path) -> None:

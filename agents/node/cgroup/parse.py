@@ -13,21 +13,13 @@ _DIGITS_MAX = 18  # fits in a record; a counter takes years to reach it
 
 
 def number(text: bytes) -> int:
-    """Parse a file with one non-negative integer.
-
-    Raises:
-        ValueError: malformed.
-
-    """
+    """Parse a file with one non-negative integer."""
     word = text[:-1]  # kernel files end with a newline
     return int(word) if word.isdigit() and text[-1:] == b"\n" and len(word) <= _DIGITS_MAX else _digits(text.strip())
 
 
 def field(key: bytes) -> Callable[[bytes], int]:
-    """Make a reader of one line of a ``key value`` file, such as ``cpu.stat``.
-
-    The reader raises ValueError where the line is absent or not a number.
-    """
+    """Return a reader of one line of a ``key value`` file, such as ``cpu.stat``. An absent line raises ValueError."""
     needle = b"\n" + key + b" "
     head = key + b" "
     length = len(head)
@@ -57,36 +49,19 @@ def optional_field(key: bytes) -> Callable[[bytes], int | None]:
 
 
 def busy_ticks(text: bytes) -> int:
-    """All CPUs' busy time from /proc/stat: user, nice, system, irq, softirq.
-
-    iowait counts as idle, steal is not used here, and guest time is part of user.
-
-    Raises:
-        ValueError: the first line is not the sum of all CPUs.
-
-    """
+    """Parse all CPUs' busy time in /proc/stat: user with guest, nice, system, irq, softirq; not iowait, not steal."""
     user, nice, system, _, _, irq, softirq = (_digits(word) for word in _all_cpus(text))
     return user + nice + system + irq + softirq
 
 
 def idle_ticks(text: bytes) -> int:
-    """All CPUs' idle time from /proc/stat, iowait included.
-
-    Raises:
-        ValueError: the first line is not the sum of all CPUs.
-
-    """
+    """Parse all CPUs' idle time from /proc/stat, iowait included."""
     times = _all_cpus(text)
     return _digits(times[3]) + _digits(times[4])
 
 
 def stall_us(text: bytes) -> int:
-    """Total stall time: ``total`` in the line ``some`` of a PSI file.
-
-    Raises:
-        ValueError: the figure is absent.
-
-    """
+    """Parse the total stall time: ``total`` in the line ``some`` of a PSI file."""
     words = _first_line(text).split()
     if len(words) < 5 or words[0] != b"some" or not words[4].startswith(b"total="):
         raise ValueError(f"malformed: the first line is {_shown(text)}, not 'some' and its total")
@@ -98,21 +73,13 @@ _mem_available = field(b"MemAvailable:")
 
 
 def used_bytes(text: bytes) -> int:
-    """The node's working set from /proc/meminfo: ``MemTotal - MemAvailable``.
-
-    Raises:
-        ValueError: ``MemTotal`` or ``MemAvailable`` is absent or not in kB.
-
-    """
+    """Parse the node's working set in bytes from /proc/meminfo, whose unit is kB: ``MemTotal - MemAvailable``."""
     plain = text.replace(b" kB\n", b"\n")
     return max(0, _mem_total(plain) - _mem_available(plain)) * 1024
 
 
 def pressure_pct(kind: bytes) -> Callable[[bytes], float]:
-    """Make a reader of ``avg10`` in one line (``some`` or ``full``) of a PSI file, in percent.
-
-    The reader raises ValueError where the line is absent or has no ``avg10``.
-    """
+    """Return a reader of ``avg10`` (percent) of ``some`` or ``full`` in a PSI file. Absent: raises ValueError."""
 
     def read(text: bytes) -> float:
         for line in text.splitlines():
@@ -127,12 +94,7 @@ def pressure_pct(kind: bytes) -> Callable[[bytes], float]:
 
 
 def quota_us(text: bytes) -> int | None:
-    """Read ``cpu.cfs_quota_us``; None: unlimited.
-
-    Raises:
-        ValueError: neither -1 nor a positive integer.
-
-    """
+    """Read ``cpu.cfs_quota_us``: a positive integer, or -1 (None: unlimited)."""
     word = text.strip()
     if word == b"-1":
         return None
@@ -140,22 +102,12 @@ def quota_us(text: bytes) -> int | None:
 
 
 def period_us(text: bytes) -> int:
-    """Read ``cpu.cfs_period_us``.
-
-    Raises:
-        ValueError: not a positive integer.
-
-    """
+    """Read ``cpu.cfs_period_us``: a positive integer."""
     return _positive(text.strip())
 
 
 def cpu_max(text: bytes) -> tuple[int | None, int]:
-    """Read ``cpu.max``: quota (None: unlimited) and period in microseconds.
-
-    Raises:
-        ValueError: not ``max 100000`` or ``20000 100000`` or the like.
-
-    """
+    """Read ``cpu.max``, such as ``max 100000``: quota (None: unlimited) and period in microseconds."""
     words = text.split()
     if len(words) != 2:
         raise ValueError(f"malformed: {_shown(text)} is not a quota and a period")
@@ -163,12 +115,7 @@ def cpu_max(text: bytes) -> tuple[int | None, int]:
 
 
 def cpus(text: bytes) -> frozenset[int]:
-    """Read a CPU list such as ``cpuset.cpus``; empty text is the empty set.
-
-    Raises:
-        ValueError: not ``0-3,6`` or the like.
-
-    """
+    """Read a CPU list such as ``0-3,6``; empty text is the empty set."""
     found = cpu_list(text.decode(errors="replace").strip())
     if found is None:
         raise ValueError(f"malformed: {_shown(text)} is not a list of CPUs")
@@ -176,7 +123,6 @@ def cpus(text: bytes) -> frozenset[int]:
 
 
 def _all_cpus(text: bytes) -> list[bytes]:
-    """The seven times of /proc/stat's first line: user, nice, system, idle, iowait, irq, softirq."""
     words = _first_line(text).split()
     if len(words) < 8 or words[0] != b"cpu":
         raise ValueError(f"malformed: the first line is {_shown(text)}, not 'cpu' and its times")

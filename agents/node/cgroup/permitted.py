@@ -41,7 +41,7 @@ class Place:
 
 
 def refusal(place: Place, knob: Knob, value: int | None) -> str:
-    """Why this value may not be written there; "": it may."""
+    """Return why this value may not be written there; "": it may."""
     row = KNOBS[knob]
     if _kind(place) not in row.groups:
         return f"{knob} of {_named(place)} is never written"
@@ -69,7 +69,7 @@ def _named(place: Place) -> str:
 
 
 def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
-    """A latency-sensitive pod never gets less than its spec."""
+    """Return why this is refused, or "". A latency-sensitive pod never gets less than its spec."""
     if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not may_burst(pod):
         return f"{knob} of a pod that is not latency-sensitive is never raised"
     if knob == "cfs_quota_us":

@@ -1,8 +1,8 @@
-"""PURE: plans the writes that set a CPU quota on the best-effort cgroup.
+"""Plans the writes that set a CPU quota on the best-effort cgroup. Pure.
 
-On v2 that is one write. On v1 no cgroup may have more than its nearest limited parent (EINVAL). So before a cut,
-cgroups below are cut to fit, the deepest first. After a raise, they are restored, the highest first. A cut that stops
-half-way has loosened nothing.
+On v2 that is one write. On v1 no cgroup may exceed its nearest limited parent (EINVAL). So before a cut, cgroups below
+are cut to fit, the deepest first. After a raise, they are restored, the highest first. A cut that stops half-way has
+loosened nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ class Bandwidth:
     """CPU time per period of a cgroup."""
 
     quota_us: int | None
-    """None: unlimited."""
     period_us: int
 
     def within(self, other: Bandwidth) -> bool:
-        """Whether it gives no more CPU than ``other``."""
+        """Return whether it gives no more CPU than ``other``."""
         if other.quota_us is None:
             return True
         return self.quota_us is not None and self.quota_us * other.period_us <= other.quota_us * self.period_us
@@ -58,7 +57,6 @@ class Clipped:
 
 
 Shares = Mapping[PurePosixPath, Bandwidth]
-"""Upper limits of pods' cgroups, by path."""
 NO_SHARES: Shares = {}
 
 
@@ -79,7 +77,7 @@ def plan_v2(held: Bandwidth, wanted: Bandwidth) -> list[Write]:
 
 
 def cpu_max_text(wanted: Bandwidth) -> str:
-    """Text for ``cpu.max``."""
+    """Return text for ``cpu.max``."""
     return f"{'max' if wanted.quota_us is None else wanted.quota_us} {wanted.period_us}"
 
 
@@ -91,13 +89,8 @@ def plan_v1(
 ) -> Plan:
     """Plan the writes that set ``wanted`` on the best-effort cgroup.
 
-    Args:
-        held: bandwidth of the best-effort cgroup and of those below it, by path. Cgroups left out are assumed to fit;
-            otherwise the kernel refuses the plan with EINVAL.
-        wanted: bandwidth for the best-effort cgroup.
-        clipped: cut cgroups, as stored by earlier plans.
-        shares: upper limits of pods' cgroups, if the best-effort cgroup has no limit.
-
+    Cgroups not in ``held`` are assumed to fit; otherwise the kernel refuses the plan with EINVAL. ``clipped`` is from
+    earlier plans. ``shares`` has upper limits of pods' cgroups, if the best-effort cgroup has no limit.
     """
     ours, own = owned(held, clipped)
     return _plan(held, own, _route(held[BEST_EFFORT_ITSELF], wanted), ours, shares)
@@ -112,13 +105,7 @@ def plan_own_v1(
 ) -> Plan:
     """Plan the writes that set ``wanted`` as a lower cgroup's own bandwidth, cut to what fits now.
 
-    Args:
-        held: as in ``plan_v1``: the cgroup, all its parents and all cgroups below it.
-        group: below the best-effort cgroup.
-        wanted: its bandwidth without limits above it, in its own period.
-        clipped: cut cgroups, as stored by earlier plans; those not in ``held`` are kept.
-        shares: as in ``plan_v1``.
-
+    ``held`` has the cgroup, all its parents and all cgroups below it. Entries of ``clipped`` not in ``held`` are kept.
     """
     ours, own = owned(held, clipped)
     own[group] = wanted
@@ -134,7 +121,7 @@ def plan_own_v1(
 def owned(
     held: Mapping[PurePosixPath, Bandwidth], clipped: Mapping[PurePosixPath, Clipped]
 ) -> tuple[dict[PurePosixPath, Clipped], dict[PurePosixPath, Bandwidth]]:
-    """The cgroups that are still cut by the agent, and the own bandwidth of each cgroup."""
+    """Return the cgroups that are still cut by the agent, and the own bandwidth of each cgroup."""
     ours = {path: known for path, known in clipped.items() if held.get(path) in known.ours}
     return ours, {path: ours[path].own if path in ours else now for path, now in held.items()}
 
@@ -163,8 +150,6 @@ def _plan(
 
 @dataclass(slots=True)
 class _Model:
-    """Bandwidth of the cgroups after the writes so far."""
-
     held: dict[PurePosixPath, Bandwidth]
     writes: list[Write] = field(default_factory=list)
     seen: dict[PurePosixPath, list[Bandwidth]] = field(default_factory=dict)
@@ -214,7 +199,7 @@ def _settle(model: _Model, own: Mapping[PurePosixPath, Bandwidth], target: Bandw
 
 
 def _limit_above(path: PurePosixPath, wish: Mapping[PurePosixPath, Bandwidth]) -> Bandwidth:
-    """The limit of the nearest limited parent. On v1 an unlimited cgroup inherits its parent's limit."""
+    """Return the limit of the nearest limited parent. On v1 an unlimited cgroup inherits its parent's limit."""
     for above in path.parents:
         limit = wish.get(above)
         if limit is not None and limit.quota_us is not None:
@@ -223,10 +208,7 @@ def _limit_above(path: PurePosixPath, wish: Mapping[PurePosixPath, Bandwidth]) -
 
 
 def _fit(own: Bandwidth, limit: Bandwidth) -> Bandwidth:
-    """Its own bandwidth, or the most within ``limit`` in its own period.
-
-    If that is below the kernel's smallest quota, that quota in a longer period.
-    """
+    """Return the most of ``own`` within ``limit``; below the kernel's smallest quota: that quota in a longer period."""
     if own.quota_us is None or limit.quota_us is None or own.within(limit):
         return own
     quota_us = limit.quota_us * own.period_us // limit.period_us

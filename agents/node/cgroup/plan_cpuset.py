@@ -1,11 +1,10 @@
-"""PURE: plans the writes that bind the best-effort cgroup to CPUs.
+"""Plans the writes that bind the best-effort cgroup to CPUs. Pure.
 
 On v2 that is one write. On v1 a cgroup may only have CPUs of its parent, so all cgroups below are written: CPUs are
 removed from the deepest first, and added to the highest first.
 
-Container runtimes copy the parent's set, so most cgroups below have the same set and follow it. A cgroup with its own
-set keeps it while it fits. When it no longer fits, the cgroup follows for good: nothing needs to be stored, and no pod
-stays bound to a few CPUs after the limit is lifted.
+Container runtimes copy the parent's set, so most cgroups follow it. A cgroup keeps its own set while it fits. After
+that it follows for good, so nothing is stored and no pod stays bound to a few CPUs.
 """
 
 from __future__ import annotations
@@ -25,15 +24,10 @@ def plan_cpuset_v2(wanted: Cpus) -> list[Write]:
 
 
 def plan_cpuset_v1(held: Mapping[PurePosixPath, Cpus], wanted: Cpus) -> list[Write]:
-    """Plan the writes that bind the best-effort cgroup to ``wanted``.
+    """Plan the writes that bind the best-effort cgroup to ``wanted``, which is not empty.
 
     Each cgroup is first reduced to the CPUs that it keeps, then gets the new ones. A cgroup that keeps none gets the
-    union of both sets first.
-
-    Args:
-        held: CPUs of the best-effort cgroup and of all cgroups below it, by path. Cgroups without CPUs are skipped.
-        wanted: CPUs for the best-effort cgroup; not empty.
-
+    union of both sets first. Cgroups without CPUs are skipped.
     """
     now = {path: cpus for path, cpus in held.items() if cpus}
     whole = now[BEST_EFFORT_ITSELF]

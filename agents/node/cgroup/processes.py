@@ -34,7 +34,10 @@ _ROUND_MS = 10
 
 
 class Processes:
-    """Cgroups are relative to the best-effort cgroup. ``best_effort_groups`` decides which are permitted."""
+    """Cgroups are relative to the best-effort cgroup. ``best_effort_groups`` decides which are permitted.
+
+    Methods raise CgroupError if processes cannot be read or signalled.
+    """
 
     def __init__(self, hierarchy: Hierarchy, freezer: Freezer) -> None:
         self._root = hierarchy.best_effort
@@ -42,21 +45,11 @@ class Processes:
         self._knobs = Knobs(hierarchy, hierarchy.best_effort, frozenset({KILL_FILE}))
 
     def count(self, group: PurePosixPath) -> int:
-        """Number of processes in the cgroup and all below it.
-
-        Raises:
-            CgroupError: they cannot be read.
-
-        """
+        """Return number of processes in the cgroup and all below it."""
         return len(_listed(self._root / group))
 
     def check(self, group: PurePosixPath) -> None:
-        """Check that they may be signalled or frozen.
-
-        Raises:
-            CgroupError: the cgroup is simulated, or has this agent or pid 1.
-
-        """
+        """Check that they may be signalled or frozen: not simulated, and neither this agent nor pid 1 among them."""
         folder = self._root / group
         pids = _listed(folder)
         if not pids:
@@ -68,23 +61,13 @@ class Processes:
             raise CgroupError(str(folder), f"process {min(own)}, this agent or the first of all, runs in it: not ended")
 
     def terminate(self, group: PurePosixPath) -> None:
-        """Send SIGTERM to each. A frozen cgroup is thawed first.
-
-        Raises:
-            CgroupError: a process could not be signalled.
-
-        """
+        """Send SIGTERM to each. A frozen cgroup is thawed first."""
         if self._freezer.is_frozen(group):
             self._freezer.thaw(group)
         _signal(self._root / group, signal.SIGTERM)
 
     def kill(self, group: PurePosixPath) -> None:
-        """Send SIGKILL to all, and to processes that they start meanwhile.
-
-        Raises:
-            CgroupError: signalling failed. Remaining processes are no error, since they may be about to end.
-
-        """
+        """Send SIGKILL to all, also to those started meanwhile. Remaining ones are no error: they may end soon."""
         if (self._root / group / KILL_FILE).exists():
             self._knobs.write(Write(group, KILL_FILE, "1"))
             return
@@ -102,7 +85,6 @@ class Processes:
 
 
 def _listed(folder: Path) -> set[int]:
-    """Pids of the cgroup and all below it."""
     pids: set[int] = set()
     for path, _, _ in os.walk(folder):
         try:
@@ -114,15 +96,7 @@ def _listed(folder: Path) -> set[int]:
 
 
 def _signal(folder: Path, number: signal.Signals, *, wait_ms: int = 0) -> int:
-    """Signal all processes of the cgroup and those below it, and wait up to ``wait_ms`` for their end.
-
-    Returns:
-        How many were signalled.
-
-    Raises:
-        CgroupError: a process could not be signalled.
-
-    """
+    """Signal all processes of the cgroup and those below. Wait up to ``wait_ms``. Return how many were signalled."""
     pids = _listed(folder)
     if 0 in pids:
         raise CgroupError(
@@ -152,7 +126,6 @@ def _held(pids: Iterable[int]) -> Iterator[dict[int, int]]:
 
 
 def _opened(pid: int) -> int | None:
-    """A pidfd; None: the process has ended."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:

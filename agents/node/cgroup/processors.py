@@ -10,13 +10,7 @@ from slacktide.schemas.inventory import Processor
 
 
 def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
-    """Allowed CPUs that are online, ascending. CPUs with unreadable topology are left out.
-
-    Args:
-        folder: /sys/devices/system/cpu.
-        allowed: CPUs to report.
-
-    """
+    """Return allowed CPUs that are online, ascending. CPUs with unreadable topology are left out."""
     try:
         online = parse.cpus((folder / "online").read_bytes())
     except (OSError, ValueError):
@@ -26,7 +20,7 @@ def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
 
 
 def _processor(folder: Path, cpu: int) -> Processor | None:
-    """A CPU's topology. The core's id is its first CPU, since the kernel's ids repeat on each die."""
+    """Return a CPU's topology. The core's id is its first CPU, since the kernel's ids repeat on each die."""
     place = folder / f"cpu{cpu}"
     try:
         siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())

@@ -18,10 +18,7 @@ _CPU_MILLI_MAX = 1_000_000_000
 
 
 class PodCounters(NamedTuple):
-    """Counters of one pod's cgroup since its creation. None: unreadable.
-
-    A tuple, since it is created for each pod in each sample.
-    """
+    """Counters of one pod's cgroup since its creation; None: unreadable. A tuple, since each sample creates many."""
 
     cpu_ns: int | None = None
     periods: int | None = None
@@ -37,7 +34,6 @@ class Counters:
     cpu_ns: int | None
     """Busy time of all CPUs of the node."""
     pods: Mapping[str, PodCounters]
-    """By uid."""
 
 
 class PodRates(NamedTuple):
@@ -60,10 +56,7 @@ class Rates:
 
 
 def rates(before: Counters | None, now: Counters) -> Rates:
-    """Rates since ``before``; all None for a first reading, or if no time has passed.
-
-    A counter below its earlier value was reset, so its rate is unknown once.
-    """
+    """Compute rates since ``before``. A rate is None at the first reading, without elapsed time, or after a reset."""
     interval_ns = 0 if before is None else now.mono_ns - before.mono_ns
     if before is None or interval_ns <= 0:
         why = NO_PREVIOUS if before is None else "no time has passed since the previous reading"
@@ -101,7 +94,7 @@ def _rise(what: _What, before: int | None, now: int | None, missing: list[Missin
 
 
 def _milli(what: _What, before: int | None, now: int | None, interval_ns: int, missing: list[Missing]) -> int | None:
-    """CPU use in millicores: 1000 is one CPU busy for the whole interval."""
+    """Return CPU use in millicores: 1000 is one CPU busy for the whole interval."""
     cpu_ns = _rise(what, before, now, missing)
     if cpu_ns is None:
         return None

@@ -45,7 +45,7 @@ class Notes:
 
 
 def why_of(error: OSError | ValueError) -> str:
-    """The reason of an error: errno name, then the message."""
+    """Return the reason of an error: errno name, then the message."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"{errno.errorcode.get(error.errno, error.errno)} ({os.strerror(error.errno)})"
     return str(error)
@@ -63,16 +63,16 @@ class NodeReader:
         self._pressure = {kind: file(f"pressure/{kind}") for kind in ("cpu", "memory", "io")}
 
     def cpu_ns(self, notes: Notes) -> int | None:
-        """Busy time of all CPUs since the machine started."""
+        """Return busy time of all CPUs since the machine started."""
         ticks = notes.figure(self._stat, parse.busy_ticks)
         return None if ticks is None else ticks * _TICK_NS
 
     def mem_bytes(self, notes: Notes) -> int | None:
-        """Working set of the node."""
+        """Return working set of the node."""
         return notes.figure(self._meminfo, parse.used_bytes)
 
     def pressure(self, notes: Notes) -> Pressure:
-        """PSI averages over 10 s. There is one note per unreadable file."""
+        """Return PSI averages over 10 s. There is one note per unreadable file."""
         texts = {kind: notes.figure(file, bytes) for kind, file in self._pressure.items()}
         figures: dict[str, float] = {}
         for name, (kind, read) in _PSI.items():
@@ -120,20 +120,20 @@ class CpuTime:
         self._parsed: tuple[int | None, int | None, int | None] = (None, None, None)
 
     def read(self, notes: Notes) -> PodCounters:
-        """Counters since the cgroup was created."""
+        """Return counters since the cgroup was created."""
         cpu_ns, periods, throttled = notes.figure(self._stat, self._figures) or (None, None, None)
         if self._cpuacct is not None:
             cpu_ns = self.cpu_ns(notes)
         return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
 
     def cpu_ns(self, notes: Notes) -> int | None:
-        """CPU time alone, from one file."""
+        """Return CPU time alone, from one file."""
         if self._cpuacct is not None:
             return notes.figure(self._cpuacct, parse.number)
         return (notes.figure(self._stat, self._figures) or (None, None, None))[0]
 
     def throttled_periods(self, notes: Notes) -> int | None:
-        """Throttled periods alone, from one file."""
+        """Return throttled periods alone, from one file."""
         return (notes.figure(self._stat, self._figures) or (None, None, None))[2]
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class CpuTime:
 
 
 def kept(hierarchy: Hierarchy, root: Path, group: str, name: str, room: Room) -> KeptFile:
-    """A file of a cgroup, by its full name."""
+    """Return a file of a cgroup, by its full name."""
     path = f"{root}/{group}/{name}"
     return KeptFile(path, os.path.relpath(path, hierarchy.mount), room)
 
@@ -168,8 +168,6 @@ STANDS_NS_MAX = 10_000_000_000
 
 
 class _Pod:
-    """The files of one pod."""
-
     def __init__(self, hierarchy: Hierarchy, group: str, room: Room, *, best_effort: bool) -> None:
         unified, memory = hierarchy.version == 2, hierarchy.memory
         self.relative = group
@@ -234,7 +232,7 @@ class PodsReader:
         self._pods: dict[str, _Pod] = {}
 
     def read(self, mono_ns: int, notes: Notes) -> dict[str, PodReading]:
-        """Every pod's figures by uid. Memory may be from the previous second."""
+        """Return every pod's figures by uid. Memory may be from the previous second."""
         for controller, root in (("cpuacct", self._hierarchy.cpuacct), ("memory", self._hierarchy.memory)):
             if root is None:
                 notes.add(controller, f"the controller is not mounted under {self._hierarchy.mount}")
@@ -252,12 +250,12 @@ class PodsReader:
         return readings
 
     def group(self, uid: str) -> PurePosixPath | None:
-        """A pod's cgroup at the last reading, relative to each root; None: it had none."""
+        """Return a pod's cgroup at the last reading, relative to each root; None: it had none."""
         pod = self._pods.get(uid)
         return None if pod is None else PurePosixPath(pod.relative)
 
     def still(self, uid: str) -> bool:
-        """Whether it had used no CPU for some seconds at the last reading."""
+        """Return whether it had used no CPU for some seconds at the last reading."""
         pod = self._pods.get(uid)
         return pod is not None and pod.still
 
@@ -267,7 +265,6 @@ class PodsReader:
             self._forget(uid)
 
     def _look(self, notes: Notes) -> None:
-        """Follow new and removed pods."""
         there: dict[str, tuple[str, str]] = {}
         for tier in TIERS:
             try:

@@ -1,7 +1,7 @@
-"""PURE: divides the CPU allowance among best-effort pods if a pod in their tier must not be limited.
+"""Divides the CPU allowance among best-effort pods if a pod in their tier must not be limited. Pure.
 
-A tier's quota limits all pods in it. If a critical pod is in the tier, each other pod gets its own quota instead: equal
-shares, or less if its own quota is lower. The quotas sum to the allowance.
+A tier's quota limits all its pods. If a critical pod is among them, each other pod gets an equal share instead, or less
+if its own quota is lower. The quotas sum to the allowance.
 """
 
 from __future__ import annotations
@@ -17,13 +17,7 @@ PERIOD_US_MAX = 1_000_000
 
 
 def shares_of(allowance: Bandwidth, own: Mapping[PurePosixPath, Bandwidth]) -> dict[PurePosixPath, Bandwidth]:
-    """The share of each pod; empty if the allowance has no limit.
-
-    Args:
-        allowance: of all pods together.
-        own: each pod's own bandwidth, by the path of its cgroup.
-
-    """
+    """Compute the share of each pod, by the path of its cgroup; empty if the allowance has no limit."""
     if allowance.quota_us is None:
         return {}
     period_us, left_us = allowance.period_us, allowance.quota_us
@@ -43,15 +37,7 @@ def plan_shares_v2(
     shares: Mapping[PurePosixPath, Bandwidth],
     clipped: Mapping[PurePosixPath, Clipped],
 ) -> Plan:
-    """Plan the writes that set shares, and restore the own bandwidth of pods without a share.
-
-    Args:
-        held: bandwidth of the best-effort cgroup and the pods' cgroups.
-        tier: bandwidth for the best-effort cgroup.
-        shares: from ``shares_of``.
-        clipped: cut cgroups, as stored by earlier plans.
-
-    """
+    """Plan the writes that set shares, and restore the own bandwidth of pods without a share."""
     ours, own = owned(held, clipped)
     wish = {path: shares.get(path, own[path]) if path.parts else tier for path in held}
     moved = [path for path in held if held[path] != wish[path]]
@@ -64,7 +50,7 @@ def plan_shares_v2(
 
 
 def total(parts: Mapping[PurePosixPath, Bandwidth], period_us: int) -> int | None:
-    """The sum of quotas in a period; None: one has no limit."""
+    """Return the sum of quotas in a period; None: one has no limit."""
     amounts = [_in_period(one, period_us) for one in parts.values()]
     return None if float("inf") in amounts else int(sum(amounts))
 
@@ -74,7 +60,7 @@ def _in_period(one: Bandwidth, period_us: int) -> float:
 
 
 def _taken(share_us: int, period_us: int) -> Bandwidth:
-    """A share as bandwidth. Below the kernel's smallest quota: that quota in a longer period."""
+    """Return a share as bandwidth. Below the kernel's smallest quota: that quota in a longer period."""
     if share_us >= QUOTA_US_MIN:
         return Bandwidth(share_us, period_us)
     stretched_us = PERIOD_US_MAX if share_us == 0 else -(-QUOTA_US_MIN * period_us // share_us)

@@ -14,11 +14,9 @@ from slacktide.agents.node.cgroup.use import LatencySensitiveUse
 from slacktide.schemas.sample import PressureLook
 
 LISTED_NS = 5_000_000_000
-"""Interval of listing cgroups."""
 GUARANTEED_MAX = 16
 """Most guaranteed pods read. Each is read alone, since their parent holds best-effort pods, too."""
 LIMITED_MAX = 256
-"""Most cgroups with a limit read."""
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _THROTTLED_USEC = parse.optional_field(b"throttled_usec")
 _THROTTLED_NS = parse.optional_field(b"throttled_time")
@@ -38,13 +36,7 @@ class _Counted:
 
 
 class StallReader:
-    """Reads looks, each since the previous one.
-
-    Args:
-        hierarchy: where cgroups are. PSI per cgroup is on v2, and beside v1 in the folder ``unified``.
-        proc_mount: where /proc is.
-
-    """
+    """Reads looks, each since the previous one. PSI per cgroup is on v2, and beside v1 in the folder ``unified``."""
 
     def __init__(self, hierarchy: Hierarchy, proc_mount: Path) -> None:
         self._hierarchy = hierarchy
@@ -58,7 +50,7 @@ class StallReader:
         self._before: _Counted | None = None
 
     def look(self, mono_ns: int) -> PressureLook | None:
-        """Counts since the previous look; None: unknown, as in the first look."""
+        """Return counts since the previous look; None: unknown, as in the first look."""
         if mono_ns - self._listed_ns >= LISTED_NS:
             self._listed_ns = mono_ns
             self._list()

@@ -1,7 +1,4 @@
-"""Steps after SIGTERM: grace period, SIGKILL, repeated SIGKILL. Pure.
-
-A pod evicted through the API is ended by the kubelet and only watched here.
-"""
+"""Steps after SIGTERM: grace period, SIGKILL, repeated SIGKILL. Pure. The kubelet's evictions are only watched."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from typing import Literal
 
 KILL_AGAIN_NS = 5_000_000_000
 STUCK_NS = 10_000_000_000
-"""After the first SIGKILL, or after the kubelet's grace period. Processes that remain wait for the kernel, or
-something restarts them."""
+"""From the first SIGKILL, or the end of the kubelet's grace period, until remaining processes are reported as stuck."""
 
 Due = Literal["nothing", "kill", "over"]
 
@@ -28,13 +24,7 @@ class Dying:
     last_killed_ns: int | None = None
 
     def due(self, processes: int | None, now_ns: int) -> Due:
-        """What to do now.
-
-        Args:
-            processes: how many are left; None: unknown.
-            now_ns: the monotonic instant.
-
-        """
+        """Return what to do now. ``processes``: how many are left; None: unknown."""
         if processes == 0:
             return "over"
         if self.kubelets or now_ns - self.asked_ns < self.grace_ns:
@@ -50,11 +40,11 @@ class Dying:
             self.first_killed_ns = now_ns
 
     def stuck(self, now_ns: int) -> bool:
-        """Whether waiting for it no longer makes sense."""
+        """Return whether waiting for it no longer makes sense."""
         if self.kubelets:
             return now_ns - self.asked_ns >= self.grace_ns + STUCK_NS
         return self.first_killed_ns is not None and now_ns - self.first_killed_ns >= STUCK_NS
 
     def since_ms(self, now_ns: int) -> int:
-        """Time since it was asked to end."""
+        """Return the time since its end was requested."""
         return (now_ns - self.asked_ns) // 1_000_000

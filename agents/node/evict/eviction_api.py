@@ -21,7 +21,6 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.decisions.evict.audited import NOTICE
 
 CONTROLLER = "slacktide.io/agent"
-"""The reporting controller of an Event."""
 NOTICED = "EvictionNotice"
 """Reason of an Event that announces an eviction. Other Events have the rule as reason."""
 NOTE_MAX, NAME_MAX = 1_024, 253
@@ -60,7 +59,6 @@ class Reply:
     uid: str
     verdict: Verdict
     message: str
-    """From the server, or about the failed connection."""
     retry_after_s: int | None = None
     reached: bool = True
     """False: the server certainly did not receive the request."""
@@ -76,19 +74,17 @@ class _Details(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """The parts of a Status object that are read."""
-
     message: str = ""
     details: _Details | None = None
 
 
 def path_of(request: EvictionRequest) -> str:
-    """Path of the eviction subresource."""
+    """Return path of the eviction subresource."""
     return f"/api/v1/namespaces/{_quoted(request.namespace)}/pods/{_quoted(request.name)}/eviction"
 
 
 def body_of(request: EvictionRequest) -> dict[str, object]:
-    """An Eviction with the uid as precondition, so that a new pod of the same name is safe."""
+    """Return an Eviction with the uid as precondition, so that a new pod of the same name is safe."""
     options: dict[str, object] = {"preconditions": {"uid": request.uid}}
     if request.grace_s is not None:
         # 0 would delete the pod object before its processes end.
@@ -102,7 +98,7 @@ def body_of(request: EvictionRequest) -> dict[str, object]:
 
 
 def reply_of(request: EvictionRequest, answer: Answer) -> Reply:
-    """What an answer means."""
+    """Return what an answer means."""
     status = _status_of(answer)
     causes = [] if status.details is None else status.details.causes or []
     message = _message_of(answer, status, causes)
@@ -145,7 +141,7 @@ def _message_of(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
 
 
 def event_path_of(namespace: str) -> str:
-    """Path of the Events of this namespace."""
+    """Return path of the Events of this namespace."""
     return f"/apis/events.k8s.io/v1/namespaces/{_quoted(namespace)}/events"
 
 
@@ -171,7 +167,7 @@ def event_of(outcome: NodeOutcome) -> dict[str, object]:
 
 
 def warning_of(pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> dict[str, object]:
-    """A warning Event on a pod. Its name has the pod's uid, so each pod gets one Event per reason."""
+    """Return a warning Event on a pod. Its name has the pod's uid, so each pod gets one Event per reason."""
     id_ = f"{reason.lower()}-{pod.uid}"
     return _event(pod, node=node, id_=id_, reason=reason, action="Count", note=text, at_ms=at_ms)
 

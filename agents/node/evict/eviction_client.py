@@ -38,10 +38,7 @@ CLOSE_S = 1.0
 class EvictionClient:
     """Queues requests and Events, and returns replies. Only ``close`` blocks, for at most 1 s.
 
-    Args:
-        server: connection to the API server, used by this client alone.
-        wake: called on the client's thread when a reply arrives.
-
+    ``server`` is used by this client alone. ``wake`` is called on the client's thread when a reply arrives.
     """
 
     def __init__(self, server: ApiServer, wake: Callable[[], object] = lambda: None) -> None:
@@ -64,7 +61,7 @@ class EvictionClient:
             self._changed.notify()
 
     def replies(self) -> list[Reply]:
-        """Replies received since the last call."""
+        """Return replies received since the last call."""
         with self._changed:
             found = list(self._replies)
             self._replies.clear()
@@ -140,7 +137,7 @@ class EvictionClient:
             log.info("the API server evicts again")
 
     def _created(self, event: tuple[str, str, dict[str, object]]) -> bool:
-        """Whether no retry is needed: created, already present, or refused for good."""
+        """Return whether no retry is needed: created, already present, or refused for good."""
         namespace, name, body = event
         try:
             answer = self._server.post(event_path_of(namespace), body)

@@ -1,7 +1,4 @@
-"""Evicts pods as far as credit allows. Victims that cannot be evicted are held back.
-
-In a cluster pods are evicted through the Eviction API, elsewhere through their cgroups.
-"""
+"""Evicts pods as far as credit allows, and holds back the others. Uses the Eviction API in a cluster, else cgroups."""
 
 from __future__ import annotations
 
@@ -49,7 +46,6 @@ class Doors:
     refusals: Refusals
     mono_ns: Callable[[], int]
     eviction_client: EvictionApi | None
-    """Client of the Eviction API; None: pods are ended through their cgroups."""
 
 
 class Evictor:
@@ -109,7 +105,7 @@ class Evictor:
             self._begin_again(begin)
 
     def state(self, now_ns: int) -> EvictState:
-        """State of evictions for a sample at this monotonic time."""
+        """Return state of evictions for a sample at this monotonic time."""
         return EvictState(
             since_mem_ms=None if self._mem_ns is None else (now_ns - self._mem_ns) // 1_000_000,
             since_cpu_ms=(now_ns - self._cpu_ns) // 1_000_000,
@@ -209,7 +205,6 @@ class Evictor:
             self._requests.report(self._doors.reporter.dated(notice, taken))
 
     def _refuses(self, victim: Eviction) -> str:
-        """Why a pod cannot be evicted now; "": it can."""
         pod, requests = victim.pod, self._requests
         if requests is not None and not self._by_cgroup(victim) and (why := requests.refuses(pod.uid)):
             return why
@@ -230,7 +225,6 @@ class Evictor:
         )
 
     def _there(self, outcome: NodeOutcome, taken: Taken) -> bool:
-        """Whether the pod has processes on this node, as read from its cgroup."""
         try:
             if self._doors.best_effort.processes(pod_of(outcome)):
                 return True
@@ -265,7 +259,6 @@ class Evictor:
         requests.ask(request, begin, grace_ms, taken)
 
     def _request(self, pod: Pod) -> tuple[EvictionRequest, int]:
-        """The request for a pod, and its grace period in ms."""
         shorter = pod.grace_s * 1_000 > self._grace_ms_max
         grace_s = max(1, -(-self._grace_ms_max // 1_000)) if shorter else pod.grace_s
         request = EvictionRequest(
@@ -287,7 +280,6 @@ class Evictor:
         self._requests.ask(request, begin, grace_ms, None)
 
     def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
-        """The outcome if the eviction succeeds."""
         return msgspec.structs.replace(
             outcome,
             result="applied",
@@ -296,7 +288,6 @@ class Evictor:
         )
 
     def _cool(self, rule: str) -> None:
-        """Start the cool-down of the rules of this kind."""
         if rule in MEMORY_RULES:
             self._mem_ns = self._doors.mono_ns()
         else:

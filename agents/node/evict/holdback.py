@@ -1,8 +1,7 @@
 """Holds back victims that cannot be evicted, for lack of credit or because the API server refuses.
 
-First the CPU of all best-effort pods is cut, then pods are frozen one at a time. Before a pod is frozen, the spool gets
-the intent of thawing it. So after any crash the next start knows which frozen pods are its own. Pods that something
-else froze are never thawed.
+First it cuts the CPU of all best-effort pods, then it freezes pods one at a time. The spool gets the intent of thawing
+first, so the next start knows which frozen pods are its own. It never thaws pods that something else froze.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ FROZEN, THAWED = "frozen", "thawed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frozen:
-    """A pod that this agent froze."""
-
     thawed: NodeOutcome
-    """The outcome for when it is thawed."""
     taken: Taken | None
     """None: from an earlier run."""
 
@@ -52,9 +48,7 @@ class Wanted:
     """What one decision required, and what was possible."""
 
     starved: Sequence[Starved]
-    """In order of eviction."""
     fed: bool
-    """Whether one victim was evicted."""
     taken: Taken
     origin: Origin
 
@@ -92,12 +86,7 @@ class Holdback:
         return self._restraint.throttled
 
     def resume(self, intents: Iterable[NodeOutcome]) -> None:
-        """Thaw the pods that an earlier run froze.
-
-        Args:
-            intents: open intents of thawing, from the earlier run.
-
-        """
+        """Thaw the pods that an earlier run froze, by its open intents."""
         for intent in intents:
             self._froze(pod_of(intent), _Frozen(thawed=intent, taken=None))
         self.let_all_go_on("the agent starts")

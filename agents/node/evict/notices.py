@@ -14,14 +14,7 @@ class Notices:
         """When the notice began, and when a rule last selected the pod."""
 
     def left_ns(self, uid: str, notice_ns: int, now_ns: int) -> int:
-        """Time left for a selected pod; 0: evict it. The whole of ``notice_ns``: its notice begins now.
-
-        Args:
-            uid: the pod's.
-            notice_ns: the length of the notice.
-            now_ns: the monotonic instant.
-
-        """
+        """Return the notice time left for a selected pod; 0: evict it; all of ``notice_ns``: its notice begins now."""
         self._given = {one: seen for one, seen in self._given.items() if now_ns - seen[1] <= LAPSES_NS}
         given_ns, _ = self._given.get(uid, (now_ns, now_ns))
         self._given[uid] = given_ns, now_ns

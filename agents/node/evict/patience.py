@@ -48,20 +48,13 @@ class Patience:
             self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, why
 
     def refuses(self, uid: str, now_ns: int, *, asking: bool) -> str:
-        """Why not to request a pod now; "": request it.
-
-        Args:
-            uid: the pod's.
-            now_ns: the monotonic instant.
-            asking: whether another request is open: one is enough while the server fails.
-
-        """
+        """Return why not to request a pod now; "": request it. ``asking``: another request is open, one is enough."""
         if self.why and (asking or now_ns < self._until_ns):
             return self.why
         until_ns, why = self._kept.get(uid, (0, ""))
         return why if now_ns < until_ns else ""
 
     def kept(self, now_ns: int) -> list[str]:
-        """Uids of pods that the API server protects for now."""
+        """Return uids of pods that the API server protects for now."""
         self._kept = {uid: kept for uid, kept in self._kept.items() if now_ns < kept[0]}
         return sorted(self._kept)

@@ -35,7 +35,7 @@ class EvictionApi(Protocol):
         """Request the eviction of a pod. Each request gets exactly one reply later."""
 
     def replies(self) -> list[Reply]:
-        """Replies received since the last call."""
+        """Return replies received since the last call."""
 
     def report(self, outcome: NodeOutcome) -> None:
         """Create an Event on the pod of an outcome; retry until the API server is back."""
@@ -46,9 +46,7 @@ class Asked:
     """One open eviction request."""
 
     begin: NodeOutcome
-    """Its outcome if the pod is evicted; written as an intent."""
     grace_ms: int
-    """The grace period that the kubelet grants."""
     taken: Taken | None
     """None: requested by an earlier run, which also spent the credit."""
     asked_ns: int
@@ -89,15 +87,15 @@ class Requests:
         return self._patience.away
 
     def asked(self, uid: str) -> bool:
-        """Whether the request for a pod is open."""
+        """Return whether the request for a pod is open."""
         return uid in self._asked
 
     def open(self, uid: str) -> bool:
-        """Whether the request for a pod is open, and was sent within the last second."""
+        """Return whether the request for a pod is open, and was sent within the last second."""
         return uid in self.dying
 
     def refuses(self, uid: str) -> str:
-        """Why not to request a pod now; "": request it."""
+        """Return why not to request a pod now; "": request it."""
         if uid in self._asked:
             return UNANSWERED
         return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
@@ -112,15 +110,7 @@ class Requests:
         self._client.report(outcome)
 
     def settle(self, credit_account: CreditAccount) -> Sequence[Asked]:
-        """Read the replies, and report pods that are not evicted.
-
-        Args:
-            credit_account: where their credit is reserved.
-
-        Returns:
-            Requests whose pods terminate, or are gone already.
-
-        """
+        """Read the replies, and report pods that are not evicted. Return requests whose pods terminate or are gone."""
         going = []
         for reply in self._client.replies():
             self._patience.replied(reply, self._mono_ns())
@@ -133,7 +123,7 @@ class Requests:
 
 
 def _settled(asked: Asked, reply: Reply, credit_account: CreditAccount) -> Asked:
-    """The request with its final outcome. Credit is spent also if the server may have received the request."""
+    """Return the request with its final outcome. Credit is spent also if the server may have received the request."""
     begin, why = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.message}"
     if asked.taken is None:  # sent by an earlier run, and perhaps received
         why = f"{INTERRUPTED}: {why}"

@@ -1,7 +1,4 @@
-"""Steps that hold back victims that cannot be evicted: first a CPU cut, then freezing. Pure.
-
-All steps are undone once there was no victim for a while, or as soon as one could be evicted.
-"""
+"""Steps that hold back victims that cannot be evicted: a CPU cut, then freezing; undone later. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class Restraint:
 
     def __init__(self) -> None:
         self.frozen: list[str] = []
-        """Uids, in the order of freezing."""
         self.throttled = False
         self._throttled_ns = 0
         self._froze_ns: int | None = None
@@ -37,14 +33,7 @@ class Restraint:
         self._spared: set[str] = set()
 
     def due(self, starved: Sequence[str], *, fed: bool, now_ns: int) -> list[Move]:
-        """The next steps, in their order.
-
-        Args:
-            starved: uids of victims that cannot be evicted, in order.
-            fed: whether a victim was evicted.
-            now_ns: the monotonic instant.
-
-        """
+        """Return the next steps, in their order. ``starved``: uids in order; ``fed``: a victim was evicted."""
         if starved:
             self._starved_ns = now_ns
             return self._harder(starved, now_ns)
@@ -53,7 +42,7 @@ class Restraint:
         return []
 
     def undone(self) -> list[Move]:
-        """All steps undone, the last one first."""
+        """Return all steps undone, the last one first."""
         self._spared.clear()
         return [Move("thaw", uid) for uid in reversed(self.frozen)] + [Move("lift")] * self.throttled
 
@@ -68,7 +57,7 @@ class Restraint:
             self.frozen.remove(move.uid)
 
     def exhausted(self, now_ns: int) -> bool:
-        """Whether the CPU cut alone was given its time."""
+        """Return whether the CPU cut alone was given its time."""
         return self.throttled and now_ns - self._throttled_ns >= FREEZE_AFTER_NS
 
     def cannot(self, uid: str) -> None:

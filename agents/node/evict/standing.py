@@ -14,4 +14,3 @@ class Standing:
     frozen: int
     throttled: bool
     freezes: bool
-    """Whether pods can be frozen on this node at all."""

@@ -1,7 +1,6 @@
 """Ends pods and watches each until it is gone: one outcome for its SIGTERM, one for its end.
 
-Both are written to the spool as intents first. So the next start continues where this run stopped, and evicts no pod
-twice.
+Both are intents in the spool first. So the next start continues, and evicts no pod twice.
 """
 
 from __future__ import annotations
@@ -29,11 +28,8 @@ BY_KUBELET = "evicted through the API: the kubelet ends it"
 
 @dataclass(slots=True, kw_only=True)
 class _Victim:
-    """A terminating pod."""
-
     dying: Dying
     end: NodeOutcome
-    """The outcome for when it is gone."""
     taken: Taken | None
     """None: from an earlier run."""
     stuck: bool = False
@@ -71,12 +67,7 @@ class Victims:
     def resume(self, intents: Sequence[NodeOutcome]) -> tuple[list[NodeOutcome], list[NodeOutcome]]:
         """Continue with the terminating pods of an earlier run. Their grace period starts again.
 
-        Args:
-            intents: open intents of evictions, from the earlier run.
-
-        Returns:
-            The second intents of terminating pods, then the first intents of pods that may not have been signalled.
-
+        Return the second intents of terminating pods, then the first intents of pods that may not have been signalled.
         """
         begun = {pod_of(one): one for one in intents if one.spent is not None}
         ends = [one for one in intents if one.spent is None]
@@ -85,15 +76,7 @@ class Victims:
         return ends, list(begun.values())
 
     def begin(self, begin: NodeOutcome, grace_ms: int, taken: Taken, spend: Callable[[], None]) -> None:
-        """Send SIGTERM to a pod.
-
-        Args:
-            begin: its outcome.
-            grace_ms: its grace period.
-            taken: the sample that led to it.
-            spend: spends the credit.
-
-        """
+        """Send SIGTERM to a pod. ``spend`` spends the credit."""
         begin = self._reporter.dated(begin, taken)
         end = _end_of(begin, grace_ms)
         self._actuator.intend(begin)
@@ -103,14 +86,7 @@ class Victims:
         self._actuator.conclude(self._reporter.dated(self._asked(begin), taken))
 
     def follow(self, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
-        """Watch a pod that was evicted through the API, or deleted before.
-
-        Args:
-            begin: its outcome; written as an intent.
-            grace_ms: its grace period.
-            taken: the sample that led to it; None: from an earlier run.
-
-        """
+        """Watch a pod that was evicted through the API, or deleted before. ``taken`` is None: from an earlier run."""
         end = msgspec.structs.replace(_end_of(begin, grace_ms), reason=BY_KUBELET)
         self._actuator.intend(end)
         self._enter(end, taken)
@@ -191,6 +167,5 @@ class Victims:
 
 
 def _end_of(begin: NodeOutcome, grace_ms: int) -> NodeOutcome:
-    """The intended outcome of a pod's end."""
     terms = {"grace_ms": grace_ms}
     return msgspec.structs.replace(sub_act(begin, ENDED), bound=ENDED, reason="", terms=terms, spent=None)

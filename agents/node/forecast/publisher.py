@@ -34,19 +34,7 @@ RECALL_MS = 3_600_000
 
 
 class ForecastPublisher:
-    """Publishes each forecast that is due.
-
-    Args:
-        trainer: trains the models.
-        state: stores the models on the node.
-        colocation: gives the strategy in force on the node.
-        bootstrap: the Kafka cluster.
-        sign: adds the node's proof.
-        refuse: called with a record that Kafka refused, and the reason.
-        metrics: of the agent.
-        clock: the time.
-
-    """
+    """Publishes each forecast that is due."""
 
     def __init__(  # noqa: PLR0913 - each is a different outside thing
         self,
@@ -95,12 +83,7 @@ class ForecastPublisher:
             self._state.keep_forecast(self._trainer.forecast())
 
     async def _recall(self) -> None:
-        """Restore the models from the node's newest record.
-
-        Raises:
-            LogError: the topic cannot be read.
-
-        """
+        """Restore the models from the node's newest record. Raise LogError if the topic cannot be read."""
         newest, since_ms = None, max(0, self._clock.wall_ms() - RECALL_MS)
         async with aclosing(read_topic(self._bootstrap, FORECAST.name, since_ms=since_ms, key=self._node)) as records:
             async for record in records:

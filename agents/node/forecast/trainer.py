@@ -1,7 +1,7 @@
 """Usage models of a node's pods, trained each minute with its 90th percentile. Pure.
 
-Time is event time, so a replay of samples trains the same models. Intervals begin at another time on each node:
-otherwise workers would publish the figures of all nodes in the same second.
+Time is event time, so a replay trains the same models. Intervals begin at another time on each node, so that workers
+do not publish the figures of all nodes in the same second.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Usage:
             self.mem.append(mem_bytes)
 
     def peak(self) -> PeakUse | None:
-        """The 90th percentiles; None: CPU or memory is unknown."""
+        """Return the 90th percentiles; None: CPU or memory is unknown."""
         if not self.cpu or not self.mem:
             return None
         return PeakUse(cpu_cores=_nearest(self.cpu) / 1_000, mem_bytes=_nearest(self.mem))
@@ -53,20 +53,12 @@ def _nearest(values: Sequence[float]) -> float:
 
 
 class Trainer:
-    """The models of one node.
-
-    Args:
-        node: its name.
-        boot_id: of the agent's start.
-        interval_ms: the time that one training step covers.
-
-    """
+    """The models of one node."""
 
     def __init__(self, node: str, boot_id: str, interval_ms: int = TRAIN_EVERY_MS) -> None:
         self.dropped = 0
         """Samples older than the last one of their model."""
         self._behind = 0
-        """Consecutive intervals with dropped samples."""
         self._node, self._boot_id, self._interval_ms = node, boot_id, interval_ms
         self._spread_ms = crc32(node.encode()) % interval_ms
         self._models = PeakModels()
@@ -82,12 +74,7 @@ class Trainer:
         """Whether a record is due because models were restored, created or reset."""
 
     def restore(self, forecast: NodeForecast) -> list[str]:
-        """Restore published models, except those that have more samples here.
-
-        Returns:
-            Names of unusable models, which start from zero.
-
-        """
+        """Restore published models, except those with more samples here. Return names of unusable models."""
         refused = []
         for name, uid, saved in _saved(forecast):
             model = PeakModel.restored(SavedModel(cpu=saved.cpu, mem=saved.mem, updated_ms=saved.updated_ms))
@@ -103,13 +90,7 @@ class Trainer:
         return refused
 
     def saw(self, sample: NodeSample, pods: Sequence[Pod]) -> None:
-        """Add a sample. If it begins an interval, train on the previous interval.
-
-        Args:
-            sample: of this boot, in order.
-            pods: those that the sample refers to.
-
-        """
+        """Add a sample, in order. If it begins an interval, train on the previous interval."""
         if self._interval_of(sample.observed_ms) != self._interval_of(self._seen_ms):
             self._train()
         self._pods, self._seen_ms = pods, sample.observed_ms
@@ -163,12 +144,7 @@ class Trainer:
             self._containers[uid] = now
 
     def due(self, colocation: Colocation) -> NodeForecast | None:
-        """The record to publish; None: the last one is still valid.
-
-        Args:
-            colocation: strategy of the node; it sets how many samples a prediction needs.
-
-        """
+        """Return the record to publish; None: the last one is still valid."""
         if not self._models.models:
             return None
         warm = self._is_warm(colocation.mid_cold_start_s)
@@ -189,7 +165,7 @@ class Trainer:
         self._published_ms = None
 
     def forecast(self) -> NodeForecast:
-        """All models as they are now."""
+        """Return all models as they are now."""
         self._seq += 1
         models = self._models.models
         mine = sorted(
@@ -215,7 +191,7 @@ class Trainer:
         )
 
     def _is_warm(self, cold_start_s: int) -> bool:
-        """Whether the system and a pod have enough samples for a prediction."""
+        """Return whether the system and a pod have enough samples for a prediction."""
         models = self._models.models
         system = models.get(peak_models.SYSTEM)
         pods = (model for uid, model in models.items() if uid not in peak_models.NODE_ITEMS)
@@ -230,7 +206,6 @@ class Trainer:
 
 
 def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
-    """Name, uid and content of each known model."""
     for name, model in forecast.items.items():
         if name in _UIDS:
             yield name, _UIDS[name], model
@@ -240,7 +215,7 @@ def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
 
 
 def written(model: PeakModel) -> Model:
-    """A model in the format of a forecast."""
+    """Return a model in the format of a forecast."""
     return Model(
         cpu_p95_milli=model.cpu.peak(0.95).amount,
         mem_p98_bytes=model.mem.peak(0.98).amount,

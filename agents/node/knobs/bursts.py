@@ -1,7 +1,6 @@
-"""Tracks the burst tokens of containers, and finds containers whose CPU quota may change.
+"""Tracks the burst tokens of containers, and finds containers whose CPU quota may change, once per second.
 
-It reads containers once per second, however often samples are taken. A pod without quota burst is read until its quota
-is no higher than its limit, since an earlier run may have raised it. After that it is not read any more.
+A pod without quota burst is read until its quota is no higher than its limit, since an earlier run may have raised it.
 """
 
 from __future__ import annotations
@@ -32,22 +31,17 @@ class Seen:
     """The result of one reading."""
 
     containers: list[ContainerBurst]
-    """Containers whose quota may change."""
     missing: list[Missing]
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """A container's token bucket, and the time up to which tokens are counted."""
-
     limiter: Limiter | None
     counted_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A pod to read, with its burst settings."""
-
     pod: Pod
     config: CpuBurst
 
@@ -82,7 +76,7 @@ class Bursts:
         return seen
 
     def above_limit(self, pods: Sequence[Pod], now_ns: int) -> list[ContainerBurst]:
-        """Containers whose quota, or whose pod's quota, is above the limit, whatever the policy."""
+        """Return containers whose quota, or whose pod's quota, is above the limit, whatever the policy."""
         return self._look({pod.uid: _Looked(pod, OFF) for pod in pods if _limited(pod)}, now_ns).containers
 
     def _look(self, looked: Mapping[str, _Looked], now_ns: int) -> Seen:
@@ -106,7 +100,7 @@ class Bursts:
     def _step(
         self, one: ContainerCpu, looked: _Looked, before: _Bucket | None, now_ns: int
     ) -> tuple[ContainerBurst, _Bucket]:
-        """The burst state of a container for the sample, and its bucket after the decision."""
+        """Return the burst state of a container for the sample, and its bucket after the decision."""
         bucket = before or _Bucket(None, now_ns)
         limiter, capacity = bucket.limiter, limiter_capacity(looked.config)
         elapsed_s = (now_ns - bucket.counted_ns) // _SECOND_NS
@@ -128,7 +122,7 @@ class Bursts:
         return burst, _Bucket(after, bucket.counted_ns + elapsed_s * _SECOND_NS)
 
     def _draw(self, one: ContainerCpu) -> float:
-        """A number in [0, 1) for each container, stable within a boot."""
+        """Return a number in [0, 1) for each container, stable within a boot."""
         text = f"{self._node}\x00{self._boot_id}\x00{one.pod}\x00{one.container}"
         return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11) / 2**53
 

@@ -14,9 +14,7 @@ class ContainerCpu:
     """One container's CPU: what it may use now, and what it did since the previous look."""
 
     pod: str
-    """Uid."""
     container: str
-    """Name."""
     quota_us: int
     """Per 100 ms; -1: unlimited."""
     pod_quota_us: int

@@ -25,5 +25,5 @@ def dry_run_families(facts: NodeFacts, policy: Policy) -> frozenset[str]:
 
 
 def family_of(rule: str) -> str:
-    """A rule without its QoS class: ``MemoryQOS`` for ``MemoryQOS (beClass)``."""
+    """Return a rule without its QoS class: ``MemoryQOS`` for ``MemoryQOS (beClass)``."""
     return rule.partition(" ")[0]

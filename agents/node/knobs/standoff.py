@@ -1,8 +1,7 @@
 """Handles knobs that another program sets, too: sets them back, reports a conflict, then backs off. Pure.
 
-A knob whose value differs from what the agent left was set by another program. The agent sets it back. If the program
-sets the same value again within a minute, or changes it a third time, that is a conflict. It is reported once, and the
-agent waits one minute, then two, up to an hour, with one try after each. Refused writes are retried
+If the program sets the same value again within a minute, or changes it a third time, that is a conflict. It is reported
+once, and the agent waits one minute, then two, up to an hour, with one try after each. Refused writes are retried
 with growing pauses.
 """
 
@@ -28,8 +27,6 @@ Move = Literal["set", "wait", "fight"]
 
 @dataclass(slots=True)
 class _Rival:
-    """Changes of one knob by another program."""
-
     left: int | None = None
     """The value that the agent left, once ``left_ns`` is set."""
     left_ns: int | None = None
@@ -50,7 +47,7 @@ class Standoff:
         self._rivals: dict[KnobKey, _Rival] = {}
 
     def sees(self, key: KnobKey, held: int | None, now_ns: int) -> Move:
-        """What to do now about a knob that holds an unwanted value."""
+        """Return what to do now about a knob that holds an unwanted value."""
         rival = self._rivals.get(key)
         if rival is None:
             return "set"
@@ -60,7 +57,7 @@ class Standoff:
         return "set"
 
     def pauses(self, key: KnobKey, now_ns: int) -> bool:
-        """Whether the agent backs off from it now."""
+        """Return whether the agent backs off from it now."""
         rival = self._rivals.get(key)
         return rival is not None and now_ns < rival.until_ns
 

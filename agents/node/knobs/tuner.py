@@ -48,14 +48,12 @@ class _Remark:
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """The inputs that the wanted values follow from."""
-
     facts: NodeFacts
     pods: Sequence[Pod]
     policy: Policy
 
     def same(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> bool:
-        """Whether these are the same objects."""
+        """Return whether these are the same objects."""
         return self.facts is facts and self.pods is pods and self.policy is policy
 
 
@@ -98,7 +96,7 @@ class Tuner:
         self._interrupted = [one for one in self._actuator.interrupted() if one.knob is not None]
 
     def drift(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> list[Drift]:
-        """Knobs that differ from their wanted values, the oldest drift first."""
+        """Return knobs that differ from their wanted values, the oldest drift first."""
         self._now_ns = now_ns
         if self._basis is None or not self._basis.same(facts, pods, policy):
             self._basis = _Basis(facts, pods, policy)
@@ -153,10 +151,7 @@ class Tuner:
         self._lacking = {key: why for key, why in self._lacking.items() if key in by_key}
 
     def _wish(self, key: KnobKey) -> WantedSetting | None:
-        """The wanted value of a knob, or the value to restore.
-
-        The kernel refuses a weight for a cgroup with ``cpu.idle``. Without that file the weight is set.
-        """
+        """Return the wanted value, or the one to restore. The kernel refuses a weight with ``cpu.idle``."""
         idle = KnobKey(key.group, "cpu_idle")
         idles = self._wanted.get(idle)
         if key.knob == "cpu_shares" and idle not in self._lacking and idles and idles.value and not self._is_dry(idles):
@@ -184,7 +179,6 @@ class Tuner:
                 self._remarks.append(_Remark(key, None, LACKING, f"the kernel lacks {key.knob}: {why}"))
 
     def _due(self, key: KnobKey, held: int | None, now_ns: int) -> bool:
-        """Whether to set it now."""
         one = self._wish(key)
         if one is None or self._dry_run_reported.get(key) == (held, one.value):
             return False
@@ -238,23 +232,23 @@ class Tuner:
         return family_of(one.rule) in self._dry_families
 
     def _only_reports(self, one: WantedSetting, origin: Origin) -> bool:
-        """Whether to report it and not write it. The agent's own restoring is always written."""
+        """Return whether to report it and not write it. The agent's own restoring is always written."""
         return self._dry_run or (origin != "agent" and self._is_dry(one))
 
     def _unless_dry(self, one: WantedSetting) -> WantedSetting:
-        """The setting, or the value to restore if its rule became a dry run after it was set."""
+        """Return the setting, or the value to restore if its rule became a dry run after it was set."""
         key = KnobKey(one.group, one.knob)
         back = released(key, self._known) if self._is_dry(one) and key in self._tuned.keys else None
         return one if back is None else back
 
     def _may(self, one: WantedSetting) -> bool:
-        """Whether the agent may set it, and does not back off from it now."""
+        """Return whether the agent may set it, and does not back off from it now."""
         key = KnobKey(one.group, one.knob)
         ours = one.rule != RELEASED or key in self._tuned.keys
         return ours and not self._standoff.pauses(key, self._now_ns)
 
     def _gives_back(self, one: WantedSetting) -> bool:
-        """Whether the tuner restores this knob. Burst rules restore quotas."""
+        """Return whether the tuner restores this knob. Burst rules restore quotas."""
         return released(KnobKey(one.group, one.knob), self._known) is not None
 
     def _settle_interrupted(self) -> None:
@@ -282,7 +276,6 @@ class Tuner:
         return msgspec.structs.replace(outcome, knob=change, result="applied")
 
     def _named(self, outcome: NodeOutcome, result: str, reason: str, after: int | None) -> NodeOutcome:
-        """The outcome with its result and the pod's name."""
         ended = msgspec.structs.replace(self._changed(outcome, after), result=result, reason=reason)
         pod = self._known.get(uid_of(outcome.target))
         if pod is None:

@@ -1,7 +1,4 @@
-"""Reads wanted knobs back: each cgroup every 20 seconds, some with each sample.
-
-New cgroups, cgroups of restarted containers, and cgroups with drift are read with the next sample.
-"""
+"""Reads wanted knobs back: each cgroup every 20 seconds; new, recreated and drifted ones with the next sample."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import KnobKey, container_of, uid_of
 
 READ_NS = 20_000_000_000
-"""Interval between two readings of a cgroup."""
 
 
 class WatchedKnobs:
@@ -28,12 +24,7 @@ class WatchedKnobs:
         self._soon: set[str] = set()
 
     def watch(self, keys: Iterable[KnobKey], known: Mapping[str, Pod], changed: Collection[str]) -> set[str]:
-        """Watch these knobs. Cgroups in ``changed`` are read with the next sample.
-
-        Returns:
-            Cgroups that are new or were recreated.
-
-        """
+        """Watch these knobs; those in ``changed`` are read next. Return cgroups that are new or were recreated."""
         by_group: dict[str, list[KnobKey]] = {}
         for key in keys:
             by_group.setdefault(key.group, []).append(key)
@@ -59,7 +50,7 @@ class WatchedKnobs:
 
 
 def _made_of(group: str, known: Mapping[str, Pod]) -> str:
-    """Identity of a cgroup, which differs once it is recreated."""
+    """Return identity of a cgroup, which differs once it is recreated."""
     pod = known.get(uid_of(group))
     if pod is None:
         return ""

@@ -28,41 +28,24 @@ class Description(Protocol):
         """Whether to poll. Cheap."""
 
     def poll(self) -> bool:
-        """Read again; may block.
-
-        Returns:
-            Whether ``value`` or ``refused`` changed.
-
-        """
+        """Read again; may block. Return whether ``value`` or ``refused`` changed."""
 
 
 class Lister(Protocol):
     """Lists a node's pods."""
 
     where: str
-    """Name of the source, for messages."""
 
     @property
     def refused(self) -> str:
         """Why the configuration is refused; "": it is in force."""
 
     def look(self) -> Listed:
-        """List the pods; may block.
-
-        Raises:
-            SlacktideError: they cannot be listed.
-
-        """
+        """List the pods; may block. Raises SlacktideError if they cannot be listed."""
 
 
 class PublishedNode:
-    """A node whose facts the bridge publishes to Kafka. Its pods come from another source.
-
-    Args:
-        other: source of the pods, and of the facts until Kafka has them.
-        last: facts that an earlier run read from Kafka; None: none.
-
-    """
+    """A node whose facts the bridge publishes to Kafka. ``other``: source of the pods, and of the first facts."""
 
     def __init__(self, other: Description, *, last: NodeFacts | None) -> None:
         self._other = other
@@ -107,18 +90,12 @@ class PublishedNode:
 class Joined:
     """Facts from a file and pods from a lister. The last valid value of each stays in force.
 
-    Args:
-        file: source of the facts; its pods are ignored.
-        lister: source of the pods.
-        last: the last pods of an earlier run; None: none.
-
     Raises:
         SlacktideError: the pods cannot be listed, and no earlier list is known.
 
     """
 
     changed = True
-    """The lister is always polled."""
 
     def __init__(self, file: Watched[Described], lister: Lister, *, last: Sequence[Pod] | None) -> None:
         self._file = file

@@ -43,18 +43,13 @@ class _Inspected(msgspec.Struct, rename="pascal"):
 
 
 class Docker:
-    """Docker's API over its socket. Blocking: run it in a thread."""
+    """Docker's API over its socket. Blocking: run it in a thread. Methods raise DockerError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def running(self) -> list[DockerContainer]:
-        """List running containers.
-
-        Raises:
-            DockerError: it is away, refuses, or answers with something else.
-
-        """
+        """List running containers."""
         listed = self._ask("/containers/json", list[_Listed]) or []
         return [
             DockerContainer(id=one.id, name=(one.names or [one.id])[0].lstrip("/"), labels=one.labels or {})
@@ -62,12 +57,7 @@ class Docker:
         ]
 
     def pid(self, container_id: str) -> int | None:
-        """Pid of a container's first process; None: it has ended.
-
-        Raises:
-            DockerError: it is away, refuses, or answers with something else.
-
-        """
+        """Return pid of a container's first process; None: it has ended."""
         inspected = self._ask(f"/containers/{container_id}/json", _Inspected)
         return None if inspected is None or inspected.state.pid <= 0 else inspected.state.pid
 
@@ -92,8 +82,6 @@ class Docker:
 
 
 class _UnixConnection(HTTPConnection):
-    """HTTP over a Unix socket."""
-
     def __init__(self, path: str) -> None:
         super().__init__("docker", timeout=TIMEOUT_S)
         self._path = path

@@ -41,7 +41,7 @@ class Match:
     """The container of the cgroup; None: a systemd unit's cgroup."""
 
     def pod(self, *, held: bool) -> Pod:
-        """The pod for the list."""
+        """Return the pod for the list."""
         container = self.container
         if container is None:
             return pod_of(self.workload, uid=self.uid, name=self.group.name, held=held)
@@ -50,12 +50,7 @@ class Match:
 
 
 def watch(path: Path) -> Watched[HostWorkloads]:
-    """Watch the file. The best-effort cgroup does not change while it is watched.
-
-    Raises:
-        ConfigError: it does not validate.
-
-    """
+    """Watch the file. The best-effort cgroup does not change meanwhile. Raises ConfigError if it does not validate."""
     first: list[PurePosixPath] = []
 
     def read(document: object, file: str) -> HostWorkloads:
@@ -70,20 +65,11 @@ def watch(path: Path) -> Watched[HostWorkloads]:
 
 
 class HostPods:
-    """Pods of a host without Kubernetes. Blocking: run it in a thread.
-
-    Args:
-        file: the operator's file.
-        layout: receives which cgroups are pods.
-        hierarchy: where cgroups are, by that layout.
-        proc_mount: /proc.
-
-    """
+    """Pods of a host without Kubernetes. Blocking: run it in a thread. ``layout`` receives which cgroups are pods."""
 
     def __init__(self, file: Watched[HostWorkloads], layout: PlainHost, hierarchy: Hierarchy, proc_mount: Path) -> None:
         self.where = str(file.path)
         self.remarks: list[Remark] = []
-        """About the last list."""
         self._file = file
         self._docker_away = False
         self._layout = layout
@@ -114,7 +100,6 @@ class HostPods:
         return Listed(pods=pods, notes=notes)
 
     def _held(self, config: HostWorkloads) -> Iterator[Match]:
-        """Cgroups in the best-effort cgroup."""
         try:
             groups = {uid: PurePosixPath(group) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)}
         except OSError:
@@ -188,10 +173,7 @@ def _fits(workload: Workload, group: PurePosixPath, container: DockerContainer |
 
 
 def _group_of(file: Path, container_id: str) -> PurePosixPath | None:
-    """A container's cgroup from /proc/PID/cgroup, relative to each hierarchy; None: it cannot be read.
-
-    An init system in the container may have moved the process to a cgroup below. That level is cut off.
-    """
+    """Return a container's cgroup by /proc/PID/cgroup, without levels below its own; None: it cannot be read."""
     try:
         lines = [line.split(":", 2) for line in file.read_text().splitlines()]
     except (OSError, UnicodeDecodeError):

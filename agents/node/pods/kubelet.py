@@ -16,7 +16,6 @@ from slacktide.schemas.kubernetes import Listed, listed
 _PATH = "/pods"
 _PORT = 10250
 _DIGEST_BYTES = 16
-"""Size of the digest that identifies an unchanged pod without keeping its JSON."""
 _UNTRUSTED = "name the host as the certificate does, give its authority with --kubelet-ca, or --kubelet-insecure"
 _ADVICE = {
     401: "does it accept this token (authentication.webhook.enabled, a service account of its cluster) "
@@ -40,10 +39,8 @@ class _PodList(msgspec.Struct):
 class Kubelet:
     """Lists the pods of one kubelet. Blocking: run it in a thread.
 
-    Args:
-        access: how it is reached.
-        runs: whether a pod, by uid, still has its cgroup. A starting kubelet lists no pods for some seconds, and it
-            forgets force-deleted pods at once. Pods with a cgroup stay listed.
+    ``runs``: whether a pod, by uid, has its cgroup. Such pods stay listed: a starting kubelet lists none for some
+    seconds, and it forgets force-deleted pods at once.
 
     Raises:
         KubeletError: the address is invalid.
@@ -61,16 +58,10 @@ class Kubelet:
         self.where = f"{access.url.rstrip('/')}{_PATH}"
         self._runs = runs
         self._read: dict[bytes, Listed] = {}
-        """Decoded pods by digest of their JSON."""
         self._pods: dict[str, Pod] = {}
 
     def look(self) -> Listed:
-        """List the pods, sorted by uid. Only changed pods are decoded.
-
-        Raises:
-            KubeletError: it is away, refuses, or answers with something else.
-
-        """
+        """List the pods, sorted by uid. Only changed pods are decoded. Raises KubeletError without a usable answer."""
         items = {hashlib.blake2b(item, digest_size=_DIGEST_BYTES).digest(): item for item in self._items()}
         self._read = {digest: self._read.get(digest) or self._listed(item) for digest, item in items.items()}
         listed = {pod.uid: pod for one in self._read.values() for pod in one.pods}

@@ -20,14 +20,7 @@ class Notes(Protocol):
 
 
 class Unheld:
-    """Reports each pod once per run of the agent. The API server keeps one Event per pod.
-
-    Args:
-        node: the agent's node.
-        notes: creates Events; None: there is no API server.
-        wall_ms: the time.
-
-    """
+    """Reports each pod once per run of the agent. The API server keeps one Event per pod."""
 
     def __init__(self, node: str, notes: Notes | None, wall_ms: Callable[[], int]) -> None:
         self._node = node

@@ -11,15 +11,7 @@ NAMESPACE = "default"
 
 
 def event_of(node: str, uid: str, reason: str, *, at_ms: int) -> dict[str, object]:
-    """An Event on a Node.
-
-    Args:
-        node: its name.
-        uid: its uid; "": unknown.
-        reason: why it is suspended; "": resumed.
-        at_ms: since the epoch.
-
-    """
+    """Return an Event on a Node. ``uid`` "": unknown; ``reason`` "": resumed; ``at_ms`` since the epoch."""
     end = f".slacktide-suspend-{at_ms:x}"
     when = datetime.fromtimestamp(at_ms / 1_000, UTC)
     note = f"limits are lifted and no pod is evicted: {reason}" if reason else "limits and evictions are in force again"

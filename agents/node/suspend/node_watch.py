@@ -1,7 +1,4 @@
-"""Watches the annotations of the agent's own Node, on its own thread.
-
-Only metadata is requested. A watch begins with the current Node, so no change is missed after a broken watch.
-"""
+"""Watches the annotations of the agent's own Node, on its own thread. Only metadata is requested."""
 
 from __future__ import annotations
 
@@ -41,17 +38,10 @@ class _Change(msgspec.Struct):
 
 
 class NodeWatch:
-    """Reports the annotations of one Node as they change.
-
-    Args:
-        server: connection to the API server, used by this watch alone.
-        node: the Node's name.
-
-    """
+    """Reports the annotations of one Node as they change. ``server`` is used by this watch alone."""
 
     def __init__(self, server: ApiServer, node: str) -> None:
         self.uid = ""
-        """Uid of the Node; "": not received yet."""
         self._server = server
         self._node = node
         self._closed = threading.Event()

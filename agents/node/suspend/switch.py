@@ -1,7 +1,6 @@
 """Whether a node is suspended: by its annotation, by a file in the state folder, or by the policy.
 
-A suspended agent sets no limit and evicts no pod. The last annotation from the API server is saved on disk, for a
-restart while the API server is unreachable.
+The last annotation from the API server is saved on disk, for a restart while the API server is unreachable.
 """
 
 from __future__ import annotations
@@ -34,17 +33,10 @@ class Suspended:
 
     by: By
     reason: str
-    """For people."""
 
 
 class Switch:
-    """One node's switch. Never raises.
-
-    Args:
-        folder: the agent's state folder.
-        watched: annotations come from the API server, so those from Kafka are ignored.
-
-    """
+    """One node's switch. Never raises. If ``watched``, only annotations from the API server count."""
 
     def __init__(self, folder: Path, *, watched: bool) -> None:
         self._file, self._kept = folder / FILE, folder / KEPT
@@ -66,13 +58,7 @@ class Switch:
             log.warning("could not be saved for the next start", extra={"file": str(self._kept), "why": str(exc)})
 
     def suspended(self, annotations: Mapping[str, str], policy: Policy) -> Suspended | None:
-        """What suspends the node; None: not suspended.
-
-        Args:
-            annotations: the node's, from the inventory; used if none come from the API server.
-            policy: in force.
-
-        """
+        """Return what suspends the node, or None. ``annotations`` count only if none come from the API server."""
         value = self._value if self._watched else annotations.get(ANNOTATION)
         if value is not None and value != OFF:
             return Suspended(by="annotation", reason=f"the node's annotation {ANNOTATION}: {value[:40]!r}")

@@ -1,4 +1,4 @@
-"""Devices of a node by zone, and those assigned to pods. Pure.
+"""Devices of a node by zone, and those assigned to pods. Torn or malformed text raises ZonesError. Pure.
 
 Reading: kubernetes v1.34.4, pkg/kubelet/cm/devicemanager/checkpoint, and k8s.io/kubelet, podresources/v1. The kubelet's
 checkpoint names the devices that pods hold. Only its podresources API has the zones of all others.
@@ -29,20 +29,19 @@ class DeviceState:
     """Devices and assignments of the device manager."""
 
     zones: Mapping[int, Ids]
-    """Healthy devices by zone. A device that belongs to several zones is in each of them."""
+    """Healthy devices by zone. A device may belong to several zones."""
     held: Mapping[str, Ids]
-    """Assigned devices by pod uid."""
 
     def without(self, uids: Collection[str]) -> DeviceState:
-        """The state after these pods' devices are released."""
+        """Return the state after these pods' devices are released."""
         return replace(self, held={uid: ids for uid, ids in self.held.items() if uid not in uids})
 
     def allocatable(self, zone: int) -> dict[str, int]:
-        """Number of devices of each resource in a zone."""
+        """Return number of devices of each resource in a zone."""
         return {resource: len(ids) for resource, ids in self.zones.get(zone, {}).items()}
 
     def available(self, zone: int) -> dict[str, int]:
-        """Number of unassigned devices of each resource in a zone."""
+        """Return number of unassigned devices of each resource in a zone."""
         return {
             resource: len(ids.difference(*(held.get(resource, ()) for held in self.held.values())))
             for resource, ids in self.zones.get(zone, {}).items()
@@ -75,12 +74,7 @@ class _Checkpoint(msgspec.Struct, rename={"data": "Data", "checksum": "Checksum"
 
 
 def held_devices(text: bytes) -> dict[str, dict[str, frozenset[str]]]:
-    """Parse the checkpoint: assigned devices by pod uid and resource.
-
-    Raises:
-        ZonesError: torn or malformed.
-
-    """
+    """Parse the checkpoint: assigned devices by pod uid and resource."""
     try:
         entries = msgspec.json.decode(text, type=_Checkpoint).data.entries or ()
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
@@ -93,12 +87,7 @@ def held_devices(text: bytes) -> dict[str, dict[str, frozenset[str]]]:
 
 
 def zoned_devices(answer: bytes) -> dict[int, dict[str, frozenset[str]]]:
-    """Parse an ``AllocatableResourcesResponse``: healthy devices by zone and resource.
-
-    Raises:
-        ZonesError: torn, or an invalid zone.
-
-    """
+    """Parse an ``AllocatableResourcesResponse``: healthy devices by zone and resource."""
     found: dict[int, dict[str, frozenset[str]]] = {}
     try:
         for device in _messages(answer, 1):
@@ -113,7 +102,7 @@ def zoned_devices(answer: bytes) -> dict[int, dict[str, frozenset[str]]]:
 
 
 def _zone(node: bytes) -> int:
-    """A ``NUMANode``: protobuf leaves 0 out."""
+    """Return a ``NUMANode``: protobuf leaves 0 out."""
     number = next((value for name, value in _fields(node) if name == 1 and isinstance(value, int)), 0)
     if number >= ZONES_MAX:
         raise ValueError(f"zone {number}: accepted: 0 to {ZONES_MAX - 1}")
@@ -121,7 +110,6 @@ def _zone(node: bytes) -> int:
 
 
 def _messages(message: bytes, field: int) -> Iterator[bytes]:
-    """Each value of a length-delimited field."""
     return (value for name, value in _fields(message) if name == field and isinstance(value, bytes))
 
 

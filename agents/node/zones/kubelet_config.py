@@ -58,10 +58,7 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 def kubelet_config(content: object) -> KubeletConfig:
-    """Parse the settings.
-
-    Args:
-        content: a KubeletConfiguration as YAML or JSON gives it, or ``/configz``, which holds one as ``kubeletconfig``.
+    """Parse a KubeletConfiguration, or ``/configz``, which holds one as ``kubeletconfig``.
 
     Raises:
         ZonesError: the kubelet does not accept a setting.

@@ -1,4 +1,4 @@
-"""Exclusive CPUs and memory of pods by zone, from the kubelet's state files.
+"""Exclusive CPUs and memory of pods by zone, from the kubelet's state files. Torn text raises ZonesError.
 
 Reading: kubernetes v1.35.4, pkg/kubelet/cm/cpumanager/state and memorymanager/state. The files' checksum is specific
 to Go and not verified; a torn file is invalid JSON or lacks a field.
@@ -29,10 +29,9 @@ class CpuState:
 
     static: bool
     exclusive: Mapping[str, frozenset[int]]
-    """Exclusive CPUs by pod uid."""
 
     def without(self, uids: Collection[str]) -> CpuState:
-        """The state after these pods' CPUs are released."""
+        """Return the state after these pods' CPUs are released."""
         return replace(self, exclusive={uid: cpus for uid, cpus in self.exclusive.items() if uid not in uids})
 
 
@@ -57,17 +56,15 @@ class MemoryState:
     static: bool
     allocatable: Amounts
     reserved: Amounts
-    """Amounts assigned to pods."""
     free: Amounts
     blocks: Mapping[str, Sequence[MemoryBlock]]
-    """Blocks by pod uid."""
 
     def zones_of(self, uid: str) -> frozenset[int]:
         """Zones of a pod's memory."""
         return frozenset(zone for block in self.blocks.get(uid, ()) for zone in block.numa_affinity)
 
     def without(self, uids: Collection[str]) -> MemoryState:
-        """The state after these pods' memory is released."""
+        """Return the state after these pods' memory is released."""
         ended = [block for uid, blocks in self.blocks.items() if uid in uids for block in blocks]
         reserved, free = _freed(ended, self.reserved, self.free)
         kept = {uid: blocks for uid, blocks in self.blocks.items() if uid not in uids}
@@ -99,12 +96,7 @@ class _MemoryFile(msgspec.Struct, rename="camel"):
 
 
 def cpu_state(text: bytes) -> CpuState:
-    """Read ``cpu_manager_state``.
-
-    Raises:
-        ZonesError: torn or malformed.
-
-    """
+    """Read ``cpu_manager_state``."""
     try:
         state = msgspec.json.decode(text, type=_CpuFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
@@ -117,12 +109,7 @@ def cpu_state(text: bytes) -> CpuState:
 
 
 def memory_state(text: bytes) -> MemoryState:
-    """Read ``memory_manager_state``.
-
-    Raises:
-        ZonesError: torn or malformed.
-
-    """
+    """Read ``memory_manager_state``."""
     try:
         state = msgspec.json.decode(text, type=_MemoryFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:

@@ -14,10 +14,8 @@ from typing import NamedTuple
 from slacktide.schemas.errors import ZonesError
 
 SOCKET = "pod-resources/kubelet.sock"
-"""In the kubelet's root directory."""
 METHOD = b"/v1.PodResourcesLister/GetAllocatableResources"
 ANSWER_S = 2.0
-"""Timeout of each read and write."""
 BYTES_MAX = 16 * 1024 * 1024
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GOAWAY, _WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8
 _END_STREAM = _ACK = 0x1
@@ -37,9 +35,6 @@ class _Frame(NamedTuple):
 def allocatable_resources(path: Path) -> bytes:
     """Call GetAllocatableResources. Return the ``AllocatableResourcesResponse`` in protobuf.
 
-    Args:
-        path: the kubelet's socket.
-
     Raises:
         ZonesError: no answer, an error, or a torn answer.
 
@@ -56,7 +51,7 @@ def allocatable_resources(path: Path) -> bytes:
 
 
 def _question() -> bytes:
-    """The request: flow-control windows large enough for the answer, headers, and an empty message."""
+    """Return the request: flow-control windows large enough for the answer, headers, and an empty message."""
     window = b"\x00\x04" + BYTES_MAX.to_bytes(4, "big")
     headers = (
         b"\x83\x86"  # :method POST, :scheme http
@@ -75,7 +70,7 @@ def _question() -> bytes:
 
 
 def _text(name: bytes, value: bytes) -> bytes:
-    """A literal header field without indexing; its value has fewer than 127 bytes."""
+    """Return a literal header field without indexing; its value has fewer than 127 bytes."""
     return name + bytes([len(value)]) + value
 
 
@@ -112,7 +107,6 @@ def _frames_of_call(line: socket.socket) -> Iterator[_Frame]:
 
 
 def _frames(line: socket.socket) -> Iterator[_Frame]:
-    """Frames as they arrive, without end."""
     with line.makefile("rb") as stream:
         while True:
             head = _exactly(stream.read(9), 9)

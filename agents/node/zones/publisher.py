@@ -1,7 +1,4 @@
-"""Publishes the node's NUMA zones: on every change, and every 5 s as a sign of life.
-
-It has its own connection, so that outcomes are published even if Kafka lacks the topic of zones.
-"""
+"""Publishes the node's NUMA zones, on a connection of its own: on every change, and every 5 s as a sign of life."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 PUBLISH_S = 5.0
-"""Interval without a change."""
 SETTLE_S = 0.1
 """Delay from a change to reading it, since the kubelet writes its files one by one."""
 UNLISTED_S = 60.0
@@ -44,13 +40,11 @@ class ZonesFolders:
     """Where zones are read."""
 
     sys_folder: Path
-    """/sys/devices/system/node."""
     kubelet_folder: Path
-    """The kubelet's root directory."""
 
 
 def counted(read: Read, pods: Iterable[Pod]) -> set[str]:
-    """Uids of the pods that ``available`` takes into account.
+    """Return uids of the pods that ``available`` takes into account.
 
     A pending pod counts once it holds CPUs, since it may be listed before the kubelet assigns them. The device manager
     assigns first, the memory manager last. Pods that are not Guaranteed get only devices.
@@ -62,15 +56,7 @@ def counted(read: Read, pods: Iterable[Pod]) -> set[str]:
 
 
 class ZonesRecords:
-    """Decides which record is due.
-
-    Args:
-        folders: where zones are read.
-        node: its name.
-        boot_id: of the agent's start.
-        clock: the time.
-
-    """
+    """Decides which record is due."""
 
     def __init__(self, folders: ZonesFolders, *, node: str, boot_id: str, clock: Clock) -> None:
         self._reader = ZonesReader(folders.sys_folder, folders.kubelet_folder)
@@ -87,19 +73,14 @@ class ZonesRecords:
         """When a never listed pod, by uid, first appeared in the kubelet's files."""
 
     def changed(self, pods: Sequence[Pod]) -> bool:
-        """Whether the kubelet's files or the pods have changed, or the last reading is 5 s ago.
+        """Return whether the kubelet's files or the pods have changed, or the last reading is 5 s ago.
 
         Kernel files have no modification time.
         """
         return self._old or self._now(pods) != self._read_from
 
     def due(self, pods: Sequence[Pod]) -> NodeZones | None:
-        """Read everything. Return the record to publish; None: the last one is still valid.
-
-        Args:
-            pods: listed before this call, so that running pods are in the kubelet's files by now.
-
-        """
+        """Read everything. Return the record to publish; None: the last is valid. ``pods``: listed before this call."""
         old, self._read_from = self._old, self._now(pods)
         read = self._reader.read()
         read = read.without(self._ended(read, pods))
@@ -117,7 +98,7 @@ class ZonesRecords:
         return record
 
     def _ended(self, read: Read, pods: Sequence[Pod]) -> set[str]:
-        """Uids of pods whose resources the kubelet releases only when it admits the next pod.
+        """Return uids of pods whose resources the kubelet releases only when it admits the next pod.
 
         A never listed holder was just admitted, or ended before this agent started.
         """
@@ -150,17 +131,7 @@ def _content(record: NodeZones) -> NodeZones:
 
 
 class ZonesPublisher:
-    """Publishes each record that is due, and reconnects after errors.
-
-    Args:
-        records: decides which are due.
-        pods: gives the last pod list.
-        bootstrap: the Kafka cluster.
-        sign: adds the node's proof.
-        refuse: called with a record that Kafka refused, and the reason.
-        metrics: of the agent.
-
-    """
+    """Publishes each record that is due, and reconnects after errors. ``refuse`` gets records that Kafka refused."""
 
     def __init__(
         self,

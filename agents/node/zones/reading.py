@@ -19,7 +19,6 @@ from slacktide.schemas.sample import Missing
 CONFIG = "config.yaml"
 ZONES, CONFIGURATION, DEVICES = "zones", "kubelet configuration", "devices"
 ZONE_SOURCES = (ZONES, CPU_STATE, MEMORY_STATE, CONFIGURATION, DEVICES)
-"""Names of unreadable sources in records."""
 TRIES = 3
 """Tries of reading files that the kubelet is writing. Another record follows a second later."""
 S = TypeVar("S")
@@ -28,13 +27,8 @@ S = TypeVar("S")
 class ZonesReader:
     """Reads a node's zones repeatedly.
 
-    The configuration is parsed only when its file changes, since YAML costs most. The kubelet is asked for devices only
-    when its checkpoint changes, or if it did not answer.
-
-    Args:
-        sys_folder: /sys/devices/system/node.
-        kubelet_folder: the kubelet's root directory, /var/lib/kubelet.
-
+    It parses the configuration only when its file changes, since YAML costs most. It requests devices from the kubelet
+    only when its checkpoint changes, or if it did not answer.
     """
 
     def __init__(self, sys_folder: Path, kubelet_folder: Path) -> None:
@@ -44,14 +38,11 @@ class ZonesReader:
         self._devices: tuple[Stamp | None, DeviceState | None, list[Missing]] | None = None
 
     def stamps(self) -> tuple[Stamp | None, ...]:
-        """When the kubelet's files changed; None: no such file. Cheap."""
+        """Return when the kubelet's files changed; None: no such file. Cheap."""
         return tuple(stamp_of(self._kubelet / name) for name in (CPU_STATE, MEMORY_STATE, CONFIG, DEVICE_STATE))
 
     def read(self) -> Read:
-        """Read everything as of one time.
-
-        With a torn state file there are no zones, since free resources would be unknown.
-        """
+        """Read everything as of one time. With a torn state file there are no zones: free resources are unknown."""
         before, read = self.stamps(), self._read()
         for _ in range(TRIES - 1):
             after = self.stamps()

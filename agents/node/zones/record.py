@@ -46,24 +46,14 @@ class Read:
         return self.cpu or NO_CPUS, self.memory or NO_MEMORY, self.devices or NO_DEVICES
 
     def without(self, uids: Collection[str]) -> Read:
-        """The same after these pods' resources are released."""
+        """Return the same after these pods' resources are released."""
         cpu, memory = self.cpu and self.cpu.without(uids), self.memory and self.memory.without(uids)
         devices = self.devices and self.devices.without(uids)
         return replace(self, cpu=cpu, memory=memory, devices=devices) if uids else self
 
 
 def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq: int, observed_ms: int) -> NodeZones:
-    """Build the record.
-
-    Args:
-        read: of kernel and kubelet.
-        uids: running pods, which the record counts, with or without assigned resources.
-        node: its name.
-        boot_id: of the agent's start.
-        seq: of this record.
-        observed_ms: when it was read, UTC epoch.
-
-    """
+    """Build the record. ``uids``: running pods, counted with or without assigned resources."""
     config = read.config
     reserved = _reserved_cpus(read.zones, config)
     return NodeZones(
@@ -89,10 +79,7 @@ def _static(state: CpuState | MemoryState | None, configured: bool | None) -> bo
 
 
 def _reserved_cpus(zones: Sequence[SysZone], config: KubeletConfig | None) -> frozenset[int]:
-    """CPUs for the system: ``reservedSystemCPUs``, else as many as are reserved, the lowest first.
-
-    The kubelet picks the latter by topology: whole cores of the first zone first.
-    """
+    """Return CPUs for the system: ``reservedSystemCPUs``, else the lowest. The kubelet picks the latter by topology."""
     if config is None:
         return frozenset()
     in_order = [cpu for zone in zones for cpu in sorted(zone.cpus)]
@@ -114,7 +101,6 @@ def _zone(zone: SysZone, reserved: Collection[int], read: Read) -> Zone:
 
 
 def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str, int]:
-    """Allocatable memory of a zone that the memory manager does not list."""
     reserved = {} if config is None else config.reserved_bytes.get(zone.id, {})
     total = {MEMORY: zone.mem_bytes - sum(zone.hugepages_bytes.values())}
     total |= {f"{HUGEPAGES}{size}": amount for size, amount in zone.hugepages_bytes.items()}
@@ -122,7 +108,7 @@ def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str,
 
 
 def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int], devices: dict[str, int]) -> ZoneResources:
-    """Resources of a zone. Those that it lacks are not listed."""
+    """Return resources of a zone. Those that it lacks are not listed."""
     return ZoneResources(
         cpu_milli=cpus * 1000 if zone.cpus else None,
         mem_bytes=amounts.get(MEMORY) if zone.mem_bytes else None,

@@ -30,10 +30,7 @@ class SysZone:
 
 
 def sys_zones(folder: Path) -> list[SysZone]:
-    """Online zones, by id. Ids may have gaps.
-
-    Args:
-        folder: /sys/devices/system/node.
+    """Return online zones, by id. Ids may have gaps.
 
     Raises:
         ZonesError: a file is missing, torn or malformed.
@@ -56,7 +53,7 @@ def _zone(place: Path, number: int, online: list[int]) -> SysZone:
 
 
 def _distances(file: Path, online: list[int]) -> dict[int, int]:
-    """One distance for each online zone, ascending by id without gaps."""
+    """Return one distance for each online zone, ascending by id without gaps."""
     row = [_number(word, file) for word in _read(file).split()]
     if len(row) != len(online):
         raise ZonesError(f"{file}", f"{len(row)} distances: accepted: {len(online)}, one for each online zone")
@@ -72,7 +69,7 @@ def _mem_bytes(file: Path) -> int:
 
 
 def _hugepages(folder: Path) -> dict[str, int]:
-    """Hugepages by size. Without the folder the kernel has none."""
+    """Return hugepages by size. Without the folder the kernel has none."""
     found = {}
     for place in sorted(folder.glob("hugepages-*kB")):
         size = _number(place.name.removeprefix("hugepages-").removesuffix("kB").encode(), place)
@@ -86,7 +83,6 @@ def _size_name(size_kib: int) -> str:
 
 
 def _cpus(file: Path) -> frozenset[int]:
-    """Parse a CPU list, or a list of zones in the same format."""
     try:
         return parse.cpus(_read(file))
     except ValueError as exc:
