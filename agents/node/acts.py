@@ -38,7 +38,7 @@ def ends_or_stops(outcome: NodeOutcome) -> bool:
 
 
 def reason_of(outcome: NodeOutcome) -> str:
-    """Return observed value, threshold and reason, for the agent's log and Events."""
+    """Return the observed value, threshold and reason, for the agent's log and Events."""
     return "; ".join(filter(None, (observed(outcome.terms), outcome.reason)))
 
 

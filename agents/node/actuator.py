@@ -56,7 +56,7 @@ class Actuator:
         self._raised_ns: int | None = None
 
     def since_raise_ms(self, now_ns: int) -> int | None:
-        """Return time since this agent last raised the limit; None: never."""
+        """Return the time since this agent last raised the limit; None: never."""
         return None if self._raised_ns is None else (now_ns - self._raised_ns) // 1_000_000
 
     def exceeds(self, limits: Limits | None) -> bool:
@@ -104,7 +104,7 @@ class Actuator:
         self._spool.intend(outcome)
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Return acts that the last run began and did not finish."""
+        """Return the acts that the last run began and did not finish."""
         return self._spool.interrupted()
 
     def conclude(self, outcome: NodeOutcome) -> None:

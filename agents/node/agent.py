@@ -312,7 +312,7 @@ class NodeAgent:
         self._perform(act, newest)
 
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
-        """Return facts with the CPU topology, which only the node itself knows."""
+        """Return the facts with the CPU topology, which only the node itself knows."""
         return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods, self._exclusive)
 
     def _lacking(self, command: NodeCommand) -> None:

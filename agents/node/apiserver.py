@@ -23,7 +23,7 @@ class ApiServerError(SlacktideError):
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Access | None:
-    """Return access of a container in a cluster; None: not in a cluster, or no token."""
+    """Return the access of a container in a cluster; None: not in a cluster, or no token."""
     host, token = environment.get(HOST), account / "token"
     if not host or not token.is_file():
         return None

@@ -19,7 +19,7 @@ class Identity:
     def __init__(self, folder: Path, *, start_ms: int) -> None:
         """Lock the folder, which is created if absent, and count this start.
 
-        If the counter is lost, the start time in seconds replaces it. It is above any count, so the highest id is the newest.
+        If the counter is lost, the start time in seconds replaces it. That is above any count, so later ids are higher.
 
         Raises:
             SlacktideError: another agent uses the folder, or it is unusable.
@@ -62,7 +62,7 @@ def _locked(folder: Path) -> int:
 
 
 def _counted(file: Path) -> int | None:
-    """Return starts so far; None: unknown."""
+    """Return the starts so far; None: unknown."""
     try:
         text = file.read_bytes()[:32].decode("ascii", errors="replace")
     except OSError:

@@ -56,7 +56,7 @@ class Kernel(Protocol):
         """
 
     def processors(self) -> list[Processor]:
-        """Return CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
+        """Return the CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
 
     def limits(self) -> Limits:
         """Read the limits of the best-effort cgroup."""

@@ -37,7 +37,7 @@ class Reporter:
         self._event_time = event_time
 
     def id_of(self, taken: Taken, rule: str, target: str) -> str:
-        """Return id of a decision: the same for stream and guard."""
+        """Return the id of a decision: the same for stream and guard."""
         return command_id(self._node, self._boot_id, taken.sample.seq, rule, target, self.policy_version)
 
     def begun(self, cause: Cause, target: str, *, id_: str = "") -> NodeOutcome:

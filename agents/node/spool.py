@@ -37,7 +37,7 @@ class Spool(Protocol):
         """Keep an outcome until it is acknowledged. It closes the intent with the same id, rule and target."""
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Return intents without an outcome: acts that the last run began and did not finish."""
+        """Return the intents without an outcome: acts that the last run began and did not finish."""
 
     def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
         """Return the oldest unacknowledged outcomes in order, each with its position."""
@@ -65,7 +65,7 @@ class MemorySpool:
         self._pending.append((self._position, outcome))
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Return intents without an outcome."""
+        """Return the intents without an outcome."""
         return list(self._intents.values())
 
     def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:
@@ -132,7 +132,7 @@ class DiskSpool:
         self._store()
 
     def interrupted(self) -> list[NodeOutcome]:
-        """Return intents without an outcome."""
+        """Return the intents without an outcome."""
         return list(self._intents.values())
 
     def pending(self, limit: int) -> list[tuple[int, NodeOutcome]]:

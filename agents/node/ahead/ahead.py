@@ -81,15 +81,15 @@ class Ahead:
         return self._clock.mono_ns() - self._early_ns < APART_NS
 
     def lately_milli(self, cause: Cause) -> int | None:
-        """Return latency-sensitive CPU use between the last two looks, for a sample that its rise triggered."""
+        """Return the latency-sensitive CPU use between the last two looks, for a sample that its rise triggered."""
         return self._rise.lately_milli if cause == "use" else None
 
     def pressure(self) -> LsPressure | None:
-        """Return stalls for the sample taken now; None: the policy does not use them, or they are unknown."""
+        """Return the stalls for the sample taken now; None: the policy does not use them, or they are unknown."""
         return None if self._gate is None else self._gate.sampled()
 
     def gate(self) -> PressureGate | None:
-        """Return gate state to save for the next run; None: unchanged."""
+        """Return the gate state to save for the next run; None: unchanged."""
         return None if self._gate is None else self._gate.kept()
 
     def sampled(self, cause: Cause, seq: int, now_ns: int) -> None:

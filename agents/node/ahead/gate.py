@@ -28,6 +28,6 @@ class LookedGate:
         return found
 
     def kept(self) -> PressureGate:
-        """Return state for the next run: baseline and pause. A cut does not outlive its run."""
+        """Return the state for the next run: baseline and pause. A cut does not outlive its run."""
         gate = self.gate
         return PressureGate(base_permille=gate.base_permille, pause_ms=gate.pause_ms, wait_ms=gate.wait_ms)

@@ -23,7 +23,7 @@ class BestEffortGroups:
         self._hierarchy = hierarchy
 
     def groups(self) -> dict[str, PurePosixPath]:
-        """Return cgroups by uid, relative to the best-effort cgroup."""
+        """Return the cgroups by uid, relative to the best-effort cgroup."""
         try:
             return {
                 uid: PurePosixPath(group.rpartition("/")[2]) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)

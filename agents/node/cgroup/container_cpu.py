@@ -61,7 +61,7 @@ class _Container:
         self._time = CpuTime(hierarchy, str(group), room)
 
     def read(self, notes: Notes) -> tuple[int, PodCounters] | None:
-        """Return quota and counters; None: the container ended, or its quota could not be read."""
+        """Return the quota and counters; None: the container ended, or its quota could not be read."""
         noted = len(notes.missing)
         quota_us, counters = self._quota.read_us(notes), self._time.read(notes)
         if len(notes.missing) > noted and not self.there:
@@ -69,7 +69,7 @@ class _Container:
         return None if quota_us is None else (quota_us, counters)
 
     def throttled(self) -> int | None:
-        """Return throttled periods so far; None: unknown."""
+        """Return the throttled periods so far; None: unknown."""
         return self._time.throttled_periods(Notes())
 
     @property

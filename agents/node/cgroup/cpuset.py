@@ -30,7 +30,7 @@ class CpusetHolder:
         self._knobs = Knobs(hierarchy, root / hierarchy.tier(BEST_EFFORT))
 
     def allowed(self) -> Cpus:
-        """Return CPUs that pods may run on; empty if they cannot be read."""
+        """Return the CPUs that pods may run on; empty if they cannot be read."""
         for file in (EFFECTIVE_FILE[self._version], CPUSET_FILE):
             try:
                 return parse.cpus((self._pods / file).read_bytes())
@@ -39,7 +39,7 @@ class CpusetHolder:
         return frozenset()
 
     def held(self) -> Cpus | None:
-        """Return CPUs of the best-effort cgroup; None: it has no cpuset controller."""
+        """Return the CPUs of the best-effort cgroup; None: it has no cpuset controller."""
         try:
             own = self._knobs.read(BEST_EFFORT_ITSELF, CPUSET_FILE, parse.cpus)
             if self._version == 1:

@@ -23,7 +23,7 @@ from slacktide.streams.decisions.cpu_list import cpu_ranges
 
 
 def whole_cpus(limit_milli: int | None) -> int:
-    """Return number of CPUs of a limit; 0: no limit, or not whole CPUs."""
+    """Return the number of CPUs of a limit; 0: no limit, or not whole CPUs."""
     return 0 if not limit_milli or limit_milli % 1000 else limit_milli // 1000
 
 
@@ -46,7 +46,7 @@ class ExclusiveCpus:
         return self._file is not None and stamp_of(self._file) != self._stamp
 
     def look(self, pods: Sequence[Pod]) -> Mapping[str, str]:
-        """Return CPU lists such as ``2-3``, by pod uid. If the file is torn, the last valid content counts."""
+        """Return the CPU lists such as ``2-3``, by pod uid. If the file is torn, the last valid content counts."""
         if self._file is not None:
             self._stamp = stamp_of(self._file)
             with suppress(OSError, ZonesError):

@@ -134,7 +134,7 @@ class CgroupKernel:
         return self._pods.group(uid)
 
     def processors(self) -> list[Processor]:
-        """Return CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
+        """Return the CPUs that pods may run on, ascending; empty if best-effort pods cannot be bound to CPUs."""
         return [] if self._cpuset is None else processors(self._sys_cpu, self._cpuset.allowed())
 
     def close(self) -> None:

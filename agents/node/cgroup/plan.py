@@ -77,7 +77,7 @@ def plan_v2(held: Bandwidth, wanted: Bandwidth) -> list[Write]:
 
 
 def cpu_max_text(wanted: Bandwidth) -> str:
-    """Return text for ``cpu.max``."""
+    """Return the text for ``cpu.max``."""
     return f"{'max' if wanted.quota_us is None else wanted.quota_us} {wanted.period_us}"
 
 

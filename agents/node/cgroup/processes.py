@@ -45,7 +45,7 @@ class Processes:
         self._knobs = Knobs(hierarchy, hierarchy.best_effort, frozenset({KILL_FILE}))
 
     def count(self, group: PurePosixPath) -> int:
-        """Return number of processes in the cgroup and all below it."""
+        """Return the number of processes in the cgroup and all below it."""
         return len(_listed(self._root / group))
 
     def check(self, group: PurePosixPath) -> None:

@@ -10,7 +10,7 @@ from slacktide.schemas.inventory import Processor
 
 
 def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
-    """Return allowed CPUs that are online, ascending. CPUs with unreadable topology are left out."""
+    """Return the allowed CPUs that are online, ascending. CPUs with unreadable topology are left out."""
     try:
         online = parse.cpus((folder / "online").read_bytes())
     except (OSError, ValueError):

@@ -94,7 +94,7 @@ def _rise(what: _What, before: int | None, now: int | None, missing: list[Missin
 
 
 def _milli(what: _What, before: int | None, now: int | None, interval_ns: int, missing: list[Missing]) -> int | None:
-    """Return CPU use in millicores: 1000 is one CPU busy for the whole interval."""
+    """Return the CPU use in millicores: 1000 is one CPU busy for the whole interval."""
     cpu_ns = _rise(what, before, now, missing)
     if cpu_ns is None:
         return None

@@ -63,16 +63,16 @@ class NodeReader:
         self._pressure = {kind: file(f"pressure/{kind}") for kind in ("cpu", "memory", "io")}
 
     def cpu_ns(self, notes: Notes) -> int | None:
-        """Return busy time of all CPUs since the machine started."""
+        """Return the busy time of all CPUs since the machine started."""
         ticks = notes.figure(self._stat, parse.busy_ticks)
         return None if ticks is None else ticks * _TICK_NS
 
     def mem_bytes(self, notes: Notes) -> int | None:
-        """Return working set of the node."""
+        """Return the working set of the node."""
         return notes.figure(self._meminfo, parse.used_bytes)
 
     def pressure(self, notes: Notes) -> Pressure:
-        """Return PSI averages over 10 s. There is one note per unreadable file."""
+        """Return the PSI averages over 10 s. There is one note per unreadable file."""
         texts = {kind: notes.figure(file, bytes) for kind, file in self._pressure.items()}
         figures: dict[str, float] = {}
         for name, (kind, read) in _PSI.items():
@@ -120,20 +120,20 @@ class CpuTime:
         self._parsed: tuple[int | None, int | None, int | None] = (None, None, None)
 
     def read(self, notes: Notes) -> PodCounters:
-        """Return counters since the cgroup was created."""
+        """Return the counters since the cgroup was created."""
         cpu_ns, periods, throttled = notes.figure(self._stat, self._figures) or (None, None, None)
         if self._cpuacct is not None:
             cpu_ns = self.cpu_ns(notes)
         return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
 
     def cpu_ns(self, notes: Notes) -> int | None:
-        """Return CPU time alone, from one file."""
+        """Return the CPU time alone, from one file."""
         if self._cpuacct is not None:
             return notes.figure(self._cpuacct, parse.number)
         return (notes.figure(self._stat, self._figures) or (None, None, None))[0]
 
     def throttled_periods(self, notes: Notes) -> int | None:
-        """Return throttled periods alone, from one file."""
+        """Return the throttled periods alone, from one file."""
         return (notes.figure(self._stat, self._figures) or (None, None, None))[2]
 
     def close(self) -> None:

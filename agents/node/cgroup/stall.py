@@ -50,7 +50,7 @@ class StallReader:
         self._before: _Counted | None = None
 
     def look(self, mono_ns: int) -> PressureLook | None:
-        """Return counts since the previous look; None: unknown, as in the first look."""
+        """Return the counts since the previous look; None: unknown, as in the first look."""
         if mono_ns - self._listed_ns >= LISTED_NS:
             self._listed_ns = mono_ns
             self._list()

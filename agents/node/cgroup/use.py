@@ -23,7 +23,7 @@ class LatencySensitiveUse:
         self._best_effort_ns = 0
 
     def cpu_ns(self) -> int | None:
-        """Return total CPU time; None: unknown, as once after the best-effort cgroup was recreated."""
+        """Return the total CPU time; None: unknown, as once after the best-effort cgroup was recreated."""
         if not self._known:
             return None
         try:

@@ -31,4 +31,4 @@ class BestEffortPods(Protocol):
         """Thaw a pod. A pod that is gone is ignored. One that stays frozen raises CgroupError."""
 
     def frozen(self) -> frozenset[str]:
-        """Return uids of all frozen pods, whoever froze them."""
+        """Return the uids of all frozen pods, whoever froze them."""

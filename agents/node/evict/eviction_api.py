@@ -79,7 +79,7 @@ class _Status(msgspec.Struct):
 
 
 def path_of(request: EvictionRequest) -> str:
-    """Return path of the eviction subresource."""
+    """Return the path of the eviction subresource."""
     return f"/api/v1/namespaces/{_quoted(request.namespace)}/pods/{_quoted(request.name)}/eviction"
 
 
@@ -141,7 +141,7 @@ def _message_of(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
 
 
 def event_path_of(namespace: str) -> str:
-    """Return path of the Events of this namespace."""
+    """Return the path of the Events of this namespace."""
     return f"/apis/events.k8s.io/v1/namespaces/{_quoted(namespace)}/events"
 
 

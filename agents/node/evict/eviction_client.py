@@ -61,7 +61,7 @@ class EvictionClient:
             self._changed.notify()
 
     def replies(self) -> list[Reply]:
-        """Return replies received since the last call."""
+        """Return the replies received since the last call."""
         with self._changed:
             found = list(self._replies)
             self._replies.clear()

@@ -105,7 +105,7 @@ class Evictor:
             self._begin_again(begin)
 
     def state(self, now_ns: int) -> EvictState:
-        """Return state of evictions for a sample at this monotonic time."""
+        """Return the state of evictions for a sample at this monotonic time."""
         return EvictState(
             since_mem_ms=None if self._mem_ns is None else (now_ns - self._mem_ns) // 1_000_000,
             since_cpu_ms=(now_ns - self._cpu_ns) // 1_000_000,

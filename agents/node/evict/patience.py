@@ -55,6 +55,6 @@ class Patience:
         return why if now_ns < until_ns else ""
 
     def kept(self, now_ns: int) -> list[str]:
-        """Return uids of pods that the API server protects for now."""
+        """Return the uids of pods that the API server protects for now."""
         self._kept = {uid: kept for uid, kept in self._kept.items() if now_ns < kept[0]}
         return sorted(self._kept)

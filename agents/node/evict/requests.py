@@ -35,7 +35,7 @@ class EvictionApi(Protocol):
         """Request the eviction of a pod. Each request gets exactly one reply later."""
 
     def replies(self) -> list[Reply]:
-        """Return replies received since the last call."""
+        """Return the replies received since the last call."""
 
     def report(self, outcome: NodeOutcome) -> None:
         """Create an Event on the pod of an outcome; retry until the API server is back."""

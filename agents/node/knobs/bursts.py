@@ -76,7 +76,7 @@ class Bursts:
         return seen
 
     def above_limit(self, pods: Sequence[Pod], now_ns: int) -> list[ContainerBurst]:
-        """Return containers whose quota, or whose pod's quota, is above the limit, whatever the policy."""
+        """Return the containers whose quota, or whose pod's quota, is above the limit, whatever the policy."""
         return self._look({pod.uid: _Looked(pod, OFF) for pod in pods if _limited(pod)}, now_ns).containers
 
     def _look(self, looked: Mapping[str, _Looked], now_ns: int) -> Seen:

@@ -96,7 +96,7 @@ class Tuner:
         self._interrupted = [one for one in self._actuator.interrupted() if one.knob is not None]
 
     def drift(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> list[Drift]:
-        """Return knobs that differ from their wanted values, the oldest drift first."""
+        """Return the knobs that differ from their wanted values, the oldest drift first."""
         self._now_ns = now_ns
         if self._basis is None or not self._basis.same(facts, pods, policy):
             self._basis = _Basis(facts, pods, policy)

@@ -50,7 +50,7 @@ class WatchedKnobs:
 
 
 def _made_of(group: str, known: Mapping[str, Pod]) -> str:
-    """Return identity of a cgroup, which differs once it is recreated."""
+    """Return the identity of a cgroup, which differs once it is recreated."""
     pod = known.get(uid_of(group))
     if pod is None:
         return ""

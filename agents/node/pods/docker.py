@@ -57,7 +57,7 @@ class Docker:
         ]
 
     def pid(self, container_id: str) -> int | None:
-        """Return pid of a container's first process; None: it has ended."""
+        """Return the pid of a container's first process; None: it has ended."""
         inspected = self._ask(f"/containers/{container_id}/json", _Inspected)
         return None if inspected is None or inspected.state.pid <= 0 else inspected.state.pid
 

@@ -37,11 +37,11 @@ class DeviceState:
         return replace(self, held={uid: ids for uid, ids in self.held.items() if uid not in uids})
 
     def allocatable(self, zone: int) -> dict[str, int]:
-        """Return number of devices of each resource in a zone."""
+        """Return the number of devices of each resource in a zone."""
         return {resource: len(ids) for resource, ids in self.zones.get(zone, {}).items()}
 
     def available(self, zone: int) -> dict[str, int]:
-        """Return number of unassigned devices of each resource in a zone."""
+        """Return the number of unassigned devices of each resource in a zone."""
         return {
             resource: len(ids.difference(*(held.get(resource, ()) for held in self.held.values())))
             for resource, ids in self.zones.get(zone, {}).items()

@@ -44,7 +44,7 @@ class ZonesFolders:
 
 
 def counted(read: Read, pods: Iterable[Pod]) -> set[str]:
-    """Return uids of the pods that ``available`` takes into account.
+    """Return the uids of the pods that ``available`` takes into account.
 
     A pending pod counts once it holds CPUs, since it may be listed before the kubelet assigns them. The device manager
     assigns first, the memory manager last. Pods that are not Guaranteed get only devices.
@@ -98,7 +98,7 @@ class ZonesRecords:
         return record
 
     def _ended(self, read: Read, pods: Sequence[Pod]) -> set[str]:
-        """Return uids of pods whose resources the kubelet releases only when it admits the next pod.
+        """Return the uids of pods whose resources the kubelet releases only when it admits the next pod.
 
         A never listed holder was just admitted, or ended before this agent started.
         """

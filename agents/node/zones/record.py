@@ -79,7 +79,10 @@ def _static(state: CpuState | MemoryState | None, configured: bool | None) -> bo
 
 
 def _reserved_cpus(zones: Sequence[SysZone], config: KubeletConfig | None) -> frozenset[int]:
-    """Return CPUs for the system: ``reservedSystemCPUs``, else the lowest. The kubelet picks the latter by topology."""
+    """Return the CPUs for the system: ``reservedSystemCPUs``, else as many as are reserved, the lowest first.
+
+    The kubelet picks the latter by topology: whole cores of the first zone first.
+    """
     if config is None:
         return frozenset()
     in_order = [cpu for zone in zones for cpu in sorted(zone.cpus)]
@@ -108,7 +111,7 @@ def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str,
 
 
 def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int], devices: dict[str, int]) -> ZoneResources:
-    """Return resources of a zone. Those that it lacks are not listed."""
+    """Return the resources of a zone. Those that it lacks are not listed."""
     return ZoneResources(
         cpu_milli=cpus * 1000 if zone.cpus else None,
         mem_bytes=amounts.get(MEMORY) if zone.mem_bytes else None,

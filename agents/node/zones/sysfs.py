@@ -30,7 +30,7 @@ class SysZone:
 
 
 def sys_zones(folder: Path) -> list[SysZone]:
-    """Return online zones, by id. Ids may have gaps.
+    """Return the online zones, by id. Ids may have gaps.
 
     Raises:
         ZonesError: a file is missing, torn or malformed.
@@ -69,7 +69,7 @@ def _mem_bytes(file: Path) -> int:
 
 
 def _hugepages(folder: Path) -> dict[str, int]:
-    """Return hugepages by size. Without the folder the kernel has none."""
+    """Return the hugepages by size. Without the folder the kernel has none."""
     found = {}
     for place in sorted(folder.glob("hugepages-*kB")):
         size = _number(place.name.removeprefix("hugepages-").removesuffix("kB").encode(), place)
