@@ -1,1 +1,1 @@
-"""Jobs as a fold of events: from what the bridge saw of a Job's pods to where the Job stands. Pure."""
+"""Computes the status of Jobs by folding pod events of the bridge. Pure."""

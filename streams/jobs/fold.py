@@ -1,8 +1,7 @@
-"""One Job, folded from its events. Pure.
+"""Folds the events of one Job. Pure.
 
-The events of one Job come in the order in which the bridge saw them. One that comes again, from a log that is read
-again, changes nothing: ``JobStatus.folded_to`` shows up to where they are counted. Of such an event only what a pod is
-like is taken over, so that a status and the events of its live pods are the whole state.
+The bridge publishes the events of a Job in order. ``JobStatus.folded_to`` records the offset of the last folded event.
+Events up to it do not change counts when they are read again. They only restore the facts of live pods.
 """
 
 from __future__ import annotations
@@ -28,28 +27,27 @@ class _Pod:
     offset: int
     """Of its newest event."""
     epoch: int
-    """Of the bridge that saw it last."""
+    """Of the last bridge that observed it."""
     counted: bool = False
-    """As succeeded or failed, or ignored by a rule."""
+    """As succeeded, failed or ignored by a rule."""
     evicted: bool = False
 
 
 class JobFold:
-    """One Job.
+    """Folds the events of one Job.
 
     Args:
-        status: where it stood when that was published; None: nothing is known of it.
+        status: its last published status; None: unknown.
 
     """
 
     def __init__(self, status: JobStatus | None = None) -> None:
         last = status or UNKNOWN
         self.gone = False
-        """Whether the Job was deleted."""
         self.folded_to = last.folded_to
         self._last = last
         self._epoch = 0
-        """The highest of the events that were read, also of those that are read again."""
+        """The highest epoch of all events read, including repeated ones."""
         self._spec = last.spec
         self._controller = last.counted or ControllerStatus()
         self._decided = last.decided
@@ -64,7 +62,7 @@ class JobFold:
         self._fail_job = ""
         self._tally = Tally.of(last)
         self._wanted: list[set[int] | None] = []
-        """Indexes by rule of the successPolicy."""
+        """Indexes by successPolicy rule."""
         self._met: list[int] = []
         self._live: dict[str, _Pod] = {}
         self._active = self._ready = self._terminating = self._restarts = 0
@@ -72,22 +70,22 @@ class JobFold:
 
     @property
     def oldest(self) -> int | None:
-        """Offset of the first event that is needed to know its live pods again; None: there are none."""
+        """Return the offset of the first event needed to restore its live pods; None if there are none."""
         return min((pod.offset for pod in self._live.values()), default=None)
 
     def take(self, event: JobEvent, offset: int) -> bool:
-        """Take one event; whether it is in the status that was published before.
+        """Take one event; return whether the published status already includes it.
 
         Args:
             event: of this Job.
             offset: of the event in its partition.
 
         """
-        # What is seen later and stands before is of a topic that was made anew.
+        # A topic that was created again has smaller offsets for later events.
         again = offset <= self.folded_to and event.observed_ms <= self._last.observed_ms
         self._epoch = self._epoch if again else max(self._epoch, self._last.writer_epoch)
         if event.writer_epoch < self._epoch:
-            return again  # of a bridge that leads no more: what it held back is older than what was read
+            return again  # from a former bridge: a late event, older than those already read
         self._epoch = event.writer_epoch
         if not again:
             self.folded_to = offset
@@ -112,7 +110,7 @@ class JobFold:
         return again
 
     def status(self) -> JobStatus:
-        """Where it stands."""
+        """Return the current status."""
         spec, controller = self._spec or JobSpec(), self._controller
         completed, unseen = self._with_unseen(self._completed, controller.completed_indexes, controller.succeeded)
         own = self._own_succeeded
@@ -122,7 +120,7 @@ class JobFold:
             self._last,
             folded_to=self.folded_to,
             spec=self._spec,
-            # Of no use but for what is unseen, and long.
+            # Long, and needed only for unseen pods.
             counted=controller if unseen else msgspec.structs.replace(controller, completed_indexes=""),
             active=self._active,
             ready=self._ready,
@@ -151,7 +149,7 @@ class JobFold:
         return len(self._completed) if self._spec is not None and self._spec.indexed else self._succeeded
 
     def _respec(self, spec: JobSpec, controller: ControllerStatus, seen_ms: int) -> None:
-        """The spec is so. An elastic Job that has shrunk loses indexes, as its controller has it."""
+        """Apply the spec. An elastic Job that shrank loses indexes, as in its controller."""
         before, self._spec, self._controller = self._spec, spec, controller
         self._suspended = self._suspended or spec.suspend
         if before == spec:
@@ -186,7 +184,7 @@ class JobFold:
             del self._live[facts.uid]
 
     def _drop_before(self, epoch: int) -> None:
-        """A new bridge has listed all pods: those that it did not name went while none watched."""
+        """Drop the pods that a new bridge's list does not name."""
         for uid in [uid for uid, pod in self._live.items() if pod.epoch < epoch]:
             self._add(self._live.pop(uid).facts, -1)
 
@@ -202,7 +200,7 @@ class JobFold:
             self._restarts += sign * facts.restarts
 
     def _judge(self, pod: _Pod, seen_ms: int, *, again: bool) -> None:
-        """Count a pod that has ended, once. Without its finalizer it is counted already, or of no account."""
+        """Count a pod that has ended, once. A pod without its finalizer was counted before or is ignored."""
         facts, spec = pod.facts, self._spec
         if pod.counted or not facts.tracked or spec is None:
             return
@@ -251,14 +249,14 @@ class JobFold:
         )
         self._decided = job_end(self._spec, counts)
         if self._ends_by(FAILURE):
-            for pod in list(self._live.values()):  # those that are being deleted count as failed from now on
+            for pod in list(self._live.values()):  # pods that are being deleted count as failed from now on
                 self._judge(pod, seen_ms, again=False)
 
     def _ends_by(self, type_: str) -> bool:
         return self._decided is not None and self._decided.type == type_
 
     def _conditions(self) -> list[JobCondition]:
-        """By the pods; where the controller has ended the Job in another way, it knows better."""
+        """Compute conditions from pods; the controller's condition wins if it ended the Job differently."""
         true = [one for one in self._controller.conditions if one.status == "True"]
         ended = next((one for one in true if one.type in FINISHED), None)
         done = any(one.type in FINISHED.values() for one in true)
@@ -278,7 +276,7 @@ class JobFold:
         return found
 
     def _with_unseen(self, own: set[int], controllers: str, count: int | None) -> tuple[set[int], set[int]]:
-        """All indexes, and those of them that only the controller saw end."""
+        """Return all indexes, and those of which only the controller saw the end."""
         if not controllers or self._spec is None or (count is not None and count <= len(own)):
             return own, set()
         unseen = indexes_of(controllers, self._spec.completions) - own

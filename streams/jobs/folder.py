@@ -1,4 +1,4 @@
-"""All Jobs of one partition: records in, statuses out. Pure."""
+"""Folds all Jobs of one partition: records in, statuses out. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = "stream"
 
 
 class Folder:
-    """One partition.
+    """Folds one partition.
 
     Args:
         partition: its number.
@@ -34,17 +34,17 @@ class Folder:
         return len(self._folds)
 
     def take(self, records: Iterable[Record], now_ms: int) -> list[Out]:
-        """Fold records in their order; dead letters of those that cannot be used."""
+        """Fold records in order; return dead letters for invalid ones."""
         letters = []
         for record in records:
             try:
                 self._take(record)
-            except Exception as exc:  # noqa: BLE001 - one record stops nothing
+            except Exception as exc:  # noqa: BLE001 - an invalid record does not stop the others
                 letters.append(dead_letter(record, reader=SOURCE, reason=failure("fold", exc), now_ms=now_ms))
         return letters
 
     def due(self) -> list[Out]:
-        """Statuses that have changed since."""
+        """Return statuses that changed since the last call."""
         outs = []
         for uid in sorted(self._changed):
             fold = self._folds[uid]
@@ -56,7 +56,7 @@ class Folder:
         return outs
 
     def cursor(self, position: int) -> int:
-        """From which offset on events are to be read again, once all that is due was published.
+        """Return the offset from which to read events again, after all due statuses are published.
 
         Args:
             position: of the next event.
@@ -66,7 +66,7 @@ class Folder:
         return min((offset for offset in oldest if offset is not None), default=position)
 
     def overtaken(self, statuses: Iterable[Record]) -> None:
-        """What a worker that had the partition before wrote late is to be published again."""
+        """Publish again the statuses that a former worker of the partition overwrote late."""
         for uid, status in statuses_of(statuses).items():
             fold = self._folds.get(uid)
             if fold is not None and status.folded_to < fold.folded_to:
@@ -79,7 +79,7 @@ class Folder:
         fold = self._folds.get(event.uid)
         if fold is None:
             if event.spec is None and not event.gone:
-                return  # its Job comes again
+                return
             fold = self._folds[event.uid] = JobFold()
         if not fold.take(event, record.offset):
             self._changed.add(event.uid)
@@ -97,7 +97,7 @@ class Folder:
 
 
 def statuses_of(records: Iterable[Record]) -> dict[str, JobStatus]:
-    """The last status of each Job; what cannot be read is folded anew."""
+    """Return the last status of each Job; an invalid one is folded again."""
     found: dict[str, JobStatus] = {}
     for record in records:
         uid = text_of(record.key or b"")

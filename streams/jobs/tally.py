@@ -1,4 +1,4 @@
-"""What of a Job its controller does not keep: failures by rule, work lost, evictions, progress. Pure."""
+"""Keeps data of a Job that its controller drops: failures by rule, lost work, evictions, progress. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from slacktide.schemas.job_status import (
 )
 
 GAP_MS = 1_000
-"""Between two points of progress, while there are few."""
+"""Minimum interval between progress points, while there are few."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Adds up; the newest of each list are kept."""
+    """Adds up; keeps the newest entries of each list."""
 
     failures: dict[str, int] = field(default_factory=dict)
     evictions: int = 0
@@ -33,7 +33,7 @@ class Tally:
 
     @classmethod
     def of(cls, status: JobStatus) -> Tally:
-        """As it was when that was published."""
+        """Restore the tally of a published status."""
         return cls(
             failures={one.why: one.pods for one in status.failures},
             evictions=status.evictions,
@@ -44,7 +44,7 @@ class Tally:
         )
 
     def failed(self, pod: JobPodFacts, seen_ms: int, why: str, *, counted: bool) -> None:
-        """A pod has failed; ``why``: the rule that it met, or how it ended."""
+        """Count a failed pod. ``why`` is the matched rule, or how the pod ended."""
         lost = 0
         if pod.started_ms:
             lost = pod.cpu_milli * max(0, (pod.ended_ms or seen_ms) - pod.started_ms) // 1_000
@@ -64,19 +64,19 @@ class Tally:
         del self.recent[:-RECENT_MAX]
 
     def evict(self, pod: JobPodFacts) -> None:
-        """Slacktide has evicted a pod."""
+        """Count an eviction by Slacktide."""
         assert pod.eviction is not None, "of an evicted pod"
         self.evictions += 1
         self.evicted.append(EvictedPod(pod=pod.name, index=pod.index, eviction=pod.eviction))
         del self.evicted[:-EVICTIONS_MAX]
 
     def by_rule(self) -> list[FailureCount]:
-        """Failures, the most frequent first."""
+        """Return the failures, the most frequent first."""
         ordered = sorted(self.failures.items(), key=lambda one: (-one[1], one[0]))
         return [FailureCount(why=why, pods=pods) for why, pods in ordered]
 
     def point(self, seen_ms: int, succeeded: int, failed: int) -> None:
-        """Note progress. Where there are too many points, every other one goes and the gap doubles."""
+        """Record progress. If there are too many points, drop every second one and double the interval."""
         points = self.progress
         if points and (points[-1].succeeded, points[-1].failed) == (succeeded, failed):
             return

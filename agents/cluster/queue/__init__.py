@@ -1,6 +1,6 @@
-"""The job queue in Kubernetes: publishes its objects and Jobs to Kafka, and carries the decider's decisions out.
+"""The job queue in Kubernetes: publishes queue objects and Jobs to Kafka, and carries out the decider's decisions.
 
-``work`` is the protocol of kinds that are started and stopped, ``job`` is the one that Kubernetes has, ``template``
-what starting changes. ``steps`` decides what is due for an object, ``known`` which records are to be written; both are
-pure. ``source`` follows the API server, ``actuator`` writes to it, ``rival`` looks for Kueue, ``queue`` joins them.
+``work`` defines the protocol of the kinds that the queue starts and stops. ``job`` implements it for Kubernetes Jobs.
+``template`` computes the changes of a start. ``steps`` computes the next step of an object. ``known`` computes the
+records to write. ``source`` watches the API server, ``actuator`` writes to it, ``rival`` detects Kueue.
 """

@@ -1,4 +1,4 @@
-"""Starts and stops what the queue has decided on, and answers what came of it."""
+"""Starts and stops objects as the queue decided, and publishes the outcomes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
-"""Requests to the API server."""
+"""Concurrent requests to the API server."""
 BATCH = 256
 STEPS_MAX = 6
-"""Of one object at a time: reset, restore, start and answer are four."""
+"""Steps per object and pass. Reset, restore, start and answer are four."""
 AGAIN_S = 1.0
-"""What could not be done, or waits for pods, is tried again after so long."""
+"""Delay before a step that failed, or that waits for pods, is retried."""
 ANSWER_S = 10.0
-"""An answer that has changed nothing for so long is given again."""
+"""Interval at which an unchanged answer is published again."""
 UNSEEN_S = 5.0
-"""A suspended object whose controller does not show that it has seen so makes no pods any more after so long."""
+"""Time after which a suspended object is assumed to create no pods, even if its controller has not reported it."""
 REFUSALS = {400, 403, 413, 422}
 CONFLICT, NOT_FOUND = 409, 404
 
@@ -43,11 +43,11 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 class Actuator:
-    """One term's.
+    """Acts on objects during one leader term.
 
     Args:
-        source: what the cluster has.
-        answer: writes outcomes to Kafka; raises LogError.
+        source: the cluster's objects.
+        answer: publishes outcomes to Kafka; raises LogError.
         clock: the time.
 
     """
@@ -56,14 +56,14 @@ class Actuator:
         self, source: Source, answer: Callable[[Sequence[QueueOutcome]], Awaitable[None]], clock: Clock
     ) -> None:
         self.states: dict[str, QueueState] = {}
-        """By uid, as Kafka has them."""
+        """Workload states in Kafka, by uid."""
         self.changes = 0
-        """How often an object or a state changed."""
+        """Number of changes of objects and states."""
         self.trouble = ""
         self._source, self._answer, self._clock = source, answer, clock
         self._dirty: dict[str, None] = {}
         self._later: dict[str, float] = {}
-        """By uid when it is to be looked at again."""
+        """Time of the next check, by uid."""
         self._answered: dict[str, tuple[QueueOutcome, float]] = {}
         self._suspended_s: dict[str, float] = {}
         self._woken = asyncio.Event()
@@ -71,19 +71,13 @@ class Actuator:
         source.changed = self.changed
 
     def changed(self, uid: str) -> None:
-        """Its object or its state is another."""
+        """Record that an object or its state changed."""
         self.changes += 1
         self._dirty[uid] = None
         self._woken.set()
 
     async def run(self, api: ApiServer, ready: Callable[[], bool]) -> None:
-        """For ever.
-
-        Args:
-            api: the API server.
-            ready: whether states and objects are known, and are to be acted on.
-
-        """
+        """Run until cancelled, while ``ready`` returns true."""
         while True:
             uids = self._taken() if ready() else []
             if not uids:
@@ -95,7 +89,6 @@ class Actuator:
             await self._send([one for one in found if one is not None])
 
     def _taken(self) -> list[str]:
-        """What is to be looked at now, some of it."""
         now_s = self._now_s()
         for uid in [uid for uid, at_s in self._later.items() if at_s <= now_s]:
             del self._later[uid]
@@ -114,7 +107,7 @@ class Actuator:
             return None
 
     async def _act(self, api: ApiServer, uid: str) -> QueueOutcome | None:
-        """Do what is due for one object; the answer, if there is one."""
+        """Take the steps that are due for one object; return the answer, if any."""
         why = ""
         for _ in range(STEPS_MAX):
             if uid not in self._source.works:
@@ -146,7 +139,7 @@ class Actuator:
         return None if step is None else self._outcome(uid, step._replace(why=step.why or why))
 
     async def _written(self, api: ApiServer, kind: Kind, work: Work, step: Write, state: QueueState | None) -> bool:
-        """Whether it was; if not, it is looked at again later."""
+        """Return whether the write succeeded; if not, schedule a retry."""
         metadata = work.metadata
         body = merged(step.body, {"metadata": {"resourceVersion": work.version}})
         result = "done"
@@ -155,7 +148,7 @@ class Actuator:
                 raw = await api.patch(
                     kind.resource, metadata.name, body, msgspec.Raw, namespace=metadata.namespace, sub=step.sub
                 )
-            if metadata.uid in self._source.works:  # else it was deleted meanwhile
+            if metadata.uid in self._source.works:  # the object was deleted
                 self._source.put(kind, raw)
             self._dirty.pop(metadata.uid, None)
         except ApiRefusedError as exc:
@@ -178,7 +171,7 @@ class Actuator:
         return result == "done"
 
     async def _runs(self, api: ApiServer, work: Work) -> bool:
-        """Whether a pod of it runs, or may come to run."""
+        """Return whether a pod of the object runs or may start."""
         uid = work.metadata.uid
         if not work.settled:
             since_s = self._suspended_s.setdefault(uid, self._now_s())
@@ -193,7 +186,7 @@ class Actuator:
         return any(one.status.phase not in {"Succeeded", "Failed"} for one in pods.items)
 
     def _outcome(self, uid: str, answer: Answer) -> QueueOutcome | None:
-        """None: it was given a moment ago."""
+        """Return None if the same answer was published recently."""
         booking: QueueBooking = answer.booking
         outcome = QueueOutcome(
             uid=uid,

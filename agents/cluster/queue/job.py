@@ -1,4 +1,4 @@
-"""Jobs of batch/v1, as the queue starts and stops them."""
+"""Starts and stops Jobs of batch/v1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POD_LABEL = "batch.kubernetes.io/controller-uid"
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Names are Kubernetes'."""
+    """Fields use Kubernetes' names."""
 
 
 class _Version(_Shape, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class _Job(_Shape, frozen=True, kw_only=True):
 
 
 class _Original(msgspec.Struct, frozen=True, kw_only=True):
-    """What starting has changed, as it was."""
+    """The values that a start replaced."""
 
     parallelism: int
     completions: int | None
@@ -68,7 +68,7 @@ class _Original(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """One Job as it was read."""
+    """A Job as read from the API server."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
         job = msgspec.json.decode(raw, type=_Job, strict=False)
@@ -78,11 +78,11 @@ class Job:
         self._annotations = job.metadata.annotations or {}
         self._template = template_of(job.spec.template)
         self._conditions = {one.type for one in job.status.conditions or () if one.status == "True"}
-        msgspec.convert(job.spec.template, PodTemplate, strict=False)  # raises where it is none
+        msgspec.convert(job.spec.template, PodTemplate, strict=False)  # raises if it is invalid
 
     @cached_property
     def _original(self) -> _Original | None:
-        """None: it is as it was queued."""
+        """Return None if the Job has not been started."""
         text = self._annotations.get(ORIGINAL)
         if text is None:
             return None
@@ -93,7 +93,6 @@ class Job:
 
     @cached_property
     def _queued(self) -> JobTemplate:
-        """Its numbers as it was queued."""
         now = JobTemplate(self._spec.suspend, self._spec.parallelism, self._spec.completions)
         before = self._original
         if before is None:
@@ -107,7 +106,7 @@ class Job:
 
     @property
     def pod_sets(self) -> list[WorkloadPodSet]:
-        """One, of as many pods as run at a time."""
+        """Return one pod set with as many pods as run in parallel."""
         queued, was, template = self._queued, self._was, self._spec.template
         spec = {**template.get("spec", {}), "nodeSelector": was.node_selector, "tolerations": was.tolerations}
         made = msgspec.convert({"spec": {key: value for key, value in spec.items() if value}}, PodTemplate,
@@ -117,12 +116,12 @@ class Job:
 
     @property
     def pods_now(self) -> Mapping[str, int]:
-        """As its spec is, started or not."""
+        """Return the pod count of the current spec."""
         return {MAIN: JobProgress(self._spec.parallelism, self._spec.completions).spec_count}
 
     @property
     def done(self) -> Mapping[str, int]:
-        """Those of its parallelism that are not needed any more."""
+        """Return the number of pods within the parallelism that will not run again."""
         status, indexed = self._status, self._spec.completion_mode == "Indexed"
         progress = JobProgress(self._queued.parallelism, self._queued.completions, status.succeeded, status.ready)
         lists = (status.completed_indexes, status.failed_indexes) if indexed else None
@@ -130,32 +129,32 @@ class Job:
 
     @property
     def suspended(self) -> bool:
-        """By its spec."""
+        """Return whether the spec suspends the Job."""
         return self._spec.suspend
 
     @property
     def settled(self) -> bool:
-        """By its condition. Before its controller has seen it run, that condition may be an earlier one."""
+        """Return whether the condition ``Suspended`` holds. It may be stale until the controller sees the Job run."""
         return "Suspended" in self._conditions and self._status.start_time is not None
 
     @property
     def ready(self) -> bool:
-        """By its counts."""
+        """Return whether the status counts enough ready or finished pods."""
         spec, status = self._spec, self._status
         return JobProgress(spec.parallelism, spec.completions, status.succeeded, status.ready).pods_ready
 
     @property
     def finished(self) -> bool:
-        """By its conditions."""
+        """Return whether a condition marks the Job complete or failed."""
         return not self._conditions.isdisjoint({"Complete", "Failed"})
 
     @property
     def pods(self) -> str:
-        """By the label that the Job controller sets."""
+        """Return a selector on the label that the Job controller sets."""
         return f"{POD_LABEL}={self.metadata.uid}"
 
     def start(self, admitted: Mapping[str, Admission]) -> Json | Conflict:
-        """Its nodes, numbers and marks."""
+        """Return the patch that sets node selector, counts and marks."""
         if MAIN not in admitted:
             return Conflict("podSetAssignments", MAIN, ", ".join(admitted), MAIN)
         now = JobTemplate(suspend=True, parallelism=self._spec.parallelism, completions=self._spec.completions)
@@ -171,11 +170,11 @@ class Job:
         }
 
     def stop(self) -> Json:
-        """Suspended; its template can be changed back only afterwards."""
+        """Return the patch that suspends the Job. The template can be restored only afterwards."""
         return {"spec": {"suspend": True}}
 
     def back(self) -> Write | None:
-        """Kubernetes lets a template change only where the Job has no start time."""
+        """Return the next write that restores the Job. Kubernetes changes templates only without a start time."""
         if self._status.start_time is not None:
             return Write("reset", {"status": {"startTime": None}}, "status")
         if ORIGINAL not in self._annotations:
@@ -187,7 +186,6 @@ class Job:
 
 
 def _numbers(now: JobTemplate, then: JobTemplate) -> Json:
-    """Those that change."""
     numbers = {"parallelism": then.parallelism, "completions": then.completions}
     return {name: value for name, value in numbers.items() if value != getattr(now, name)}
 

@@ -1,4 +1,4 @@
-"""The kinds that the queue goes by, in the newest version that the API server has."""
+"""The kinds that the queue reads, in the newest version that the API server serves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_FOUND = 404
 
 
 class Spec(NamedTuple):
-    """A kind that decisions go by."""
+    """A kind that the queue's decisions depend on."""
 
     type: type[QueueObject]
     plural: str
@@ -52,16 +52,18 @@ class _List(msgspec.Struct, frozen=True):
 
 
 def workloads_of(plurals: Mapping[str, str]) -> Resource | None:
-    """The kind Workload; None: there is none."""
+    """Return the kind Workload; None if the API server does not serve it."""
     version = plurals.get("workloads")
     return None if version is None else Resource(group=GROUP, version=version, plural="workloads")
 
 
 async def served(api: ApiServer) -> tuple[dict[str, Resource], dict[str, str]]:
-    """By kind what the API server has of them, without those needed nothing; and all of the group with their version.
+    """Return the served kinds, and all plurals of Kueue's group with their versions.
+
+    Return no kinds if a required one is missing.
 
     Raises:
-        ApiError: it cannot be asked.
+        ApiError: the API server cannot be queried.
 
     """
     plurals: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Which records are to be written: what the cluster has, against the latest of each key in Kafka. Pure."""
+"""Computes which records to write, from the cluster's objects and the latest record of each key in Kafka. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from slacktide.streams.records import Record
 
 SOURCE = "bridge/queue"
-"""In the header ce_source. What others have published, such as ``slacktide queue publish``, is never deleted."""
+"""Value of the header ce_source. Records of other sources, such as ``slacktide queue publish``, are never deleted."""
 
 
 class Place(NamedTuple):
-    """Of a record."""
+    """The topic and key of a record."""
 
     topic: str
     key: str
@@ -22,12 +22,12 @@ class Place(NamedTuple):
 class _Latest(NamedTuple):
     offset: int
     digest: bytes | None
-    """None: it was deleted."""
+    """None: deleted."""
     ours: bool
 
 
 class Known:
-    """Both sides."""
+    """The cluster's objects and Kafka's records."""
 
     def __init__(self) -> None:
         self._wanted: dict[Place, bytes] = {}
@@ -35,42 +35,42 @@ class Known:
         self._differs: dict[Place, None] = {}
 
     def begin(self) -> None:
-        """The topics are read anew."""
+        """Forget the records; the topics are read again."""
         self._latest.clear()
         self._differs = dict.fromkeys(self._wanted)
 
     def read(self, record: Record) -> None:
-        """A record as it stands in its topic."""
+        """Take a record from its topic."""
         place = Place(record.topic, (record.key or b"").decode(errors="replace"))
         ours = dict(record.headers).get("ce_source") == SOURCE.encode()
         self._put(place, _Latest(record.offset, _digest(record.value), ours))
 
     def wrote(self, place: Place, value: bytes | None, offset: int) -> None:
-        """It was acknowledged; what another writes behind it counts."""
+        """Take an acknowledged write. A later record of another writer supersedes it."""
         self._put(place, _Latest(offset, _digest(value), ours=True))
 
     def want(self, place: Place, value: bytes) -> None:
-        """The cluster has it so."""
+        """Take an object that exists in the cluster."""
         self._wanted[place] = value
         self._compare(place)
 
     def unwant(self, place: Place) -> None:
-        """The cluster has it no more."""
+        """Take an object that no longer exists in the cluster."""
         if self._wanted.pop(place, None) is not None:
             self._compare(place)
 
     def complete(self) -> None:
-        """All that the cluster has is wanted: what else was written from here is to be deleted."""
+        """Mark the list of objects as complete. Other records of this source are then deleted."""
         for place in self._latest.keys() - self._wanted.keys():
             self._compare(place)
 
     def pending(self, most: int) -> list[tuple[Place, bytes | None]]:
-        """What is to be written next; None: deleted."""
+        """Return the next records to write; a value of None deletes."""
         places = [place for place, _ in zip(self._differs, range(most), strict=False)]
         return [(place, self._wanted.get(place)) for place in places]
 
     def give_up(self, places: Iterable[Place]) -> None:
-        """Kafka refuses them: until they change."""
+        """Skip records that Kafka rejected until they change."""
         for place in places:
             self._differs.pop(place, None)
 

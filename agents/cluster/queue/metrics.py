@@ -1,4 +1,4 @@
-"""Every metric of the job queue in the bridge."""
+"""Metrics of the job queue in the bridge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events on queued objects: why one waits, by what it was admitted, and for whom it stops. At most five a second."""
+"""Writes Events on queued objects: why one waits, is admitted or is stopped. At most five a second."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from slacktide.streams.decisions.queue.reasons import meaning
 log = logging.getLogger(__name__)
 
 WAITING_MAX = 1_000
-"""Further ones are dropped: whoever wants all reads Kafka."""
+"""Further Events are dropped; Kafka has all states."""
 PAUSE_S = 0.2
 
 
 class Notice(NamedTuple):
-    """An Event to be."""
+    """An Event to write."""
 
     reason: str
     note: str
     once: str
-    """In its name: one Event of each."""
+    """Part of the Event's name, so that each Event is written once."""
 
 
 def notice_of(state: QueueState) -> Notice | None:
-    """What is to be reported of a state; None: nothing."""
+    """Return the Event for a state; None if there is none."""
     booking, turn = state.booking, f"{state.epoch}-{state.turn}"
     if state.phase == "pending" and state.reason:
         return Notice("Waiting", f"{state.reason}: {meaning(state.reason).why}", state.reason.lower())
@@ -47,20 +47,20 @@ def notice_of(state: QueueState) -> Notice | None:
 
 
 class Notices:
-    """One term's."""
+    """Writes Events during one leader term."""
 
     def __init__(self, source: Source, clock: Clock) -> None:
         self._source, self._clock = source, clock
         self._waiting: dict[tuple[str, str], Notice] = {}
 
     def put(self, state: QueueState) -> None:
-        """A workload has come to stand so."""
+        """Queue the Event of a new state."""
         notice = notice_of(state)
         if notice is not None and len(self._waiting) < WAITING_MAX:
             self._waiting[state.uid, notice.reason] = notice
 
     async def run(self, api: ApiServer, *, replica: str) -> None:
-        """For ever."""
+        """Write Events until cancelled."""
         by = EventSource(part="queue", replica=replica, action="Queue")
         while True:
             await asyncio.sleep(PAUSE_S)

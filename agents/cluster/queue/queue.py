@@ -1,4 +1,4 @@
-"""The job queue beside the API server, in the bridge that leads: records to Kafka, decisions to the cluster."""
+"""Runs the job queue in the leading bridge: records to Kafka, decisions to the cluster."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ GATHER_S = 0.05
 FETCH_WAIT_MS = 50
 CHECK_S = 6.0
 LOOK_S = 15.0
-"""For Kueue, and for kinds that come and go."""
+"""Interval of the checks for Kueue and for the kinds that the API server serves."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 
 
 class JobQueue:
-    """One term's.
+    """Runs the queue during one leader term.
 
     Args:
         cluster: Kafka.
         clock: the time.
-        replica: of the bridge, as Events name it.
-        kinds: that are started and stopped.
+        replica: of the bridge, as named in Events.
+        kinds: the kinds to start and stop.
 
     """
 
@@ -65,11 +65,11 @@ class JobQueue:
         self._connecting = asyncio.Lock()
         self._read_trouble, self._write_trouble, self._kind_trouble = "its topics are not read yet", "", "not asked yet"
         self._rival: str | None = None
-        """How Kueue shows itself; "": it does not; None: not known yet."""
+        """How Kueue was detected; "": not present; None: not checked yet."""
 
     @property
     def trouble(self) -> str:
-        """Why it does not publish or act; "" where it does."""
+        """Return why the queue does not publish or act; "" if it does."""
         shadow = f"Kueue admits here, so nothing is started or stopped: {self._rival}" if self._rival else ""
         troubles = (self._read_trouble, self._write_trouble, self._kind_trouble, self._source.trouble, shadow,
                     self._actuator.trouble)  # fmt: skip
@@ -77,11 +77,11 @@ class JobQueue:
 
     @property
     def works(self) -> list[Work]:
-        """What the cluster has."""
+        """Return the objects that the queue starts and stops."""
         return [work for _, work in self._source.works.values()]
 
     async def run(self, api: ApiServer) -> None:
-        """For ever."""
+        """Run until cancelled."""
         try:
             await until_one_ends(
                 self._read(),
@@ -101,7 +101,7 @@ class JobQueue:
         return not self._read_trouble and self._source.listed and not self._kind_trouble and self._rival == ""
 
     async def _follow(self, api: ApiServer) -> None:
-        """Follow what the API server has of the kinds, anew where it has others."""
+        """Watch the served kinds; restart when the set changes."""
         self._served = {}
         following: asyncio.Task[None] | None = None
         try:
@@ -142,7 +142,6 @@ class JobQueue:
         metrics.WORKS.set(len(self._source.works))
 
     async def _read(self) -> None:
-        """Follow the topics."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             try:
@@ -174,7 +173,7 @@ class JobQueue:
                 self._quotas.read(record)
 
     def _state(self, record: Record) -> None:
-        """Of two records of one workload the one of the higher epoch and turn counts."""
+        """Keep the record with the higher epoch and turn."""
         uid, states = text_of(record.key or b""), self._actuator.states
         if record.value is None:
             states.pop(uid, None)
@@ -187,12 +186,11 @@ class JobQueue:
             if known is not None and (known.epoch, known.turn) > (one.epoch, one.turn):
                 return
             states[one.uid] = one
-            if self._acts:  # what was so before was reported before
+            if self._acts:  # already reported
                 self._notices.put(one)
         self._actuator.changed(uid)
 
     async def _write(self) -> None:
-        """Write what differs."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             pending = [] if self._read_trouble else self._known.pending(AT_ONCE)

@@ -1,7 +1,7 @@
-"""Where Kueue admits: what nodes sell to batch pods becomes the quota of the ClusterQueues that ask for it.
+"""Writes the reclaimed capacity of nodes to ClusterQueues that opt in, on clusters where Kueue admits.
 
-The figures are the decider's, damped, from the topic of specs. A version of Kueue with ``status.effectiveQuotas`` gets
-them there, any other one as ``nominalQuota``. A ClusterQueue is written to at most once a minute.
+The amounts are the decider's, damped, from the spec topic. They go to ``status.effectiveQuotas`` if Kueue has the
+field, else to ``nominalQuota``. Each ClusterQueue is written at most once a minute.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ OWNER = {"apiGroup": "slacktide.io", "kind": "Queue", "name": "slacktide"}
 
 
 class Quotas:
-    """One term's."""
+    """Writes quotas during one leader term."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sold: dict[str, SoldSpec] = {}
-        """By flavor."""
         self._written_s: dict[str, float] = {}
-        """By ClusterQueue."""
+        """Time of the last write, by ClusterQueue."""
 
     def read(self, record: Record) -> None:
-        """A record of the topic of specs."""
+        """Take a record of the spec topic."""
         kind, _, flavor = text_of(record.key or b"").partition("/")
         if kind != "Sold":
             return
@@ -55,24 +54,20 @@ class Quotas:
         try:
             one = decode(record.value, QueueSpec).sold
         except BadMessageError:
-            return  # the former figure holds
+            return  # the former amount remains in force
         if one is not None:
             self._sold[flavor] = one.spec
 
     @property
     def sold(self) -> list[SoldObject]:
-        """What nodes sell, of each flavor."""
+        """Return the batch resources of each flavor's nodes."""
         return [SoldObject(metadata=Metadata(name=flavor), spec=spec) for flavor, spec in self._sold.items()]
 
     async def write(self, api: ApiServer, queues: Resource) -> None:
-        """Write what differs.
-
-        Args:
-            api: the API server.
-            queues: ClusterQueues, of the version that it has.
+        """Write the quotas that differ.
 
         Raises:
-            ApiError: it cannot be asked. What it refuses is logged, and tried again later.
+            ApiError: the API server cannot be queried. Rejected writes are logged and retried.
 
         """
         if not self._sold:
@@ -114,7 +109,7 @@ class Quotas:
         except ApiRefusedError as exc:
             result = "conflict" if exc.status == CONFLICT else "refused"
             if result == "conflict":
-                del self._written_s[name]  # nothing was written: it is read anew at the next look
+                del self._written_s[name]  # nothing was written; the next pass reads it again
             log.warning("a ClusterQueue of Kueue did not get the quota that its nodes sell",
                         extra={"cluster_queue": name, "why": str(exc)})  # fmt: skip
         except ApiError:
@@ -124,7 +119,7 @@ class Quotas:
             metrics.WRITES.labels("quota", result).inc()
 
     def _effective(self, groups: list[Json], field: Json) -> Json:
-        """What this version of the field has."""
+        """Keep only fields that this version of the status has."""
         now = datetime.fromtimestamp(self._clock.wall_ms() // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         given: Json = {"resourceGroups": groups, "orchestratorRef": OWNER, "lastUpdateTime": now}
         return {name: value for name, value in given.items() if name in field}
@@ -135,7 +130,7 @@ def _annotations(one: Mapping[str, Any]) -> Json:
 
 
 async def _field(api: ApiServer, queues: Resource) -> Json:
-    """Properties of ``status.effectiveQuotas`` by the schema that the API server has; none: no such field."""
+    """Return the schema properties of ``status.effectiveQuotas``; empty if the field does not exist."""
     schema = msgspec.json.decode(await api.text(f"/openapi/v3/apis/{GROUP}/{queues.version}"), type=Json)
     for name, one in schema.get("components", {}).get("schemas", {}).items():
         if name.endswith(".ClusterQueue"):

@@ -1,4 +1,4 @@
-"""Whether Kueue admits on this cluster: then the queue decides in shadow, and writes nothing to it."""
+"""Detects whether Kueue admits on this cluster. If so, the queue only decides, and writes nothing to the cluster."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from slacktide.agents.cluster.queue.kinds import GROUP
 from slacktide.agents.kubernetes import LEASES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, ApiServer, Resource
 
 LEASE = "c1f6bfd2.kueue.x-k8s.io"
-"""Of Kueue's controller that leads."""
+"""Lease of Kueue's leading controller."""
 LEASE_S = 60
-"""A lease that nobody has renewed for so long is left over."""
+"""A lease without renewal for this time is stale."""
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Names are Kubernetes'."""
+    """Fields use Kubernetes' names."""
 
 
 class _Metadata(_Shape, frozen=True, kw_only=True):
@@ -34,14 +34,14 @@ class _Webhook(_Shape, frozen=True, kw_only=True):
 
 
 class Webhooks(_Shape, frozen=True, kw_only=True):
-    """What of a webhook configuration is read."""
+    """The fields of a webhook configuration that detection reads."""
 
     metadata: _Metadata
     webhooks: list[_Webhook] | None = None
 
     @property
     def asks(self) -> bool:
-        """Whether it is about the queue's kinds."""
+        """Return whether it covers the queue's kinds."""
         rules = (rule for hook in self.webhooks or () for rule in hook.rules or ())
         return any(GROUP in (rule.api_groups or ()) for rule in rules)
 
@@ -52,13 +52,13 @@ class _LeaseSpec(_Shape, frozen=True, kw_only=True):
 
 
 class Lease(_Shape, frozen=True, kw_only=True):
-    """What of a lease is read."""
+    """The fields of a lease that detection reads."""
 
     metadata: _Metadata
     spec: _LeaseSpec = _LeaseSpec()
 
     def held(self, now: datetime) -> bool:
-        """Whether somebody renews it."""
+        """Return whether the lease is renewed."""
         renewed = self.spec.renew_time
         return bool(self.spec.holder_identity) and renewed is not None and (now - renewed).total_seconds() < LEASE_S
 
@@ -73,28 +73,23 @@ class _Status(_Shape, frozen=True, kw_only=True):
 
 
 class AdmittedWorkload(_Shape, frozen=True, kw_only=True):
-    """What of a Workload is read."""
+    """The fields of a Workload that detection reads."""
 
     metadata: _Metadata
     status: _Status = _Status()
 
     @property
     def holds(self) -> bool:
-        """Whether it holds quota. Slacktide writes no Workload."""
+        """Return whether it holds quota. Slacktide writes no Workloads."""
         held = {one.type for one in self.status.conditions or () if one.status == "True"}
         return "QuotaReserved" in held and "Finished" not in held
 
 
 async def kueue(api: ApiServer, workloads: Resource | None, now_ms: Callable[[], int]) -> str:
-    """By what Kueue shows itself; "": it does not.
-
-    Args:
-        api: the API server.
-        workloads: the kind Workload, where there is one.
-        now_ms: UTC epoch milliseconds.
+    """Return how Kueue was detected; "" if it was not.
 
     Raises:
-        ApiError: it cannot be asked.
+        ApiError: the API server cannot be queried.
 
     """
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
@@ -112,5 +107,5 @@ async def kueue(api: ApiServer, workloads: Resource | None, now_ms: Callable[[],
 
 
 def first(leases: Iterable[Lease], now: datetime) -> Lease | None:
-    """The first that somebody renews."""
+    """Return the first lease that is not stale."""
     return next((one for one in leases if one.held(now)), None)

@@ -1,4 +1,4 @@
-"""The queue's objects and the Jobs that name a queue, as they change: as records, and for the actuator."""
+"""Watches queue objects, and Jobs with a queue name, for the records and for the actuator."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ from slacktide.streams.decisions.queue.published import published
 log = logging.getLogger(__name__)
 
 Name = tuple[str, str, str]
-"""Kind, namespace and name."""
 SHOWN = {"ClusterQueue", "LocalQueue"}
-"""Kinds that have a status."""
+"""Kinds whose status is written."""
 CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
 
 
@@ -51,56 +50,48 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class Source:
-    """What the cluster has.
+    """The cluster's objects.
 
     Args:
-        known: takes the records.
-        kinds: that are started and stopped.
+        known: receives the records.
+        kinds: the kinds to start and stop.
 
     """
 
     def __init__(self, known: Known, kinds: tuple[Kind, ...]) -> None:
         self.works: dict[str, tuple[Kind, Work]] = {}
-        """By uid."""
         self.flavors: dict[str, ResourceFlavorObject] = {}
-        """By name."""
         self.stands: dict[Queue, Json] = {}
-        """The status of ClusterQueues and LocalQueues, as the API server has it."""
+        """Status of ClusterQueues and LocalQueues in the API server."""
         self.changes = 0
-        """How often an object or such a status changed."""
+        """Number of changes of objects and statuses."""
         self.troubles: dict[str, str] = {}
         self.changed: Callable[[str], object] = self.works.get
-        """Is called with the uid of an object that changed or is gone."""
+        """Callback with the uid of a changed or deleted object."""
         self._known, self._kinds = known, kinds
         self._uids: dict[Name, str] = {}
         self._objects: dict[Name, QueueObject] = {}
         self._classes = QueueObjects(())
         self._unlisted: set[str] | None = None
-        """Kinds; None: none was asked for yet."""
+        """Kinds not listed yet; None: no list was requested."""
 
     @property
     def listed(self) -> bool:
-        """Whether all was listed."""
+        """Return whether all kinds are listed."""
         return self._unlisted == set()
 
     @property
     def objects(self) -> list[QueueObject]:
-        """All that the queue goes by, but for what is started and stopped."""
+        """Return all queue objects except those that are started and stopped."""
         return list(self._objects.values())
 
     @property
     def trouble(self) -> str:
-        """Why something is not read; "" where all is."""
+        """Return why a kind cannot be read; "" if all can."""
         return next((why for why in self.troubles.values() if why), "")
 
     def follows(self, api: ApiServer, served: dict[str, Resource]) -> list[Coroutine[Any, Any, None]]:
-        """What is to run for ever.
-
-        Args:
-            api: the API server.
-            served: by kind those of the queue's own that it has.
-
-        """
+        """Return the coroutines that watch the served kinds."""
         self._unlisted = {*served, *(kind.name for kind in self._kinds)}
         for name in [name for name in self._objects if name[0] not in served]:
             self._object_gone(name)
@@ -108,7 +99,7 @@ class Source:
         return [*(self._follow_objects(api, kind, resource) for kind, resource in served.items()), *works]
 
     def put(self, kind: Kind, raw: msgspec.Raw) -> None:
-        """An object of a kind that is started and stopped, as it was read; an older version changes nothing."""
+        """Take an object to start and stop; ignore older versions."""
         head = msgspec.json.decode(raw, type=_Object).metadata
         before = self.works.get(head.uid)
         if before is not None and not _newer(head.version, before[1].version):
@@ -116,7 +107,7 @@ class Source:
         try:
             work = kind.read(raw)
             self._publish(kind, work)
-        except Exception as exc:  # noqa: BLE001 - one object's: its former version counts, and the others go on
+        except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
             log.warning("a %s cannot be used", kind.name, extra={"why": failure("read", exc)})
             return
         metadata = work.metadata
@@ -161,7 +152,6 @@ class Source:
                         self._object_gone((kind, namespace, one))
 
     def _listed(self, kind: str) -> None:
-        """The last that is listed: what Kafka has from earlier and the cluster no more is to be deleted."""
         if self._unlisted and kind in self._unlisted:
             self._unlisted.discard(kind)
             if self.listed:
@@ -211,7 +201,7 @@ class Source:
 
     def _publish(self, kind: Kind, work: Work) -> None:
         pod_sets = work.pod_sets
-        # A generation that changes with the pods alone: starting and stopping changes the object's own.
+        # Counts pod changes only: starting and stopping changes the object's own generation.
         generation = crc32(msgspec.json.encode(pod_sets))
         metadata = msgspec.structs.replace(work.metadata, generation=generation)
         made = self._classes.workload_with(kind.name, metadata, pod_sets)
@@ -241,5 +231,5 @@ def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Whether a resource version is a later one of the same object: they are numbers that grow."""
+    """Compare resource versions of one object; they are increasing numbers."""
     return not (version.isdecimal() and than.isdecimal()) or int(version) > int(than)

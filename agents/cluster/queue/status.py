@@ -1,6 +1,6 @@
-"""What ClusterQueues and LocalQueues show as their status, with Kueue's fields. Pure.
+"""Computes the status of ClusterQueues and LocalQueues, with Kueue's fields. Pure.
 
-There are no admission checks, so a workload that has quota is admitted.
+There are no admission checks, so a workload with quota reservation is admitted.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ def statuses(
     stands: Mapping[Queue, Json],
     now_ms: int,
 ) -> dict[Queue, Json]:
-    """The status of each queue, but for fields that are others'.
+    """Compute the status of each queue, without fields of other writers.
 
     Args:
-        given: all objects that the queue goes by, what nodes sell included.
-        works: by uid what is started and stopped.
-        states: by uid, of workloads.
-        stands: the status as the API server has it, which keeps the times of conditions.
+        given: all queue objects, including batch resources of nodes.
+        works: objects to start and stop, by uid.
+        states: workload states, by uid.
+        stands: the status in the API server, with the times of conditions.
         now_ms: UTC epoch.
 
     Raises:
-        CaseError: the objects cannot be put together.
+        CaseError: the objects are inconsistent.
 
     """
     objects = QueueObjects(given)
@@ -115,7 +115,6 @@ def _queues(cluster_queue: str, work: Work | None) -> Iterable[Queue]:
 
 
 def _usage(booking: QueueBooking, work: Work | None) -> Mapping[FlavorResource, int]:
-    """Without pods that are done."""
     sets = [Admitted(one.name, one.count, one.flavors, one.usage) for one in booking.pod_sets]
     done = {} if work is None else work.done
     pods = {one.name: one.count for one in work.pod_sets} if work is not None and done else {}
@@ -123,7 +122,7 @@ def _usage(booking: QueueBooking, work: Work | None) -> Mapping[FlavorResource, 
 
 
 def _flavors(node: QuotaNode, usage: Mapping[FlavorResource, int], *, borrows: bool) -> list[Json]:
-    """Of each flavor of the ClusterQueue each resource, used or not."""
+    """Return each resource of each flavor of the ClusterQueue, used or not."""
     flavors: dict[str, list[Json]] = {}
     for of, quota in node.quotas.items():
         used = usage.get(of, 0)
@@ -146,7 +145,7 @@ def _of_cluster_queue(lacking: Sequence[str]) -> Json:
 
 
 def _of_local_queue(lacking: Sequence[str] | None) -> Json:
-    """None: its ClusterQueue does not exist."""
+    """Return the inactive status if the ClusterQueue does not exist (None)."""
     if lacking is None or lacking:
         reason = "ClusterQueueDoesNotExist" if lacking is None else "ClusterQueueIsInactive"
         return {"status": "False", "reason": reason, "message": "Can't submit new workloads to clusterQueue"}
@@ -154,7 +153,7 @@ def _of_local_queue(lacking: Sequence[str] | None) -> Json:
 
 
 def _timed(active: Json, stands: Json, now_ms: int) -> Json:
-    """With the time since when it is so."""
+    """Set the transition time of the condition."""
     before: Json = next((one for one in stands.get("conditions") or () if one.get("type") == "Active"), {})
     now = datetime.fromtimestamp(now_ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     since = before.get("lastTransitionTime") if before.get("status") == active["status"] else None

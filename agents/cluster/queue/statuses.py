@@ -19,35 +19,21 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 2.0
 SHARE = 0.05
-"""Of a core at most: with 50,000 workloads a pass takes a quarter of a second."""
+"""Maximum share of a core: with 50,000 workloads a pass takes a quarter of a second."""
 
 
 class Statuses:
-    """One term's.
-
-    Args:
-        source: what the cluster has.
-        actuator: knows where workloads stand.
-        sold: what nodes sell, by flavor.
-        clock: the time.
-
-    """
+    """Writes statuses during one leader term."""
 
     def __init__(
         self, source: Source, actuator: Actuator, sold: Callable[[], Iterable[SoldObject]], clock: Clock
     ) -> None:
         self._source, self._actuator, self._sold, self._clock = source, actuator, sold, clock
         self._seen: tuple[int, int] | None = None
-        """What the status was made of last."""
+        """Change counters at the last pass."""
 
     async def run(self, api: ApiServer, served: Callable[[], Mapping[str, Resource]]) -> None:
-        """For ever.
-
-        Args:
-            api: the API server.
-            served: kinds that it has; none while nothing is to be written.
-
-        """
+        """Write statuses until cancelled, of the kinds that ``served`` returns; none while nothing may be written."""
         took_s = 0.0
         while True:
             await asyncio.sleep(max(PAUSE_S, took_s / SHARE))
@@ -64,11 +50,10 @@ class Statuses:
             except CaseError as exc:
                 self._seen = seen
                 log.warning("no status of queues is written", extra={"why": str(exc)})
-            except ApiError as exc:  # the next time
+            except ApiError as exc:
                 log.info("the status of queues was not written", extra={"why": str(exc)})
 
     def _due(self) -> list[tuple[Queue, Json]]:
-        """What differs from what the API server has."""
         source = self._source
         works = {uid: work for uid, (_, work) in source.works.items()}
         objects = [*source.objects, *self._sold()]

@@ -1,8 +1,7 @@
-"""What is due for one object, by where its workload stands. Pure.
+"""Computes the next step of one object from the state of its workload. Pure.
 
-The mark on the object names the admission that was acted on last, and how. It never goes back, and each write names the
-version that it was decided on. So whoever is killed, late or doubled: an admission that was answered for good is never
-started, and one that was started is not started again.
+The mark on the object names the last admission that was acted on, and the result. It never decreases, and each write
+requires the resource version that was read. So no admission is started twice, or started after its final answer.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from slacktide.streams.decisions.queue.job_workload import QUEUE_NAME, workload_
 
 
 class Answer(NamedTuple):
-    """What came of an admission."""
+    """The outcome of an admission."""
 
     booking: QueueBooking
     result: Result
@@ -27,7 +26,7 @@ class Answer(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Whether a pod of it still runs; if none does: the answer ``stopped``."""
+    """Check whether a pod still runs; if none does, the answer is ``stopped``."""
 
     booking: QueueBooking
 
@@ -36,12 +35,12 @@ Step = Write | Answer | Look | None
 
 
 def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlavorObject]) -> Step:
-    """The next step; None: nothing is due.
+    """Return the next step; None if nothing is due.
 
     Args:
-        work: as it is.
-        state: of its workload; None: the decider does not know it.
-        flavors: those that exist, by name.
+        work: the object.
+        state: of its workload; None: unknown to the decider.
+        flavors: existing flavors by name.
 
     """
     booking = None if state is None else state.booking
@@ -52,7 +51,7 @@ def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlav
         return _without(work, mark, state)
     admission = (booking.epoch, booking.turn)
     if mark is not None and mark.admission > admission:
-        return None  # the state is an old one
+        return None  # the state is stale
     ended = mark is not None and mark.admission == admission and mark.result != "started"
     if state.phase == "evicting" or (ended and mark is not None and mark.result == "stopped"):
         return _stopping(work, booking, ended=ended)
@@ -62,13 +61,13 @@ def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlav
 
 
 def ending(booking: QueueBooking, result: Result, *more: Json) -> Json:
-    """A write after which the admission is never started again."""
+    """Return a write after which the admission is never started again."""
     mark = Mark(booking.epoch, booking.turn, result)
     return merged({"metadata": {"annotations": {MARK: str(mark)}}}, *more)
 
 
 def _without(work: Work, mark: Mark | None, state: QueueState | None) -> Step:
-    """It has no quota. What was started with quota and is unknown to the decider runs on: the log may be lost."""
+    """Return the step without quota. A started object unknown to the decider runs on: Kafka may have lost data."""
     if state is not None and state.reason == REQUEUING_LIMIT and ACTIVE not in (work.metadata.annotations or {}):
         return Write("deactivate", {"metadata": {"annotations": {ACTIVE: "false"}}})
     if work.suspended:
@@ -109,7 +108,7 @@ def _starting(
 
 def _running(work: Work, state: QueueState, booking: QueueBooking, mark: Mark | None) -> Step:
     if mark is None and state.started:
-        return None  # by another, before
+        return None  # by another replica
     if mark is None or mark.admission != (booking.epoch, booking.turn):
         return Write("suspend", work.stop())
     if above(work.pods_now, _counts(booking)):
@@ -132,7 +131,7 @@ def _ended(booking: QueueBooking, result: Result, why: str) -> Write:
 def _admitted(
     work: Work, booking: QueueBooking, flavors: Mapping[str, ResourceFlavorObject]
 ) -> dict[str, Admission] | str:
-    """By pod set; text: a flavor that does not exist."""
+    """Return the admission by pod set, or the name of a flavor that does not exist."""
     metadata, found = work.metadata, {}
     for one in booking.pod_sets:
         assigned = flavors_of((one.flavors[resource] for resource in sorted(one.flavors)), flavors)

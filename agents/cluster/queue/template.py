@@ -1,4 +1,4 @@
-"""What starting adds to a pod template, and how it is taken back; an annotation keeps what was there before."""
+"""Changes a pod template for a start, and restores it. An annotation keeps the original values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slacktide.schemas.queue_objects import ResourceFlavorObject
 from slacktide.streams.decisions.queue.job_start import Admission, Conflict, Flavor, JobTemplate, Toleration, started
 
 ORIGINAL = "slacktide.io/queue-original"
-"""Annotation of a started object: JSON of what starting has changed, as it was before."""
+"""Annotation of a started object: JSON of the original values."""
 Json = dict[str, Any]
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What of a pod template starting changes, as Kubernetes has it."""
+    """The fields of a pod template that a start changes."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -25,7 +25,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def template_of(raw: Mapping[str, Any]) -> Template:
-    """Of a pod template as JSON."""
+    """Return the fields of a pod template from JSON."""
     metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
     return Template(
         labels=metadata.get("labels") or {},
@@ -36,7 +36,7 @@ def template_of(raw: Mapping[str, Any]) -> Template:
 
 
 def change(now: Template, then: Template) -> Json:
-    """A merge patch of a pod template that makes one the other."""
+    """Return the merge patch from one pod template to another."""
     body: Json = {}
     metadata = {name: _keys(getattr(now, name), getattr(then, name)) for name in ("labels", "annotations")}
     if any(metadata.values()):
@@ -56,13 +56,13 @@ def begun(
     job: JobTemplate | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> tuple[Template, JobTemplate] | Conflict:
-    """The template as its pods run, on nodes of their flavors.
+    """Return the template with the node selectors and tolerations of the assigned flavors.
 
     Args:
-        template: as it was when it was queued.
+        template: as it was queued.
         admission: of its pod set.
-        job: the object's numbers, where admission may change them.
-        annotations: of the object itself.
+        job: the object's counts, if admission may change them.
+        annotations: of the object.
 
     """
     own = tuple(_toleration(one) for one in template.tolerations)
@@ -89,7 +89,7 @@ def begun(
 
 
 def flavors_of(names: Iterable[str], there: Mapping[str, ResourceFlavorObject]) -> tuple[Flavor, ...] | str:
-    """The flavors of a pod set, each once; text: the name of one that does not exist."""
+    """Return the distinct flavors of a pod set, or the name of one that does not exist."""
     found = []
     for name in dict.fromkeys(names):
         if name not in there:

@@ -1,4 +1,4 @@
-"""What the queue starts and stops, of whatever kind: a protocol, and the mark that each object carries."""
+"""The protocol of the objects that the queue starts and stops, and the mark on each object."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from slacktide.streams.decisions.queue.job_start import Admission, Conflict
 
 Json = dict[str, Any]
 MARK = "slacktide.io/queue-admission"
-"""Annotation of an object: the latest admission that was acted on, and how. It never goes back."""
+"""Annotation: the last admission that was acted on, and the result. It never decreases."""
 ACTIVE = "slacktide.io/queue-active"
-"""Annotation of an object: ``false`` takes it out of the queue, and evicts it. Kueue has it in the Workload."""
+"""Annotation: ``false`` evicts the object and removes it from the queue. Kueue has this field in the Workload."""
 _MARK = re.compile(r"(\d{1,18})/(\d{1,18}) (started|stopped|conflict|refused)")
 
 
 class Mark(NamedTuple):
-    """EPOCH/TURN RESULT: later ones are greater."""
+    """EPOCH/TURN RESULT; later marks compare greater."""
 
     epoch: int
     turn: int
@@ -29,81 +29,80 @@ class Mark(NamedTuple):
 
     @property
     def admission(self) -> tuple[int, int]:
-        """Which admission."""
+        """Return epoch and turn of the admission."""
         return self.epoch, self.turn
 
     def __str__(self) -> str:
-        """As the annotation has it."""
         return f"{self.epoch}/{self.turn} {self.result}"
 
 
 def mark_of(annotations: Mapping[str, str]) -> Mark | None:
-    """The mark; None: there is none, or none that can be read."""
+    """Parse the mark; None if it is absent or invalid."""
     found = _MARK.fullmatch(annotations.get(MARK, ""))
     return None if found is None else Mark(int(found[1]), int(found[2]), found[3])
 
 
 class Write(NamedTuple):
-    """A merge patch of the object, or of its subresource."""
+    """A merge patch of the object or of its subresource."""
 
     what: str
     body: Json
     sub: str = ""
     why: str = ""
-    """Of an admission that is not started."""
+    """Why an admission is not started."""
 
 
 class Work(Protocol):
-    """One object as it was read."""
+    """One object as read from the API server."""
 
     @property
     def metadata(self) -> Metadata:
-        """Its own."""
+        """Return its metadata."""
 
     @property
     def version(self) -> str:
-        """Its resource version."""
+        """Return its resource version."""
 
     @property
     def pod_sets(self) -> list[WorkloadPodSet]:
-        """What it asks for, without what starting it has changed."""
+        """Return its pod sets without the changes of a start."""
 
     @property
     def pods_now(self) -> Mapping[str, int]:
-        """By pod set how many pods it may run at a time as it is."""
+        """Return the current maximum of parallel pods, by pod set."""
 
     @property
     def done(self) -> Mapping[str, int]:
-        """By pod set how many pods of those that it asks for will not run again."""
+        """Return how many requested pods will not run again, by pod set."""
 
     @property
     def suspended(self) -> bool:
-        """Whether it is to run no pods."""
+        """Return whether it is suspended."""
 
     @property
     def settled(self) -> bool:
-        """Whether its controller has seen that it is suspended: it makes no pods any more."""
+        """Return whether its controller has seen the suspension, and creates no pods any more."""
 
     @property
     def ready(self) -> bool:
-        """Whether all pods that it runs at a time are ready or done."""
+        """Return whether all parallel pods are ready or finished."""
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has completed or failed."""
 
     @property
     def pods(self) -> str:
-        """A label selector of its pods, within its namespace."""
+        """Return a label selector of its pods, within its namespace."""
 
     def start(self, admitted: Mapping[str, Admission]) -> Json | Conflict:
-        """What starts it: by pod set what was admitted."""
+        """Return the patch that starts it, from the admission of each pod set."""
 
     def stop(self) -> Json:
-        """What suspends it."""
+        """Return the patch that suspends it."""
 
     def back(self) -> Write | None:
-        """The next write that makes it as it was before it was started, once it is suspended; None: it is so."""
+        """Return the next write that restores it once it is suspended; None if it is restored."""
 
 
 class Kind(NamedTuple):
@@ -112,11 +111,11 @@ class Kind(NamedTuple):
     name: str
     resource: Resource
     read: Callable[[msgspec.Raw], Work]
-    """Raises msgspec.ValidationError where the object is not as its kind demands."""
+    """Raises msgspec.ValidationError if the object is invalid."""
 
 
 def merged(*bodies: Mapping[str, Any]) -> Json:
-    """Merge patches as one; of two values of a field the last counts."""
+    """Combine merge patches; the last value of a field wins."""
     found: Json = {}
     for body in bodies:
         for key, value in body.items():
@@ -126,5 +125,5 @@ def merged(*bodies: Mapping[str, Any]) -> Json:
 
 
 def above(pods: Mapping[str, int], admitted: Mapping[str, int]) -> Sequence[str]:
-    """Pod sets that may run more pods than were admitted."""
+    """Return the pod sets that may run more pods than were admitted."""
     return [name for name, count in pods.items() if count > admitted.get(name, 0)]

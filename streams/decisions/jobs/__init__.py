@@ -1,1 +1,1 @@
-"""What the Job controller decides from a Job's pods. Pure."""
+"""Rules of the Job controller: a Job's status from its pods. Pure."""

@@ -1,4 +1,4 @@
-"""Completion indexes as a Job's status has them: ``0,1,3-9``.
+"""Completion indexes in the format of a Job's status: ``0,1,3-9``.
 
 Reading: Kubernetes v1.34.4, pkg/controller/job/indexed_job_utils.go.
 """
@@ -11,7 +11,7 @@ from slacktide.schemas.job_pod import INDEXES_MAX
 
 
 def index_text(indexes: Iterable[int]) -> str:
-    """Two neighbours have a comma, three or more a dash."""
+    """Format indexes. Two consecutive indexes are joined by a comma, three or more by a dash."""
     parts: list[str] = []
     first = last = -2
     for index in (*sorted(indexes), -2):
@@ -25,7 +25,7 @@ def index_text(indexes: Iterable[int]) -> str:
 
 
 def indexes_of(text: str, completions: int | None) -> set[int]:
-    """The indexes below ``completions``; at most 100,000. What is no range is passed over."""
+    """Parse the indexes below ``completions``, at most 100,000. Ignore invalid ranges."""
     below = INDEXES_MAX if completions is None else completions
     found: set[int] = set()
     for part in text.split(",") if text else ():

@@ -1,4 +1,4 @@
-"""By which condition a Job ends, if it does.
+"""Computes the condition by which a Job ends.
 
 Reading: Kubernetes v1.34.4, pkg/controller/job/job_controller.go (syncJob) and success_policy.go.
 """
@@ -15,32 +15,31 @@ FAILURE, SUCCESS = "FailureTarget", "SuccessCriteriaMet"
 
 
 class RuleProgress(NamedTuple):
-    """How far one rule of the successPolicy is met."""
+    """Progress of one successPolicy rule."""
 
     indexes: int | None
-    """How many it names; None: it names none, and counts all."""
+    """Number of indexes that the rule names; None: all count."""
     succeeded: int
-    """Of those."""
+    """Succeeded indexes of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What the pods come to."""
+    """Pod counts of a Job."""
 
     active: int
     succeeded: int
     failed: int
     restarts: int
-    """Of containers of pods that are pending or running."""
+    """Container restarts in pending and running pods."""
     failed_indexes: int = 0
     success_rules: Sequence[RuleProgress] = ()
-    """One for each rule of the spec."""
     fail_job: str = ""
-    """Message of a rule that fails the Job; "": none was met."""
+    """Message of a rule that fails the Job; "": no rule matched."""
 
 
 def job_end(spec: JobSpec, counts: Counts) -> JobCondition | None:
-    """The condition by which it ends, in the controller's order: failures first. None: it goes on."""
+    """Return the condition by which the Job ends, failures first as in the controller; None if it continues."""
     return _failure(spec, counts) or _success(spec, counts)
 
 

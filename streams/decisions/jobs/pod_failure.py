@@ -1,4 +1,4 @@
-"""Whether a pod has failed, and which rule of the podFailurePolicy it meets.
+"""Decides whether a pod has failed, and which podFailurePolicy rule it matches.
 
 Reading: Kubernetes v1.34.4, pkg/controller/job/pod_failure_policy.go and job_controller.go (isPodFailed).
 """
@@ -13,24 +13,24 @@ from slacktide.schemas.job_pod import Action, FailureRule, JobPodFacts, JobSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """A failed pod under the policy."""
+    """The podFailurePolicy's result for a failed pod."""
 
     rule: int | None
-    """Which rule; None: no rule."""
+    """Index of the matched rule; None: no match."""
     action: Action | None
     counted: bool
-    """Towards ``failed`` and the limits."""
+    """Whether it counts towards ``failed`` and the limits."""
     message: str
-    """Of the condition, where the rule fails the Job."""
+    """Message of the condition if the rule fails the Job."""
 
 
 def has_failed(pod: JobPodFacts, spec: JobSpec, *, job_fails: bool) -> bool:
-    """Whether it counts as failed: once it has failed, and often as soon as it is deleted.
+    """Return whether the pod counts as failed; a deleted pod often counts before it has ended.
 
     Args:
-        pod: as it is.
+        pod: its current state.
         spec: of the Job.
-        job_fails: the Job is over by failure. Then its deleted pods fail at once.
+        job_fails: the Job has failed. Its deleted pods then count immediately.
 
     """
     if pod.phase == "Failed":
@@ -39,7 +39,7 @@ def has_failed(pod: JobPodFacts, spec: JobSpec, *, job_fails: bool) -> bool:
 
 
 def match(rules: Sequence[FailureRule] | None, pod: JobPodFacts, namespace: str, *, per_index: bool) -> Matched:
-    """The first rule that it meets. A rule ``FailIndex`` is passed over where the Job has no limit per index."""
+    """Return the first rule that matches. Skip ``FailIndex`` rules if the Job has no limit per index."""
     for number, rule in enumerate(rules or ()):
         if rule.action == "FailIndex" and not per_index:
             continue

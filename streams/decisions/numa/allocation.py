@@ -1,7 +1,7 @@
-"""How full or evenly filled a zone would be with a request.
+"""Scores the utilization or balance of a zone with a request.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/least_allocated.go, most_allocated.go and
-balanced_allocation.go. The order of the doubles' arithmetic is the reference's: it decides the last digit.
+balanced_allocation.go. The order of floating-point operations is the reference's: it affects the last digit.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def request_score(
     *,
     corrected: bool = False,
 ) -> int:
-    """The smallest zone score that is not 0; 0 where no zone has another.
+    """Return the smallest zone score above 0; 0 if there is none.
 
     Args:
-        request: amounts by resource; those of 0 count, too.
-        zones: with what is available in each.
-        strategy: ``BalancedAllocation`` reads no weights.
-        weights: by resource; one that is missing or below 1 counts as 1.
-        corrected: CPU in millicores; the reference rounds it up to whole cores.
+        request: amounts by resource, including zeros.
+        zones: with available amounts.
+        strategy: ``BalancedAllocation`` ignores weights.
+        weights: by resource; missing ones and those below 1 count as 1.
+        corrected: compute CPU in millicores; the reference rounds it up to whole cores.
 
     """
     per_cpu = 1 if corrected else 1000
@@ -51,7 +51,7 @@ def _zone_score(
 
 
 def _share(request: Amounts, available: Amounts, name: str, strategy: Allocation, per_cpu: int) -> int:
-    """What stays free, or is used, of one resource, of 100."""
+    """Return the free or used percentage of one resource."""
     free = available.get(name, 0)
     if not free or request[name] > free:
         return 0
@@ -65,7 +65,7 @@ def _fraction(request: Amounts, available: Amounts, name: str, per_cpu: int) -> 
 
 
 def _balance(fractions: Sequence[float]) -> int:
-    """100 less the sample variance of what is used of each resource; a single one does not vary."""
+    """Return 100 minus the sample variance of the used fractions; 100 for a single resource."""
     if any(one > 1.0 for one in fractions):
         return 0
     count = len(fractions)

@@ -1,7 +1,7 @@
-"""What of a node's batch resources each of its zones gives: the parts add up to the node's amount, never to more.
+"""Divides a node's batch resources among its zones. The parts never exceed the node's amount.
 
-Slacktide's own. Koordinator works out each zone by itself, from equal parts of what no pod is bound to, rounded up:
-``batch_resource_zones``. Its zones may add up to more than the node.
+Slacktide's own. Koordinator computes each zone separately, from equal parts of what no pod is bound to, rounded up:
+``batch_resource_zones``. The sum of its zones may exceed the node's amount.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ class Share(NamedTuple):
     """A zone's part of one resource of the node."""
 
     node: int
-    """The node's amount."""
     free: int
-    """What the kubelet may give of the zone, and no pod holds for itself."""
+    """Allocatable amount that no pod holds exclusively."""
     held: int
-    """What pods hold of the zone for themselves."""
+    """Amount that pods hold exclusively."""
     of_free: int
     of_held: int
 
     @property
     def amount(self) -> int:
-        """The part."""
+        """Return the part."""
         return self.of_free + self.of_held
 
     def because(self, of: str, unit: str) -> Because:
-        """The arithmetic."""
+        """Return the computation as an explanation."""
         terms: Terms = dict(zip(in_unit(unit, *_TERMS), (*self, self.amount), strict=True))
         bound = "held" if self.of_held else "free" if self.of_free else "exhausted"
         return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, "+of_free", "+of_held"))
@@ -52,11 +51,10 @@ NO_BATCH = ZoneBatch(None, None)
 
 
 def batch_zones(cpu_milli: int | None, mem_bytes: int | None, zones: Sequence[Zone]) -> list[ZoneBatch]:
-    """Divide what batch pods may ask for on a node among its zones.
+    """Divide a node's batch allocatable among its zones.
 
-    Batch pods run on CPUs that no pod holds for itself. So the amount goes to what is free in the zones, in
-    proportion. Only an amount above all that is free reaches what pods hold, in proportion to that. What is above all
-    that the zones can give is in no zone.
+    Batch pods use CPUs that no pod holds exclusively. So the amount is divided in proportion to the free amounts of the
+    zones. An amount above these is divided in proportion to the exclusive amounts. Any rest is in no zone.
 
     Args:
         cpu_milli: the node's batch CPU; None: it has none.
@@ -73,7 +71,6 @@ def batch_zones(cpu_milli: int | None, mem_bytes: int | None, zones: Sequence[Zo
 
 
 def _shares(node: int | None, zones: Sequence[tuple[int | None, int | None]]) -> list[Share | None]:
-    """Of one resource, by what is allocatable and available in each zone."""
     if node is None:
         return [None] * len(zones)
     free = [min(available or 0, allocatable or 0) for allocatable, available in zones]
@@ -85,10 +82,7 @@ def _shares(node: int | None, zones: Sequence[tuple[int | None, int | None]]) ->
 
 
 def _parts(amount: int, rooms: Sequence[int]) -> Iterable[int]:
-    """In proportion to the rooms, which hold it: each part is the exact one, rounded up or down.
-
-    What the zones up to each one get together is rounded down. So the parts add up.
-    """
+    """Divide in proportion to the rooms, which must hold the amount. Cumulative sums are rounded down."""
     total = sum(rooms) or 1
     upto = [amount * room // total for room in accumulate(rooms)]
     return [after - before for before, after in pairwise([0, *upto])]

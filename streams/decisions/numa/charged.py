@@ -1,4 +1,4 @@
-"""Zones after a request was taken from some of them."""
+"""Charges a request to zones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from slacktide.streams.decisions.numa.topology import Zone
 
 
 def charged(request: Amounts, zones: Sequence[Zone], places: Iterable[int]) -> list[Zone]:
-    """Take a request from zones given by their place in the list, in that order, as much from each as it has.
+    """Charge a request to zones by position, in order, as much to each as it has available.
 
-    A zone that does not list a resource is passed over.
+    Skip zones that do not list a resource.
     """
     after, left = list(zones), dict(request)
     for place in places:
@@ -25,6 +25,6 @@ def charged(request: Amounts, zones: Sequence[Zone], places: Iterable[int]) -> l
 
 
 def places_of(ids: Iterable[int], zones: Sequence[Zone]) -> list[int]:
-    """Where the zones with these ids are in the list, by id; ids that no zone has are left out."""
+    """Return the positions of zone ids, sorted by id; ignore unknown ids."""
     place = {zone.id: at for at, zone in enumerate(zones)}
     return [place[one] for one in sorted(ids) if one in place]

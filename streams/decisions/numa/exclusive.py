@@ -1,4 +1,4 @@
-"""Whether a pod has resources to itself, such as whole CPUs or a device.
+"""Decides whether a pod holds resources exclusively, such as whole CPUs or a device.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/resourcerequests/exclusive.go.
 """
@@ -13,11 +13,11 @@ from slacktide.streams.decisions.numa.resource import CPU, is_memory, is_native,
 
 
 def is_exclusive(pod: Pod, listed: Collection[str]) -> bool:
-    """Whether a container that keeps running requests any: init containers but sidecars do not count.
+    """Return whether an app container or sidecar requests exclusive resources. Other init containers do not count.
 
     Args:
-        pod: what it requests.
-        listed: the resources that any zone of its node lists.
+        pod: with its requests.
+        listed: the resources that any zone of the node lists.
 
     """
     running = chain((one for one in pod.inits if one.sidecar), pod.containers)

@@ -1,4 +1,4 @@
-"""Whether a node's zones can hold a pod, and which zone each container would get.
+"""Decides whether a node's zones can hold a pod, and which zones each container gets.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/filter.go.
 """
@@ -28,23 +28,21 @@ MESSAGES: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the filter reads it."""
-
     allocatable: Amounts
     kubelet: Kubelet = field(default_factory=Kubelet)
     zones: Sequence[Zone] | None = None
     """None: the node has no topology."""
     fresh: bool = True
-    """False: what is known of its topology cannot be trusted."""
+    """False: the topology may be stale."""
 
 
 class Placed(NamedTuple):
-    """The zones that a container would get."""
+    """The zones that a container gets."""
 
     container: str | None
     """None: the whole pod."""
     zones: tuple[int, ...]
-    """Ids, ascending; a corrected answer may name several, and all of the node's where no manager takes part."""
+    """Ids, ascending; several only if ``corrected``, and all of the node's if no manager takes part."""
 
 
 class Failure(NamedTuple):
@@ -52,29 +50,29 @@ class Failure(NamedTuple):
 
     message: str
     kind: Kind | None = None
-    """Of what is not aligned; None: the topology cannot be trusted."""
+    """What is not aligned; None: the topology may be stale."""
     container: str | None = None
     lacks: tuple[Lack, ...] = ()
-    """By name; not empty where something is not aligned."""
+    """By name; not empty if a container or pod is not aligned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """The filter's answer."""
+    """The filter's result."""
 
     fits: bool
     failure: Failure | None = None
-    """With ``fits``: the kubelet admits the pod under best-effort, but does not align it."""
+    """With ``fits``: under best-effort, the kubelet admits the pod but does not align it."""
     placed: Sequence[Placed] = ()
-    """What was placed before the failure, too."""
+    """Including containers placed before the failure."""
     moved: Sequence[str] = ()
-    """Containers on other zones than an init container: the kubelet refuses these where it reuses its CPUs."""
+    """Containers on other zones than an init container. The kubelet rejects them if it reuses the init container's CPUs."""
     not_charged: Amounts = field(default_factory=dict)
     """Overhead, which belongs to no container."""
 
     @property
     def marks_node(self) -> bool:
-        """Whether the reservations of the node may be what was in the way."""
+        """Return whether reservations on the node may have caused the failure."""
         return not self.fits and self.failure is not None and self.failure.kind is not None
 
 
@@ -82,22 +80,20 @@ FITS = Filtered(fits=True)
 
 
 class _Answer(NamedTuple):
-    """To one request."""
-
     zones: tuple[int, ...]
     held: Amounts
-    """What it takes from them."""
+    """Amounts charged to the zones."""
     lacks: tuple[Lack, ...]
 
 
 def numa_filter(pod: Pod, node: Node, *, corrected: bool = False) -> Filtered:
-    """Ask whether a pod may go to a node.
+    """Decide whether a pod fits a node.
 
     Args:
-        pod: what it requests.
-        node: what it has.
-        corrected: under ``restricted``, and where the kubelet's managers are known, decide as the kubelet will; see
-            docs/numa-rules.md for the rest.
+        pod: with its requests.
+        node: with its zones.
+        corrected: decide as the kubelet does under ``restricted`` and where its managers are known; see
+            docs/numa-rules.md for other differences.
 
     """
     zones = node.zones or ()
@@ -113,13 +109,13 @@ def numa_filter(pod: Pod, node: Node, *, corrected: bool = False) -> Filtered:
 
 
 def _needs_zones(pod: Pod, batch: frozenset[str]) -> bool:
-    """Whether a container names a device, or a batch resource that zones list; even with amount 0."""
+    """Return whether a container names a device or a zoned batch resource, even with amount 0."""
     requests = chain((one.requests for one in chain(pod.inits, pod.containers)), [pod.pod_level or {}])
     return any(not is_native(name) or name in batch for request in requests for name in request)
 
 
 def _as_reference(pod: Pod, node: Node) -> Filtered:
-    """Greedy and without backtracking: an init container, also a sidecar, takes nothing from its zone."""
+    """Place greedily, without backtracking. Init containers and sidecars take nothing from their zones."""
     zones = node.zones or ()
     placed: list[Placed] = []
     for step in steps(pod, node.kubelet.scope):
@@ -133,7 +129,7 @@ def _as_reference(pod: Pod, node: Node) -> Filtered:
 
 
 def _corrected(pod: Pod, node: Node) -> Filtered:
-    """A sidecar holds its zones; what is not aligned is refused only where the kubelet refuses it."""
+    """Charge sidecars to their zones. Reject a pod only if the kubelet rejects it."""
     zones = node.zones or ()
     placed: list[Placed] = []
     of_inits: set[tuple[int, ...]] = set()
@@ -156,7 +152,7 @@ def _corrected(pod: Pod, node: Node) -> Filtered:
 
 
 def _corrected_answer(step: Step, zones: Sequence[Zone], pod: Pod, node: Node) -> _Answer:
-    """By the kubelet's own rule, unless its managers are unknown and one zone has to hold all."""
+    """Apply the kubelet's rule, or require one zone if its managers are unknown."""
     kubelet, request = node.kubelet, step.request
     known = kubelet.cpu_static is not None and kubelet.memory_static is not None
     if kubelet.policy == "single-numa-node" and not known:
@@ -176,7 +172,7 @@ def _corrected_answer(step: Step, zones: Sequence[Zone], pod: Pod, node: Node) -
 def _in_one_zone(
     request: Amounts, zones: Sequence[Zone], pod: Pod, node: Node, anywhere: Collection[str] = ()
 ) -> _Answer:
-    """Only a Guaranteed pod holds CPU and memory of its zone."""
+    """Charge CPU and memory of the zone only for Guaranteed pods."""
     found = one_zone(request, zones, node.allocatable, guaranteed=pod.guaranteed, anywhere=anywhere)
     held = {name: amount for name, amount in request.items() if pod.guaranteed or not is_affine(name)}
     return _Answer((found.zone,), held, found.lacks)

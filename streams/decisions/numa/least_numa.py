@@ -1,4 +1,4 @@
-"""The smallest set of zones that holds each request of a pod, and the score of needing so many.
+"""Finds the smallest set of zones for each request of a pod, and scores the number of zones.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/least_numa.go.
 """
@@ -19,29 +19,25 @@ SCORE_MAX = 100
 
 
 class Chosen(NamedTuple):
-    """The zones for one request."""
-
     zones: ZoneSet
     nearest: bool
-    """Whether no set of this size is nearer together, fitting or not."""
+    """Whether no set of this size has a smaller distance, fitting or not."""
 
 
 class Needed(NamedTuple):
-    """How many zones a pod needs."""
-
     score: int
     zone_count: int = 0
-    """The most that one of its requests needs; 0: none needs a zone, or one has no set of zones."""
+    """The maximum over its requests; 0: no request needs a zone, or no set of zones fits."""
     all_nearest: bool = True
 
 
 def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *, corrected: bool = False) -> Needed:
-    """The score of a Guaranteed pod: 100 less a step for each zone it needs.
+    """Score a Guaranteed pod: 100 minus a step for each zone that it needs.
 
     Args:
         steps: the pod's requests.
-        zones: in the order of the topology object, at most 16: all sets of them are tried, the smallest first.
-        kubelet: how many zones it supports at most.
+        zones: in the order of the topology object, at most 16. All sets are tried, the smallest first.
+        kubelet: limits the number of zones.
         corrected: see docs/numa-rules.md.
 
     """
@@ -61,7 +57,7 @@ def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *
 
 
 def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -> Chosen | None:
-    """The nearest of the smallest sets that fit, the first of equals."""
+    """Return the set with the smallest distance among the smallest fitting sets; of ties, the first."""
     listed = {name for zone in zones for name in zone.available}
     wanted = {name: amount for name, amount in request.items() if name in listed or not corrected}
     for size in range(1, len(zones) + 1):
@@ -70,7 +66,7 @@ def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -
         unknown = DISTANCE_UNKNOWN * size * size
         nearest = min(far) if corrected else min(unknown, *far)
         fitting = [at for at, one in enumerate(sets) if _fits(wanted, one, corrected=corrected)]
-        # To the reference a distance above all that a firmware may give is no set at all.
+        # The reference ignores sets whose distance exceeds the firmware maximum.
         fitting = [at for at in fitting if corrected or far[at] < unknown + size * size]
         if fitting:
             best = min(fitting, key=lambda at: far[at])
@@ -85,6 +81,6 @@ def _fits(request: Amounts, zones: ZoneSet, *, corrected: bool) -> bool:
 
 
 def _places(chosen: ZoneSet, zones: Sequence[Zone], *, corrected: bool) -> list[int]:
-    """Of the chosen zones, by id. The reference takes an id for a place in the list."""
+    """Return the positions of the chosen zones. The reference uses ids as positions."""
     ids = [zone.id for zone in chosen]
     return places_of(ids, zones) if corrected or max(ids) >= len(zones) else sorted(ids)

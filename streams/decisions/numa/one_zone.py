@@ -1,7 +1,7 @@
-"""One zone that can hold a whole request.
+"""Finds one zone that can hold a whole request.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/filter.go, resourcesAvailableInAnyNUMANodes. The reference
-walks resources in the random order of a map; here they go by name, so the reason is always the same.
+iterates a map in random order. Here resources are sorted by name, so the reason is deterministic.
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ Why = Literal["not_on_node", "no_zone", "not_aligned"]
 
 
 class Lack(NamedTuple):
-    """A resource for which a request is refused."""
+    """A resource for which a request is rejected."""
 
     resource: str
     why: Why
     asked: int
     best_zone: int | None = None
-    """The zone with most of it, the lowest id of equals; None: no zone lists it."""
+    """The zone with the most available, the lowest id of ties; None: no zone lists it."""
     free: int = 0
-    """What is available there."""
+    """Available in ``best_zone``."""
 
 
 class Found(NamedTuple):
-    """The zone for a request."""
-
     zone: int = 0
-    """The lowest id; 0 where nothing narrows the choice, whether or not there is a zone 0."""
+    """The lowest id; 0 if no resource restricts the choice, even without a zone 0."""
     lacks: tuple[Lack, ...] = ()
-    """Not empty: no zone. By name; the first is the reference's reason."""
+    """Not empty: no zone fits. By name; the first is the reference's reason."""
 
 
 def one_zone(
@@ -44,14 +42,14 @@ def one_zone(
     guaranteed: bool,
     anywhere: Collection[str] = (),
 ) -> Found:
-    """Find the zone.
+    """Find a zone for a request.
 
     Args:
-        request: what one container, or a pod, asks for; resources with amount 0 do not count.
-        zones: with what is available in each.
+        request: of one container, or a pod; resources with amount 0 do not count.
+        zones: with available amounts.
         on_node: the resources that the node's allocatable lists.
         guaranteed: the pod's QoS class; for others a zone must list CPU, memory and hugepages, in any amount.
-        anywhere: resources that need no zone where no zone lists them, beside devices and storage.
+        anywhere: further resources that may be unzoned, beside devices and storage.
 
     """
     left: set[int] | None = None
@@ -71,14 +69,14 @@ def one_zone(
 
 
 def not_on_node(request: Amounts, on_node: Collection[str]) -> Iterator[Lack]:
-    """What the node does not have at all."""
+    """Yield requested resources that the node does not have."""
     for name, amount in request.items():
         if amount and name not in on_node and name not in ALWAYS_ON_NODE:
             yield Lack(name, "not_on_node", amount)
 
 
 def lack_of(name: str, asked: int, zones: Sequence[Zone], why: Why) -> Lack:
-    """The lack with the zone that comes closest."""
+    """Return the lack with the zone that has the most available."""
     free = {zone.id: zone.available[name] for zone in zones if name in zone.available}
     best = min(free, key=lambda zone: (-free[zone], zone), default=None)
     return Lack(name, why, asked, best, 0 if best is None else free[best])

@@ -1,4 +1,4 @@
-"""Reserved pods are charged to every zone until the node's own report is known to hold them.
+"""Charges reserved pods to every zone until the node's report includes them.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/cache (overreserve.go, store.go, foreign_pods.go,
 attr_watch.go).
@@ -25,7 +25,7 @@ ONLY_EXCLUSIVE = "with-exclusive-resources"
 
 
 class OverReserve(Passthrough):
-    """Every reserved pod is charged to every zone, until pods and fingerprint agree after a refusal."""
+    """Charges reserved pods to every zone, until a resync after a refusal finds that pods and fingerprint agree."""
 
     def __init__(
         self,
@@ -50,52 +50,52 @@ class OverReserve(Passthrough):
 
     @property
     def dirty(self) -> Collection[str]:
-        """Nodes that a filter refused, and those with pods of other schedulers."""
+        """Return nodes that a filter rejected, and nodes with pods of other schedulers."""
         return self._failed | self._foreign
 
     @property
     def config_changed(self) -> Collection[str]:
-        """Until the next resync."""
+        """Return nodes with a changed kubelet configuration since the last resync."""
         return self._changed
 
     def view(self, node: str) -> View:
-        """Of a node that is cached; one created since the start has no topology."""
+        """Return the cached zones; a node created after the start has no topology."""
         if node in self._foreign:
             return View(fresh=False, zones=None)
         return view_of(self._cached.get(node), self._assumed.get(node, {}).values())
 
     def topology(self, node: str, topology: Topology) -> None:
-        """Changes nothing but what a resync will find."""
+        """Record the object for the next resync."""
         cached = self._cached.get(node)
         if node in self.api and cached is not None and cached.kubelet() != topology.kubelet():
             self._changed.add(node)
         super().topology(node, topology)
 
     def reserve(self, node: str, pod: SeenPod) -> None:
-        """By namespace and name."""
+        """Reserve by namespace and name."""
         if node in self._cached:
             self._assumed.setdefault(node, {})[pod.key] = effective_request(pod.pod)
 
     def unreserve(self, node: str, pod: SeenPod) -> None:
-        """By namespace and name."""
+        """Release by namespace and name."""
         self._assumed.get(node, {}).pop(pod.key, None)
 
     def filter_failed(self, node: str) -> None:
-        """The next resync looks at the node."""
+        """Mark the node for the next resync."""
         self._failed.add(node)
 
     def pod_seen(self, pod: SeenPod) -> None:
-        """A pod of another scheduler makes its node not fresh."""
+        """Mark the node as stale if another scheduler placed the pod."""
         self._pods[pod.key] = pod
         self._detect_foreign(pod)
 
     def pod_gone(self, pod: SeenPod) -> None:
-        """A pod of another scheduler that leaves does, too."""
+        """Mark the node as stale if another scheduler placed the pod."""
         self._pods.pop(pod.key, None)
         self._detect_foreign(pod)
 
     def resync(self) -> None:
-        """Take the object of each node whose pods are those of its fingerprint, or whose kubelet changed."""
+        """Take the objects of nodes whose pods match the fingerprint, or whose kubelet configuration changed."""
         synced = {node for node in self.dirty if self._agrees(node)} | (self._changed & self.api.keys())
         for node in synced:
             self._cached[node] = self.api[node]
@@ -112,7 +112,7 @@ class OverReserve(Passthrough):
             self._foreign.add(pod.node)
 
     def _agrees(self, node: str) -> bool:
-        """Whether the object's fingerprint is that of the pods there; never without object, pods or fingerprint."""
+        """Return whether the object's fingerprint matches the node's pods; False if any of these is missing."""
         topology = self.api.get(node)
         pods = [pod for pod in self._pods.values() if pod.node == node and self._counts(pod)]
         if topology is None or not pods:

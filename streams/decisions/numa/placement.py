@@ -1,6 +1,6 @@
-"""What a node's zones mean for a pod that looks for a node: whether it may go there, how well, and to which zones.
+"""Decides whether a node's zones can hold a pod, their score, and the zones that it gets.
 
-Slacktide's own, over the corrected rules: zones are those of the agent's record, less what was placed there since.
+Slacktide's own, based on the corrected rules. Zones are the agent's record, minus pods placed since.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slacktide.streams.decisions.numa.topology import Kubelet, Zone
 from slacktide.streams.decisions.numa.until_seen import reserved_request
 
 SETS_ZONES_MAX = 8
-"""Rules try all sets of zones. The kubelet refuses more zones than these, unless it is configured otherwise."""
+"""Zones above which not all sets are tried. The kubelet's default maximum is the same."""
 STALE, UNREAD, OVER_RESERVED = "zones_stale", "zones_unread", "numa_over_reserved"
 ANSWERS_MAX = 5_000
 _BATCH_CPU, _BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
@@ -28,16 +28,16 @@ _BATCH_CPU, _BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memo
 
 @dataclass(frozen=True, slots=True)
 class ZonedPod:
-    """A pod that zones have to provide for. Equal ones are answered alike."""
+    """A pod with zoned requests. Equal pods share a cached answer."""
 
     key: Hashable
     pod: Pod = field(compare=False)
     reserved: Amounts = field(compare=False)
-    """What it takes of its zones until the node's record names it."""
+    """Charged to the zones until the node's record names the pod."""
 
 
 class Reservation(NamedTuple):
-    """A pod that was placed on a node whose record does not name it yet."""
+    """A pod placed on a node whose record does not name it yet."""
 
     name: str
     """Namespace and name."""
@@ -46,20 +46,20 @@ class Reservation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeZonesView:
-    """A node's zones as pods find them. Equal ones answer alike: nodes of one kind are judged once."""
+    """A node's zones with reservations. Equal views share a cached answer."""
 
     key: Hashable
     kubelet: Kubelet = field(compare=False)
     recorded: tuple[Zone, ...] = field(compare=False)
-    """As the node's record has them."""
+    """From the node's record."""
     zones: tuple[Zone, ...] = field(compare=False)
-    """Less each reservation, which counts in every zone: the kubelet decides which one it gets."""
+    """Minus all reservations. Each counts in every zone, since the kubelet chooses the zone."""
     reservations: tuple[Reservation, ...] = field(compare=False)
     stale: bool = field(compare=False)
-    """The record is too old to place pods by."""
+    """Whether the record is too old for placement."""
 
     def less(self, reservations: Iterable[Reservation], *, stale: bool) -> NodeZonesView:
-        """The record's zones with these pods placed there since."""
+        """Return the record's zones minus these reservations."""
         held = tuple(reservations)
         if not held and not stale:
             return self
@@ -74,14 +74,14 @@ class NodeZonesView:
 
 
 class ZonesRefusal(NamedTuple):
-    """Why a node's zones do not take the pod."""
+    """Why a node's zones reject the pod."""
 
     reason: str
     lacks: tuple[Lack, ...] = ()
     free_before: tuple[int, ...] = ()
-    """Of each lack's best zone, as the node's record has it."""
+    """Available in each lack's best zone by the node's record."""
     reservations: tuple[Reservation, ...] = ()
-    """Those without which it would fit."""
+    """The reservations, if the pod fits without them."""
 
 
 class _Answer(NamedTuple):
@@ -91,7 +91,7 @@ class _Answer(NamedTuple):
 
 
 def zoned(pod: Pod) -> ZonedPod | None:
-    """The pod as zones see it; None: no zone has to provide anything for it alone."""
+    """Return the pod's zoned requests; None if it has none."""
     parts = [*pod.inits, *pod.containers]
     devices = any(not is_native(name) for part in parts for name in part.requests)
     if not pod.guaranteed and not devices:
@@ -107,7 +107,7 @@ def zoned(pod: Pod) -> ZonedPod | None:
 
 
 def view_of_zones(record: NodeZones) -> NodeZonesView | None:
-    """The zones of a node's record; None: the kubelet's policy is unknown, or there are too many zones to try."""
+    """Return the zones of a node's record; None if the kubelet's policy is unknown or there are too many zones."""
     if record.policy is None or record.scope is None or len(record.zones) > SETS_ZONES_MAX:
         return None
     kubelet = Kubelet(
@@ -138,7 +138,7 @@ def view_of_zones(record: NodeZones) -> NodeZonesView | None:
 
 
 def zones_refusal(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> ZonesRefusal | None:
-    """Why the node's zones do not take the pod; None: they do, or the kubelet does not ask them."""
+    """Return why the node's zones reject the pod; None if they accept it or the kubelet does not align pods."""
     if view.kubelet.policy not in {"single-numa-node", "restricted"}:
         return None
     if view.stale:
@@ -158,20 +158,20 @@ def zones_refusal(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Zon
 
 
 def zones_score(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> int | None:
-    """How well the node's zones suit the pod, 0 to 100; None: it is scored by other things alone."""
+    """Return the score of the node's zones for the pod, 0 to 100; None if zones do not affect it."""
     if not pod.pod.guaranteed:
         return None
     return 0 if view.stale or not view.recorded else _answer(pod, view, strategy).score
 
 
 def filtered(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Filtered:
-    """Which zones each part of the pod would get, or why the kubelet does not align it."""
+    """Return the zones of each container, or why the kubelet does not align the pod."""
     return _answer(pod, view, strategy).filtered
 
 
 @lru_cache(maxsize=ANSWERS_MAX)
 def _answer(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> _Answer:
-    """Kept: most nodes of a cluster are alike, and so are most pods that wait."""
+    """Cache answers: most nodes, and most pending pods, are equal."""
     filtered = _filter(pod, view.kubelet, view.zones)
     fits = filtered.fits or (bool(view.reservations) and _filter(pod, view.kubelet, view.recorded).fits)
     score = numa_score(pod.pod, view.kubelet, view.zones, strategy, {}, corrected=True).score if filtered.fits else 0
@@ -179,14 +179,14 @@ def _answer(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> _Answer:
 
 
 def _filter(pod: ZonedPod, kubelet: Kubelet, zones: Sequence[Zone]) -> Filtered:
-    """What the node has of a resource as a whole, the scheduler itself compares."""
+    """Filter with all resources on the node. The scheduler compares node amounts itself."""
     named = [name for part in (*pod.pod.inits, *pod.pod.containers) for name in part.requests]
     everything = dict.fromkeys([*named, *(pod.pod.pod_level or {}), *pod.pod.overhead], 1)
     return numa_filter(pod.pod, Node(allocatable=everything, kubelet=kubelet, zones=zones), corrected=True)
 
 
 def _amounts(resources: ZoneResources) -> dict[str, int]:
-    """By the names that Kubernetes has for them."""
+    """Return amounts by Kubernetes resource name."""
     native = {
         CPU: resources.cpu_milli,
         MEMORY: resources.mem_bytes,

@@ -1,4 +1,4 @@
-"""What of a pod its zones must provide, as one request or container by container.
+"""Computes the requests of a pod that zones must hold, for the pod or by container.
 
 Reading: scheduler-plugins 903da7df, pkg/util/resource.go and pkg/noderesourcetopology/filter.go.
 """
@@ -20,7 +20,7 @@ Kind = Literal["pod", "init", "sidecar", "app"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container's requests; ``sidecar``: an init container that keeps running."""
+    """A container's requests. A sidecar is an init container that keeps running."""
 
     name: str
     requests: Amounts
@@ -29,23 +29,21 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod to align."""
-
     qos: Qos
     containers: Sequence[Container]
     inits: Sequence[Container] = ()
     overhead: Amounts = field(default_factory=dict)
     pod_level: Amounts | None = None
-    """Requests of the pod as a whole. The reference never reads them."""
+    """Pod-level requests, which the reference ignores."""
 
     @property
     def guaranteed(self) -> bool:
-        """Whether the kubelet's static managers pin it."""
+        """Return whether the pod's QoS class is Guaranteed, so that static managers pin it."""
         return self.qos == "Guaranteed"
 
 
 class Step(NamedTuple):
-    """A request that is aligned by itself."""
+    """A request that is aligned separately."""
 
     kind: Kind
     container: str | None
@@ -54,7 +52,7 @@ class Step(NamedTuple):
 
 
 def steps(pod: Pod, scope: Scope, *, corrected: bool = False) -> Iterator[Step]:
-    """The requests to align, in order: init containers come first."""
+    """Yield the requests to align, init containers first."""
     if scope == "pod" or (corrected and pod.pod_level is not None):
         yield Step("pod", None, corrected_request(pod) if corrected else effective_request(pod))
         return
@@ -65,7 +63,7 @@ def steps(pod: Pod, scope: Scope, *, corrected: bool = False) -> Iterator[Step]:
 
 
 def effective_request(pod: Pod) -> dict[str, int]:
-    """The largest init container or the sum of all app containers, whichever is more, plus overhead."""
+    """Return the maximum of the largest init container and the sum of app containers, plus overhead."""
     request: dict[str, int] = {}
     for app in pod.containers:
         for name, amount in app.requests.items():
@@ -79,7 +77,7 @@ def effective_request(pod: Pod) -> dict[str, int]:
 
 
 def corrected_request(pod: Pod) -> dict[str, int]:
-    """As Kubernetes adds it up: sidecars run beside app containers, and pod-level requests replace those of both."""
+    """Return the request as Kubernetes computes it, with sidecars and pod-level requests."""
     needs = pod_resources.Needs(
         containers=[_container(one) for one in pod.containers],
         inits=[_container(one) for one in pod.inits],
@@ -90,9 +88,9 @@ def corrected_request(pod: Pod) -> dict[str, int]:
 
 
 def exclusive_cpu_milli(pod: Pod) -> int:
-    """CPU that the kubelet's static manager gives to containers for themselves, of a Guaranteed pod.
+    """Return the exclusive CPU of a Guaranteed pod under the kubelet's static policy.
 
-    It adds up containers with whole cores alone, and no overhead: kubernetes v1.34.4, cpumanager/policy_static.go,
+    Only containers with whole cores count, without overhead: kubernetes v1.34.4, cpumanager/policy_static.go,
     podGuaranteedCPUs.
     """
     whole = replace(pod, containers=list(map(_whole, pod.containers)), inits=list(map(_whole, pod.inits)), overhead={})

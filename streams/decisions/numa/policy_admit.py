@@ -1,8 +1,8 @@
-"""What the kubelet's topology manager will answer: whether it admits a request, and to which zones.
+"""Predicts whether the kubelet's topology manager admits a request, and to which zones.
 
-Reading: kubernetes v1.35.4, pkg/kubelet/cm/topologymanager (policy.go, bitmask), with the hints of cpumanager,
-memorymanager and devicemanager figured from amounts. Not included: CPUs reused from init containers, zones that
-memory manager has grouped already, full-pcpus-only.
+Reading: kubernetes v1.35.4, pkg/kubelet/cm/topologymanager (policy.go, bitmask). Hints of cpumanager, memorymanager
+and devicemanager are computed from amounts. Not included: CPUs reused from init containers, zones that the memory
+manager has grouped already, full-pcpus-only.
 """
 
 from __future__ import annotations
@@ -19,29 +19,27 @@ ZoneSet = tuple[Zone, ...]
 
 
 class Admission(NamedTuple):
-    """The topology manager's answer."""
-
     admit: bool
     preferred: bool
     """False: the managers agree on no set of zones."""
     zones: tuple[int, ...]
-    """Ids, ascending; () where not preferred."""
+    """Ids, ascending; empty if not preferred."""
     groups: Sequence[Amounts] = ()
-    """Amounts that took part, by the manager that provides them."""
+    """Amounts by the manager that provides them."""
 
 
 def policy_admit(
     request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool = False
 ) -> Admission:
-    """Ask the topology manager for one container's request, or in pod scope for the pod's.
+    """Predict the answer for one container's request, or for the pod's in pod scope.
 
     Args:
         request: amounts by resource.
         zones: at most 16: all sets of them are tried.
-        kubelet: its policy and its managers; a manager whose policy is unknown counts as static.
+        kubelet: its policy and managers; an unknown manager policy counts as static.
         guaranteed: the pod's QoS class.
-        corrected: batch resources that zones list take part, and memory that no set of zones can hold is refused here
-            rather than later, when the kubelet allocates it.
+        corrected: include batch resources that zones list. Reject memory that no set of zones can hold here, and not
+            later at allocation.
 
     """
     everywhere = tuple(sorted(zone.id for zone in zones))
@@ -55,19 +53,19 @@ def policy_admit(
         return Admission(admit=kubelet.policy == "best-effort", preferred=False, zones=(), groups=groups)
     by_id = {zone.id: zone for zone in zones}
     closest = kubelet.prefer_closest and not alone
-    # By the highest id first: the order of the sum of 2 ** id.
+    # Highest id first: the order of the sum of 2 ** id.
     best = min(common, key=lambda ids: (closest and distance(by_id[one] for one in ids), ids[::-1]))
     return Admission(admit=True, preferred=True, zones=best, groups=groups)
 
 
 def covered(request: Amounts, zones: Iterable[Mapping[str, int]]) -> bool:
-    """Whether these zones' amounts add up to the request."""
+    """Return whether the sum of these zones covers the request."""
     amounts = list(zones)
     return all(sum(of.get(name, 0) for of in amounts) >= amount for name, amount in request.items())
 
 
 def distance(zones: Iterable[Zone]) -> int:
-    """The sum of distances over all ordered pairs, each zone with itself included."""
+    """Return the sum of distances over all ordered pairs, including each zone with itself."""
     chosen = list(zones)
     return sum(one.costs.get(other.id, DISTANCE_UNKNOWN) for one in chosen for other in chosen)
 
@@ -75,12 +73,12 @@ def distance(zones: Iterable[Zone]) -> int:
 def _groups(
     request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool
 ) -> list[Amounts]:
-    """Amounts that a manager decides; a fraction of a core runs in the pool that all zones share."""
+    """Return the amounts by manager. Fractional cores use the shared pool and are excluded."""
     groups: list[Amounts] = []
     if guaranteed and kubelet.cpu_static is not False and CPU in request and whole_cpus(request[CPU]):
         groups.append({CPU: request[CPU]})
     memory = {name: amount for name, amount in request.items() if is_memory(name) and amount}
-    # The memory manager gives no hint at all where not even all zones together have enough.
+    # The memory manager gives no hint if all zones together have too little.
     hinted = corrected or covered(memory, [zone.available for zone in zones])
     if guaranteed and kubelet.memory_static is not False and memory and hinted:
         groups.append(memory)
@@ -91,7 +89,7 @@ def _groups(
 
 
 def _wishes(group: Amounts, zones: Sequence[Zone]) -> list[ZoneSet]:
-    """The sets with room now, of the size that an empty node would need."""
+    """Return the sets that fit now, of the minimum size on an empty node."""
     for size in range(1, len(zones) + 1):
         able = [one for one in combinations(zones, size) if covered(group, [zone.capacity for zone in one])]
         if able:

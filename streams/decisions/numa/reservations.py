@@ -1,4 +1,4 @@
-"""What zones have left beside pods that were placed there: the simple ways to know.
+"""Computes available amounts of zones under reservations: the base class and the simple variants.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/cache (passthrough.go, discardreserved.go, store.go).
 """
@@ -23,19 +23,19 @@ class Topology:
     attributes: Sequence[tuple[str, str]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     uids: Collection[str] = ()
-    """The pods that are counted in what is available. Only the agent's record names them."""
+    """Pods that available amounts include. Only the agent's record names them."""
 
     def kubelet(self) -> Kubelet:
-        """What of its configuration is in the object."""
+        """Return the kubelet configuration in the object."""
         return kubelet_of(self.policies, self.attributes)
 
     def first(self, name: str) -> str | None:
-        """The value of the first attribute of that name."""
+        """Return the value of the first attribute of that name."""
         return next((value for of, value in self.attributes if of == name), None)
 
 
 class SeenPod(NamedTuple):
-    """A pod as the API server has it."""
+    """A pod in the API server."""
 
     namespace: str
     name: str
@@ -48,94 +48,94 @@ class SeenPod(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """Return namespace and name."""
         return self.namespace, self.name
 
 
 class View(NamedTuple):
-    """A node's zones as the filter may use them."""
+    """A node's zones as the filter reads them."""
 
     fresh: bool
     zones: Mapping[str, Amounts] | None
-    """What is available by the zone's name; None: no topology."""
+    """Available amounts by zone name; None: no topology."""
 
 
 class Passthrough:
-    """What the node reports, with no pod counted beside it."""
+    """Uses the node's report without reservations."""
 
     def __init__(self, at_start: Mapping[str, Topology]) -> None:
         self.api = dict(at_start)
-        """The objects as the API server has them now."""
+        """Current objects in the API server."""
         self.generation = 0
 
     @property
     def dirty(self) -> Collection[str]:
-        """Nodes whose reservations may be wrong."""
+        """Return nodes whose reservations may be wrong."""
         return ()
 
     @property
     def config_changed(self) -> Collection[str]:
-        """Nodes whose kubelet was configured anew."""
+        """Return nodes whose kubelet configuration changed."""
         return ()
 
     def view(self, node: str) -> View:
-        """The zones of a node."""
+        """Return the zones of a node."""
         return view_of(self.api.get(node), ())
 
     def topology(self, node: str, topology: Topology) -> None:
-        """An object was created or changed."""
+        """Take a created or changed object."""
         self.api[node] = topology
 
     def topology_deleted(self, node: str) -> None:
-        """An object was deleted."""
+        """Take the deletion of an object."""
         self.api.pop(node, None)
 
     def reserve(self, node: str, pod: SeenPod) -> None:
-        """A pod was placed on a node."""
+        """Reserve a pod on a node."""
 
     def unreserve(self, node: str, pod: SeenPod) -> None:
-        """It does not go there after all."""
+        """Release a reservation."""
 
     def post_bind(self, node: str, pod: SeenPod) -> None:
-        """It was bound."""
+        """Take the binding of a pod."""
 
     def filter_failed(self, node: str) -> None:
-        """The filter refused a pod for the node's zones."""
+        """Take a filter's rejection because of the node's zones."""
 
     def pod_seen(self, pod: SeenPod) -> None:
-        """A pod is new or changed."""
+        """Take a new or changed pod."""
 
     def pod_gone(self, pod: SeenPod) -> None:
-        """A pod was deleted."""
+        """Take the deletion of a pod."""
 
     def resync(self) -> None:
-        """Time to look at the objects again."""
+        """Read the objects again."""
 
 
 class DiscardReserved(Passthrough):
-    """A node is not used until its pods are bound."""
+    """Skips a node while it has reserved pods that are not bound."""
 
     def __init__(self, at_start: Mapping[str, Topology]) -> None:
         super().__init__(at_start)
         self._reserved: dict[str, set[str]] = {}
 
     def view(self, node: str) -> View:
-        """No zones while a pod is reserved."""
+        """Return no zones while a pod is reserved."""
         return View(fresh=False, zones=None) if self._reserved.get(node) else super().view(node)
 
     def reserve(self, node: str, pod: SeenPod) -> None:
-        """By uid."""
+        """Reserve by uid."""
         self._reserved.setdefault(node, set()).add(pod.uid)
 
     def unreserve(self, node: str, pod: SeenPod) -> None:
-        """By uid."""
+        """Release by uid."""
         self._reserved.get(node, set()).discard(pod.uid)
 
     post_bind = unreserve
 
 
 def view_of(topology: Topology | None, reserved: Iterable[Amounts]) -> View:
-    """All zones, of whatever type, with each reservation taken from each of them."""
+    """Return all zones, of any type, minus all reservations in each."""
     if topology is None:
         return View(fresh=True, zones=None)
     requests = list(reserved)

@@ -1,4 +1,4 @@
-"""How well the zones of a node suit a pod.
+"""Scores the zones of a node for a pod.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/score.go.
 """
@@ -21,7 +21,7 @@ STRATEGIES: tuple[Strategy, ...] = (*get_args(Allocation), "LeastNUMANodes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """A score, 0 to 100 (by the reference's LeastNUMANodes also less), with its arithmetic."""
+    """A score of 0 to 100, with its computation; lower for the reference's LeastNUMANodes."""
 
     score: int
     because: Because
@@ -39,9 +39,9 @@ def numa_score(
     """Score a node for a pod.
 
     Args:
-        pod: only a Guaranteed one is scored, others always get 100.
+        pod: pods that are not Guaranteed always score 100.
         kubelet: the node's.
-        zones: of the node; None: no topology is known, or it is not fresh.
+        zones: of the node; None: the topology is unknown or stale.
         strategy: ``LeastNUMANodes`` scores under every policy, the others only under ``single-numa-node``.
         weights: by resource.
         corrected: see docs/numa-rules.md.

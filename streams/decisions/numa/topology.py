@@ -1,4 +1,4 @@
-"""A node's zones and the kubelet's topology settings, from the attributes that an exporter writes.
+"""Parses a node's zones and the kubelet's topology settings from an exporter's attributes.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/nodeconfig/topologymanager.go and pluginhelpers.go.
 """
@@ -32,7 +32,7 @@ DEPRECATED: Final[Mapping[str, tuple[Policy, Scope]]] = {
 }
 MAX_ZONES_LIMIT = 1024
 ID_MAX = 63
-"""The reference skips zones above it."""
+"""The reference ignores zones with a higher id."""
 ID_MAX_CORRECTED = 1023
 INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"\+?([0-9]+)")
@@ -41,36 +41,34 @@ _INT64_DIGITS = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubelet:
-    """What of the kubelet's configuration the rules read."""
+    """The kubelet settings that the rules read."""
 
     policy: Policy = "none"
     scope: Scope = "container"
     max_zones: int = 8
     cpu_static: bool | None = None
-    """Whether the CPU manager's policy is static; None: unknown."""
+    """None: unknown."""
     memory_static: bool | None = None
-    """Whether the memory manager's policy is Static; None: unknown."""
+    """None: unknown."""
     prefer_closest: bool = False
 
 
 class Zone(NamedTuple):
-    """A NUMA zone."""
-
     id: int
     available: Amounts
     costs: Mapping[int, int] = {}
-    """Distance to each zone by id, itself included."""
+    """Distance to each zone by id, including itself."""
     allocatable: Amounts | None = None
-    """None: unknown, what is available counts instead."""
+    """None: unknown; available amounts count instead."""
 
     @property
     def capacity(self) -> Amounts:
-        """What the zone has for pods, free or not."""
+        """Return the allocatable amounts, else the available ones."""
         return self.available if self.allocatable is None else self.allocatable
 
 
 class NamedZone(NamedTuple):
-    """A zone as a NodeResourceTopology object has it."""
+    """A zone of a NodeResourceTopology object."""
 
     name: str
     type: str
@@ -80,7 +78,7 @@ class NamedZone(NamedTuple):
 
 
 def kubelet_of(deprecated: Sequence[str], attributes: Iterable[tuple[str, str]]) -> Kubelet:
-    """The kubelet's settings from ``topologyPolicies`` (only the first counts) and attributes (the last counts)."""
+    """Parse the kubelet's settings from ``topologyPolicies`` (the first counts) and attributes (the last counts)."""
     policy, scope = DEPRECATED.get(deprecated[0] if deprecated else "", (Kubelet().policy, Kubelet().scope))
     kubelet = Kubelet(policy=policy, scope=scope)
     for name, value in attributes:
@@ -94,7 +92,7 @@ def kubelet_of(deprecated: Sequence[str], attributes: Iterable[tuple[str, str]])
 
 
 def zones_of(named: Iterable[NamedZone], id_max: int = ID_MAX) -> list[Zone]:
-    """The zones of type ``Node`` whose names hold an id, in the order of the list."""
+    """Return zones of type ``Node`` with an id in the name, in the given order."""
     ids = ((zone_id(zone.name), zone) for zone in named if zone.type == "Node")
     return [
         Zone(found, zone.available, _costs(zone.costs), zone.allocatable)
@@ -104,7 +102,7 @@ def zones_of(named: Iterable[NamedZone], id_max: int = ID_MAX) -> list[Zone]:
 
 
 def zone_id(name: str) -> int | None:
-    """The id in ``node-<id>``; None: the name is another's."""
+    """Parse the id of ``node-<id>``; return None for other names."""
     head, dash, number = name.partition("-")
     return _integer(number) if (head, dash) == ("node", "-") else None
 
@@ -120,9 +118,9 @@ def _max_zones(text: str, before: int) -> int:
 
 
 def _integer(text: str) -> int | None:
-    """As Go's ``Atoi`` reads it, and not negative."""
+    """Parse a non-negative integer as Go's ``Atoi`` does."""
     found = _INTEGER.fullmatch(text)
-    # The length first: what is too long is never made a number.
+    # Check the length first: long texts are not converted.
     if found is None or len(found[1].lstrip("0")) > _INT64_DIGITS:
         return None
     number = int(found[1].lstrip("0") or "0")

@@ -1,4 +1,4 @@
-"""XXH64, a fast hash of bytes, as its specification gives it (github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
+"""XXH64, a fast hash of bytes (github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STRIPE = 32
 
 
 def xxh64(data: bytes, seed: int = 0) -> int:
-    """The hash, an unsigned 64-bit number."""
+    """Return the hash as an unsigned 64-bit number."""
     stripes = len(data) // _STRIPE * _STRIPE
     hashed = (_striped(data, stripes, seed) if stripes else seed + _P5) + len(data) & _MASK
     at = stripes
@@ -32,7 +32,7 @@ def xxh64(data: bytes, seed: int = 0) -> int:
 
 
 def _striped(data: bytes, end: int, seed: int) -> int:
-    """Four lanes over stripes of 32 bytes, merged."""
+    """Merge four lanes over stripes of 32 bytes."""
     lanes = [seed + _P1 + _P2 & _MASK, seed + _P2 & _MASK, seed, seed - _P1 & _MASK]
     for at in range(0, end, _STRIPE):
         lanes = [_round(lane, word) for lane, word in zip(lanes, unpack_from("<4Q", data, at), strict=True)]

@@ -1,4 +1,4 @@
-"""The zones that a node's kubelet would give to a pod, for whoever asks why it goes there."""
+"""Explains which zones a node's kubelet would give to a pod."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from slacktide.streams.decisions.numa.until_seen import reserved_request
 
 
 class ZonedRequest(NamedTuple):
-    """A request that is aligned by itself, and the zones that it would get."""
+    """A request that is aligned separately, and the zones that it gets."""
 
     container: str | None
     """None: the whole pod."""
     request: Amounts
     zones: tuple[int, ...]
-    """Ids, ascending; all of the node's where no manager takes part."""
+    """Ids, ascending; all of the node's if no manager takes part."""
 
 
 class ZonesGiven(NamedTuple):
@@ -33,23 +33,22 @@ class ZonesGiven(NamedTuple):
     requests: tuple[ZonedRequest, ...] = ()
     """None where the kubelet aligns no pod."""
     before: Mapping[int, Amounts] = {}
-    """What is free of the requested resources in the zones given, by id."""
+    """Available amounts of the requested resources, by zone id."""
     after: Mapping[int, Amounts] = {}
-    """The same with the pod there."""
+    """The same after the pod is placed."""
     unaligned: tuple[Lack, ...] = ()
-    """Under best-effort, why the kubelet admits the pod and does not align it."""
+    """Under best-effort: why the kubelet admits the pod without alignment."""
     moved: tuple[str, ...] = ()
-    """Containers that the kubelet refuses where it reuses an init container's CPUs."""
+    """Containers that the kubelet rejects if it reuses an init container's CPUs."""
     not_charged: Amounts = {}
-    """Overhead, which belongs to no container."""
     distance: int = 0
-    """The sum over all ordered pairs of the zones given, each with itself included."""
+    """Sum over all ordered pairs of these zones, including each with itself."""
     reservations: tuple[Reservation, ...] = ()
-    """Of pods that the node's record does not name yet; they count as held in every zone."""
+    """Reservations that the node's record does not name yet, charged to every zone."""
 
 
 def zones_given(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> ZonesGiven | None:
-    """The zones that the kubelet would give, with what is free there before and after; None: they are not known."""
+    """Return the zones with available amounts before and after; None if they are unknown."""
     if view.stale or not view.recorded:
         return None
     answer = filtered(pod, view, strategy)
@@ -73,7 +72,7 @@ def zones_given(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Zones
 
 
 def zones_terms(given: ZonesGiven) -> Terms:
-    """The same in numbers."""
+    """Convert to terms."""
     terms: Terms = {"zone_count": len(given.before), "zone_distance": given.distance}
     for zone, free in given.before.items():
         if CPU in free:
@@ -82,7 +81,7 @@ def zones_terms(given: ZonesGiven) -> Terms:
 
 
 def _held(pod: ZonedPod, one: ZonedRequest, kubelet: Kubelet) -> Amounts:
-    """What of the request the kubelet pins."""
+    """Return the part of the request that the kubelet pins."""
     alone = Pod(qos=pod.pod.qos, containers=[Container(name="", requests=one.request)])
     request = pod.reserved if one.container is None else reserved_request(alone)
     static = {name: kubelet.cpu_static if name == CPU else kubelet.memory_static for name in request}
