@@ -25,21 +25,14 @@ UNKNOWN = JobStatus(uid="", namespace="", name="", folded_to=-1, observed_ms=0)
 class _Pod:
     facts: JobPodFacts
     offset: int
-    """Of its newest event."""
     epoch: int
-    """Of the last bridge that observed it."""
     counted: bool = False
     """As succeeded, failed or ignored by a rule."""
     evicted: bool = False
 
 
 class JobFold:
-    """Folds the events of one Job.
-
-    Args:
-        status: its last published status; None: unknown.
-
-    """
+    """Folds the events of one Job, from its last published status; None: unknown."""
 
     def __init__(self, status: JobStatus | None = None) -> None:
         last = status or UNKNOWN
@@ -62,7 +55,6 @@ class JobFold:
         self._fail_job = ""
         self._tally = Tally.of(last)
         self._wanted: list[set[int] | None] = []
-        """Indexes by successPolicy rule."""
         self._met: list[int] = []
         self._live: dict[str, _Pod] = {}
         self._active = self._ready = self._terminating = self._restarts = 0
@@ -74,13 +66,7 @@ class JobFold:
         return min((pod.offset for pod in self._live.values()), default=None)
 
     def take(self, event: JobEvent, offset: int) -> bool:
-        """Take one event; return whether the published status already includes it.
-
-        Args:
-            event: of this Job.
-            offset: of the event in its partition.
-
-        """
+        """Take one event at its offset; return whether the published status already includes it."""
         # A topic that was created again has smaller offsets for later events.
         again = offset <= self.folded_to and event.observed_ms <= self._last.observed_ms
         self._epoch = self._epoch if again else max(self._epoch, self._last.writer_epoch)

@@ -17,13 +17,7 @@ SOURCE = "stream"
 
 
 class Folder:
-    """Folds one partition.
-
-    Args:
-        partition: its number.
-        statuses: the partition's of slacktide.job.status.v1, from its beginning.
-
-    """
+    """Folds one partition, from its statuses in slacktide.job.status.v1."""
 
     def __init__(self, partition: int, statuses: Iterable[Record]) -> None:
         self._partition = partition
@@ -56,12 +50,7 @@ class Folder:
         return outs
 
     def cursor(self, position: int) -> int:
-        """Return the offset from which to read events again, after all due statuses are published.
-
-        Args:
-            position: of the next event.
-
-        """
+        """Return the offset from which to read events again, after all due statuses are published."""
         oldest = (fold.oldest for fold in self._folds.values())
         return min((offset for offset in oldest if offset is not None), default=position)
 

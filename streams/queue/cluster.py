@@ -37,17 +37,16 @@ class Specs:
         self._objects = QueueObjects([])
         self.built: QueueCluster = self._objects.built()
         self.version = 0
-        """Grows with each change of an object."""
         self.shares: frozenset[str] = frozenset()
         """ClusterQueues with quotas that are a share of batch resources."""
 
     @property
     def objects(self) -> list[QueueObject]:
-        """All objects."""
+        """Return all objects."""
         return list(self._by_key.values())
 
     def take(self, records: Iterable[Record]) -> list[tuple[Record, str]]:
-        """Read records; returns invalid ones with the reason."""
+        """Read records; return invalid ones with the reason."""
         bad: list[tuple[Record, str]] = []
         changes = [change for record in records if (change := self._change(record, bad)) is not None]
         try:
@@ -61,7 +60,7 @@ class Specs:
         return bad
 
     def place(self, namespace: str, local: str) -> Place:
-        """Like ``QueueObjects.place``, cached: thousands of workloads share a LocalQueue."""
+        """Return ``QueueObjects.place``, cached: thousands of workloads share a LocalQueue."""
         found = self._places.get((namespace, local))
         if found is None:
             found = self._places[namespace, local] = self._objects.place(namespace, local)
@@ -145,7 +144,7 @@ class View:
             scheduling.push(workload, now_s)
 
     def _workload(self, uid: str, now_ms: int) -> Workload | None:
-        """The workload as pending; None: it is not queued."""
+        """Return the pending workload; None: it is not queued."""
         one, state = self._wanted.get(uid), self._states.get(uid)
         if one is None or not one.active or one.finished or (state is not None and state.phase == "finished"):
             return None
@@ -166,7 +165,7 @@ class View:
         return found._replace(pending=pending)
 
     def _holder(self, state: QueueState) -> Holder | None:
-        """None: its ClusterQueue does not exist; the quota counts again once it does."""
+        """Return None if its ClusterQueue does not exist; the quota counts again once it does."""
         booking, one = state.booking, self._wanted.get(state.uid)
         queue = self.scheduling.queues.get(booking.cluster_queue) if booking is not None else None
         if queue is None or booking is None:

@@ -42,9 +42,7 @@ from slacktide.streams.records import Out, Record, dead_letter, of_queue, text_o
 CHANGES_MAX = 500
 """Approximate limit per turn: a decision of some 300 KiB. The rest follows in the next turn."""
 CYCLES_MAX = 1_000
-"""Per turn."""
 RETRY_MS = 5_000
-"""A workload that could not be started is retried after this time."""
 NOT_STARTED = "FailedAfterNomination"
 DEACTIVATED = "Deactivated"
 SHRANK = "QuotaShrank"
@@ -65,21 +63,11 @@ class Turn(NamedTuple):
 
     decision: QueueDecision
     dead_letters: list[Out]
-    """Dead letters for invalid records."""
     stopped: list[Exceeding]
-    """Workloads that must stop since a quota shrank."""
 
 
 class Decider:
-    """One term. After a failed write its state is ahead of Kafka: begin another term.
-
-    Args:
-        process: the name of this candidate.
-        ledger: earlier decisions. The term owns it from here on.
-        fair_sharing: whether fair sharing is enabled.
-        pods_ready: how long workloads wait for ready pods; None: no limit.
-
-    """
+    """One term, which owns ``ledger``. After a failed write its state is ahead of Kafka: begin another term."""
 
     def __init__(
         self,
@@ -105,7 +93,6 @@ class Decider:
         """Workloads that stop next, in order, once there is eviction credit."""
         self._shrank = True
         self._timeouts: dict[str, int] = {}
-        """By uid, when to check whether pods are ready."""
         self._view = View(
             self._specs,
             self._wanted,
@@ -118,7 +105,7 @@ class Decider:
         self._dead_letters: list[Out] = []
 
     def begin(self, epoch: int, now_ms: int) -> QueueDecision:
-        """The decision that begins the term. It counts if it is the first of its epoch."""
+        """Return the decision that begins the term. It counts if it is the first of its epoch."""
         ledger = self.ledger
         now_ms = max(now_ms, ledger.decided_ms)
         return self._decided(
@@ -135,22 +122,18 @@ class Decider:
 
     @property
     def objects(self) -> list[QueueObject]:
-        """All queue objects without workloads."""
+        """Return all queue objects without workloads."""
         return self._specs.objects
 
     @property
     def due_ms(self) -> int | None:
-        """When a turn is due without new records; None: never."""
+        """Return when a turn is due without new records; None: never."""
         return 0 if self.goes_on else min((*self._retries.values(), *self._timeouts.values()), default=None)
 
     def turn(self, inputs: Inputs, now_ms: int, allowed: Sequence[str] = ()) -> Turn:
-        """Read records and decide.
+        """Read records and decide; the first turn needs all specs and workloads.
 
-        Args:
-            inputs: new records; in the first turn all specs and workloads.
-            now_ms: UTC epoch.
-            allowed: uids above quota that have eviction credit.
-
+        ``allowed``: uids above quota that have eviction credit.
         """
         ledger = self.ledger
         self._now_ms = max(now_ms, ledger.decided_ms)
@@ -192,18 +175,18 @@ class Decider:
         return Turn(self._decided(decision), self._dead_letters, stopped)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """By ClusterQueue, the numbers of pending workloads and of those that hold quota."""
+        """Return the numbers of pending workloads and of those that hold quota, by ClusterQueue."""
         holders = Counter(one.queue.name for one in self._view.scheduling.holders.values())
         return {name: (len(queue), holders[name]) for name, queue in self._view.scheduling.waiting.items()}
 
     def written(self, uid: str) -> Out:
-        """The record of a workload's current state."""
+        """Return the record of a workload's current state."""
         state = self.ledger.states.get(uid)
         stamp = f"{self.ledger.epoch}/{self.ledger.turn}"
         return self._out(QUEUE_STATE.name, uid, None if state is None else encode(state), stamp, self._now_ms)
 
     def decision_out(self, one: QueueDecision) -> Out:
-        """The record of a decision."""
+        """Return the record of a decision."""
         return self._out(QUEUE_DECISION.name, self._process, encode(one), f"{one.epoch}/{one.turn}", one.decided_ms)
 
     def _out(self, topic: str, key: str, value: bytes | None, event: str, event_ms: int) -> Out:
@@ -310,7 +293,6 @@ class Decider:
             self._view.sync(uid, self._now_ms)
 
     def _evict_unready(self) -> None:
-        """Evict workloads whose pods were not ready in time."""
         for uid in sorted(uid for uid, at_ms in self._timeouts.items() if at_ms <= self._now_ms):
             state = self.ledger.states[uid]
             done = action(state, self._pods_ready, self._now_ms)
@@ -320,7 +302,6 @@ class Decider:
                 self._view.sync(uid, self._now_ms)
 
     def _evict_exceeding(self, allowed: Sequence[str]) -> list[Exceeding]:
-        """Evict workloads that still exceed a quota."""
         stopped = [one for one in self._exceeding() if one.uid in allowed] if allowed else []
         for one in stopped:
             fields = {"evicted_ms": self._now_ms, "evicted_reason": SHRANK}
@@ -342,7 +323,6 @@ class Decider:
         return [Exceeding(uid, self._wanted[uid].namespace, self._wanted[uid].name) for uid in uids]
 
     def _note_due(self, uid: str, state: QueueState) -> None:
-        """Note when the workload must be checked next."""
         self._retries.pop(uid, None)
         self._timeouts.pop(uid, None)
         if state.retry_ms:
@@ -369,7 +349,7 @@ class Decider:
         return tried, evictions
 
     def _tried(self, one: Entry) -> bool:
-        """Record a workload's result; whether its next cycle may differ."""
+        """Record a workload's result; return whether its next cycle may differ."""
         uid, done = one.head.queued.uid, one.assignment
         state = self.ledger.states.get(uid)
         if one.status == "assumed" and done is not None:
@@ -384,7 +364,7 @@ class Decider:
         return not self._view.scheduling.waiting[one.head.cluster.queue.name].is_active(uid)
 
     def _evicted(self, done: Cycle) -> list[QueueEviction]:
-        """Workloads that begin to stop. Others already are in an earlier decision."""
+        """Return workloads that begin to stop. Others already are in an earlier decision."""
         found = []
         for one in done.evictions:
             state = self.ledger.states.get(one.victim.uid)
@@ -419,7 +399,7 @@ class Decider:
         before: QueueState | None = None,
         **fields: object,
     ) -> None:
-        """Move a workload to another phase; fields that are not given keep their values from ``before``."""
+        """Change the phase; fields that are not given keep their values from ``before``."""
         state = before or self._kept(uid, phase)
         stamp = {"phase": phase, "reason": reason, "epoch": self.ledger.epoch, "turn": self.ledger.turn + 1}
         state = msgspec.structs.replace(state, **stamp, **fields)
@@ -428,7 +408,7 @@ class Decider:
         self._note_due(uid, state)
 
     def _kept(self, uid: str, phase: Phase) -> QueueState:
-        """A pending or admitted state that keeps the history of evictions."""
+        """Return a pending or admitted state that keeps the history of evictions."""
         state, new = self.ledger.states.get(uid), QueueState(uid=uid, phase=phase, epoch=0, turn=0)
         if state is None or phase not in {"pending", "reserved"}:
             return new
@@ -441,7 +421,6 @@ class Decider:
 
 
 def _pod_sets(done: Assignment) -> list[QueuePodSet]:
-    """Sorted, independent of hashes."""
     return [
         QueuePodSet(
             name=one.name,

@@ -1,4 +1,4 @@
-"""The state of each workload by decisions: which hold quota, or may."""
+"""The state of each workload by decisions, including which may hold quota."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Fence:
         """Of the last decision that counts."""
 
     def counts(self, one: QueueDecision) -> bool:
-        """Whether the next decision counts."""
+        """Return whether the next decision counts."""
         if one.epoch != self.epoch:
             return one.epoch > self.epoch
         return one.process == self.process and one.turn > self.turn
 
     def passed(self, one: QueueDecision) -> bool:
-        """Process the next decision; returns whether it counts."""
+        """Process the next decision; return whether it counts."""
         counts = self.counts(one)
         if counts:
             self.epoch, self.turn, self.process = one.epoch, one.turn, one.process
@@ -51,7 +51,6 @@ class Ledger(Fence):
         self.read = NOTHING_READ
         self.decided_ms = 0
         self.epoch_max = 0
-        """The highest epoch read."""
 
     def published(self, state: QueueState) -> None:
         """Add a published state. The highest epoch and turn wins, since a former leader may write late."""
@@ -61,13 +60,13 @@ class Ledger(Fence):
             self.states[state.uid] = state
 
     def copy(self) -> Ledger:
-        """A copy for further changes."""
+        """Return a copy for further changes."""
         same = Ledger()
         same.__dict__.update(self.__dict__, states=dict(self.states))
         return same
 
     def decided(self, one: QueueDecision) -> bool:
-        """Add a decision; returns whether it counts."""
+        """Add a decision; return whether it counts."""
         self.epoch_max = max(self.epoch_max, one.epoch)
         if not self.passed(one):
             return False
@@ -90,12 +89,9 @@ class Ledger(Fence):
 
 
 def ledger_of(states: Iterable[Record], decisions: Iterable[Record]) -> Ledger:
-    """Build the ledger from both topics; unreadable records are skipped.
+    """Build the ledger from both topics; skip invalid records.
 
-    Args:
-        states: records of the state topic.
-        decisions: records of the decision topic, at least from the first with unpublished states.
-
+    ``decisions`` must include the first with unpublished states.
     """
     ledger = Ledger()
     for record in states:
@@ -110,7 +106,7 @@ def ledger_of(states: Iterable[Record], decisions: Iterable[Record]) -> Ledger:
 
 
 def decision_of(record: Record) -> QueueDecision | None:
-    """Decode a decision; None: it is invalid, and never counts."""
+    """Decode a decision; return None if it is invalid, and never counts."""
     return _read(record, QueueDecision) if record.topic == QUEUE_DECISION.name else None
 
 

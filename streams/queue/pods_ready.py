@@ -19,14 +19,14 @@ NOTHING_DUE = PodsReadyAction("none")
 
 
 def ready_reason(state: QueueState, result: Result) -> str:
-    """Reason of the condition PodsReady after an outcome; "": its pods were never ready."""
+    """Return the reason of the condition PodsReady after an outcome; "": its pods were never ready."""
     old = _condition(state)
     _, reason = pods_ready_condition(old, admitted=True, ready=result == "ready")
     return "" if reason == "WaitForStart" else reason
 
 
 def action(state: QueueState, settings: PodsReadySettings | None, now_ms: int) -> PodsReadyAction:
-    """What to do with an admitted workload."""
+    """Return the action for an admitted workload."""
     if settings is None or state.booking is None or state.phase != "reserved" or state.pods_ready:
         return NOTHING_DUE
     waiting = Waiting(
@@ -36,7 +36,7 @@ def action(state: QueueState, settings: PodsReadySettings | None, now_ms: int) -
 
 
 def evicted(done: PodsReadyAction, now_ms: int) -> tuple[str, Mapping[str, object]]:
-    """The reason of an eviction, and the fields that it changes."""
+    """Return the reason of an eviction, and the fields that it changes."""
     if done.action == "deactivate":
         return REQUEUING_LIMIT, {"evicted_ms": now_ms, "evicted_reason": "Deactivated"}
     return TIMEOUT, {

@@ -27,11 +27,9 @@ from slacktide.streams.records import Record
 
 
 def objects_of(records: Iterable[Record]) -> list[QueueObject]:
-    """The current objects. Invalid records are skipped: the decider wrote dead letters for them.
+    """Return the current objects; skip invalid records, which have dead letters from the decider.
 
-    Args:
-        records: of the spec, workload and state topics, each in order.
-
+    Records of the spec, workload and state topics must be in order.
     """
     records = list(records)
     ledger = ledger_of([one for one in records if one.topic == QUEUE_STATE.name], ())
@@ -51,7 +49,7 @@ def objects_of(records: Iterable[Record]) -> list[QueueObject]:
 
 
 def with_status(one: WorkloadObject, state: QueueState | None) -> WorkloadObject:
-    """A Workload with its status."""
+    """Return a Workload with its status."""
     if state is None:
         return one
     booking, conditions = state.booking, []

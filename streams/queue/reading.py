@@ -22,7 +22,7 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(records: Iterable[Record]) -> Inputs:
-    """Records by topic; other topics are skipped."""
+    """Group records by topic; skip other topics."""
     found = Inputs([], [], [])
     into = {QUEUE_SPEC.name: found.specs, QUEUE_WORKLOAD.name: found.workloads, QUEUE_OUTCOME.name: found.outcomes}
     for record in records:
@@ -32,7 +32,7 @@ def inputs_of(records: Iterable[Record]) -> Inputs:
 
 
 def read_up_to(inputs: Inputs, before: QueueRead) -> QueueRead:
-    """The read positions behind these records."""
+    """Return the read positions after these records."""
     spec, workload, outcome = (records[-1].offset + 1 if records else 0 for records in inputs)
     return QueueRead(
         spec=max(before.spec, spec), workload=max(before.workload, workload), outcome=max(before.outcome, outcome)
@@ -40,7 +40,7 @@ def read_up_to(inputs: Inputs, before: QueueRead) -> QueueRead:
 
 
 def last_of_each(records: Iterable[Record]) -> list[Record]:
-    """The last record of each key by offset, as after compaction."""
+    """Return the last record of each key by offset, as after compaction."""
     found: dict[tuple[str, bytes | None], Record] = {}
     for record in records:
         found.pop((record.topic, record.key), None)
@@ -49,12 +49,7 @@ def last_of_each(records: Iterable[Record]) -> list[Record]:
 
 
 def object_of(record: Record) -> QueueObject:
-    """Decode a queue object.
-
-    Raises:
-        BadMessageError: it is not exactly one object, or its key names another.
-
-    """
+    """Decode a queue object; raise BadMessageError if it is not exactly one, or its key names another."""
     objects = decode(record.value, QueueSpec).objects
     if len(objects) != 1:
         raise BadMessageError("QueueSpec", f"{len(objects)} objects; accepted: one")
@@ -63,12 +58,7 @@ def object_of(record: Record) -> QueueObject:
 
 
 def workload_of(record: Record) -> QueueWorkload:
-    """Decode a workload.
-
-    Raises:
-        BadMessageError: it is not a workload, or its key names another.
-
-    """
+    """Decode a workload; raise BadMessageError if it is invalid, or its key names another."""
     found = decode(record.value, QueueWorkload)
     _check(record, found.uid, "QueueWorkload")
     if found.workload.metadata.uid != found.uid:
@@ -77,12 +67,7 @@ def workload_of(record: Record) -> QueueWorkload:
 
 
 def outcome_of(record: Record) -> QueueOutcome:
-    """Decode an outcome of an admission.
-
-    Raises:
-        BadMessageError: it is not an outcome, or its key names another workload.
-
-    """
+    """Decode an outcome of an admission; raise BadMessageError if it is invalid, or its key names another."""
     found = decode(record.value, QueueOutcome)
     _check(record, found.uid, "QueueOutcome")
     return found

@@ -1,4 +1,4 @@
-"""Decide recorded topics again: each decision must be equal, byte for byte."""
+"""Repeats the decisions of recorded topics: each must be equal, byte for byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slacktide.streams.records import Record
 
 
 class Replayed(NamedTuple):
-    """A recorded decision and the one made again."""
+    """A recorded decision and the repeated one."""
 
     recorded: QueueDecision
     again: QueueDecision
@@ -22,12 +22,9 @@ class Replayed(NamedTuple):
 
 
 def replay(records: Iterable[Record]) -> Iterator[Replayed]:
-    """Decide again.
+    """Repeat the decisions, from spec, workload, outcome and decision topics, each from its start and in order.
 
-    Args:
-        records: of the spec, workload, outcome and decision topics, each from its start and in order. Records lost by
-            retention or compaction cause differences.
-
+    Records lost by retention or compaction cause differences.
     """
     records = list(records)
     inputs = inputs_of(records)
@@ -49,7 +46,6 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
 
 
 def _between(inputs: Inputs, ledger: Ledger, one: QueueDecision) -> Inputs:
-    """The inputs of a turn."""
     begin, end = ledger.read, one.read
     return Inputs(
         _span(inputs.specs, begin.spec, end.spec),

@@ -28,11 +28,11 @@ class _Figures(NamedTuple):
 
 
 class Selling:
-    """Nodes, and a damped figure for each flavor."""
+    """Nodes, and the damped batch allocatable of each flavor."""
 
     def __init__(self) -> None:
         self._labels: dict[str, Mapping[str, str] | None] = {}
-        """By node; None: it is cordoned."""
+        """None: it is cordoned."""
         self._sold: dict[str, NodeSize] = {}
         self._figures: dict[str, _Figures] = {}
         self._written_ms: dict[str, int] = {}
@@ -49,13 +49,7 @@ class Selling:
                 continue
 
     def due(self, objects: Iterable[QueueObject], now_ms: int) -> list[SoldObject]:
-        """Figures to write now.
-
-        Args:
-            objects: all queue objects, among them flavors with shared quotas and their last figures.
-            now_ms: UTC epoch.
-
-        """
+        """Return the amounts to write now. ``objects`` includes flavors with shared quotas and their last amounts."""
         objects = list(objects)
         labels = {one.metadata.name: one.spec.node_labels for one in objects if isinstance(one, ResourceFlavorObject)}
         known = {one.metadata.name: one.spec for one in objects if isinstance(one, SoldObject)}

@@ -43,14 +43,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 class Actuator:
-    """Acts on objects during one leader term.
-
-    Args:
-        source: the cluster's objects.
-        answer: publishes outcomes to Kafka; raises LogError.
-        clock: the time.
-
-    """
+    """Acts on objects during one leader term; ``answer`` publishes outcomes to Kafka and may raise LogError."""
 
     def __init__(
         self, source: Source, answer: Callable[[Sequence[QueueOutcome]], Awaitable[None]], clock: Clock
@@ -58,12 +51,10 @@ class Actuator:
         self.states: dict[str, QueueState] = {}
         """Workload states in Kafka, by uid."""
         self.changes = 0
-        """Number of changes of objects and states."""
         self.trouble = ""
         self._source, self._answer, self._clock = source, answer, clock
         self._dirty: dict[str, None] = {}
         self._later: dict[str, float] = {}
-        """Time of the next check, by uid."""
         self._answered: dict[str, tuple[QueueOutcome, float]] = {}
         self._suspended_s: dict[str, float] = {}
         self._woken = asyncio.Event()
@@ -139,7 +130,6 @@ class Actuator:
         return None if step is None else self._outcome(uid, step._replace(why=step.why or why))
 
     async def _written(self, api: ApiServer, kind: Kind, work: Work, step: Write, state: QueueState | None) -> bool:
-        """Return whether the write succeeded; if not, schedule a retry."""
         metadata = work.metadata
         body = merged(step.body, {"metadata": {"resourceVersion": work.version}})
         result = "done"
@@ -171,7 +161,6 @@ class Actuator:
         return result == "done"
 
     async def _runs(self, api: ApiServer, work: Work) -> bool:
-        """Return whether a pod of the object runs or may start."""
         uid = work.metadata.uid
         if not work.settled:
             since_s = self._suspended_s.setdefault(uid, self._now_s())

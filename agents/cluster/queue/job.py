@@ -134,7 +134,7 @@ class Job:
 
     @property
     def settled(self) -> bool:
-        """Return whether the condition ``Suspended`` holds. It may be stale until the controller sees the Job run."""
+        """Return whether ``Suspended`` holds. Without a start time, the condition may predate the start."""
         return "Suspended" in self._conditions and self._status.start_time is not None
 
     @property

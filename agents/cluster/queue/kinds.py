@@ -60,11 +60,7 @@ def workloads_of(plurals: Mapping[str, str]) -> Resource | None:
 async def served(api: ApiServer) -> tuple[dict[str, Resource], dict[str, str]]:
     """Return the served kinds, and all plurals of Kueue's group with their versions.
 
-    Return no kinds if a required one is missing.
-
-    Raises:
-        ApiError: the API server cannot be queried.
-
+    Return no kinds if a required one is missing. Raises ApiError if the API server cannot be queried.
     """
     plurals: dict[str, str] = {}
     for version in VERSIONS:

@@ -22,7 +22,6 @@ class Place(NamedTuple):
 class _Latest(NamedTuple):
     offset: int
     digest: bytes | None
-    """None: deleted."""
     ours: bool
 
 

@@ -42,15 +42,7 @@ RETRY_S, RETRY_MAX_S = 0.5, 5.0
 
 
 class JobQueue:
-    """Runs the queue during one leader term.
-
-    Args:
-        cluster: Kafka.
-        clock: the time.
-        replica: of the bridge, as named in Events.
-        kinds: the kinds to start and stop.
-
-    """
+    """Runs the queue during one leader term; ``replica`` is the bridge's name in Events."""
 
     def __init__(self, cluster: Cluster, clock: Clock, replica: str, kinds: tuple[Kind, ...] = (JOB,)) -> None:
         self._cluster, self._clock = cluster, clock
@@ -101,7 +93,6 @@ class JobQueue:
         return not self._read_trouble and self._source.listed and not self._kind_trouble and self._rival == ""
 
     async def _follow(self, api: ApiServer) -> None:
-        """Watch the served kinds; restart when the set changes."""
         self._served = {}
         following: asyncio.Task[None] | None = None
         try:
@@ -173,7 +164,6 @@ class JobQueue:
                 self._quotas.read(record)
 
     def _state(self, record: Record) -> None:
-        """Keep the record with the higher epoch and turn."""
         uid, states = text_of(record.key or b""), self._actuator.states
         if record.value is None:
             states.pop(uid, None)

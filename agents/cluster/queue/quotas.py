@@ -64,12 +64,7 @@ class Quotas:
         return [SoldObject(metadata=Metadata(name=flavor), spec=spec) for flavor, spec in self._sold.items()]
 
     async def write(self, api: ApiServer, queues: Resource) -> None:
-        """Write the quotas that differ.
-
-        Raises:
-            ApiError: the API server cannot be queried. Rejected writes are logged and retried.
-
-        """
+        """Write the quotas that differ; rejected writes are logged and retried. Raises ApiError."""
         if not self._sold:
             return
         asking = [one for one in (await api.list(queues, dict)).items if QUOTA_OF in _annotations(one)]
@@ -119,7 +114,6 @@ class Quotas:
             metrics.WRITES.labels("quota", result).inc()
 
     def _effective(self, groups: list[Json], field: Json) -> Json:
-        """Keep only fields that this version of the status has."""
         now = datetime.fromtimestamp(self._clock.wall_ms() // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         given: Json = {"resourceGroups": groups, "orchestratorRef": OWNER, "lastUpdateTime": now}
         return {name: value for name, value in given.items() if name in field}

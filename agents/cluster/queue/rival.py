@@ -86,12 +86,7 @@ class AdmittedWorkload(_Shape, frozen=True, kw_only=True):
 
 
 async def kueue(api: ApiServer, workloads: Resource | None, now_ms: Callable[[], int]) -> str:
-    """Return how Kueue was detected; "" if it was not.
-
-    Raises:
-        ApiError: the API server cannot be queried.
-
-    """
+    """Return how Kueue was detected; "" if it was not. Raises ApiError."""
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for one in (await api.list(resource, Webhooks)).items:
             if one.asks:

@@ -50,13 +50,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class Source:
-    """The cluster's objects.
-
-    Args:
-        known: receives the records.
-        kinds: the kinds to start and stop.
-
-    """
+    """The cluster's objects; ``known`` receives the records."""
 
     def __init__(self, known: Known, kinds: tuple[Kind, ...]) -> None:
         self.works: dict[str, tuple[Kind, Work]] = {}
@@ -64,7 +58,6 @@ class Source:
         self.stands: dict[Queue, Json] = {}
         """Status of ClusterQueues and LocalQueues in the API server."""
         self.changes = 0
-        """Number of changes of objects and statuses."""
         self.troubles: dict[str, str] = {}
         self.changed: Callable[[str], object] = self.works.get
         """Callback with the uid of a changed or deleted object."""

@@ -45,16 +45,8 @@ def statuses(
 ) -> dict[Queue, Json]:
     """Compute the status of each queue, without fields of other writers.
 
-    Args:
-        given: all queue objects, including batch resources of nodes.
-        works: objects to start and stop, by uid.
-        states: workload states, by uid.
-        stands: the status in the API server, with the times of conditions.
-        now_ms: UTC epoch.
-
-    Raises:
-        CaseError: the objects are inconsistent.
-
+    ``works`` and ``states`` are by uid. ``stands`` is the status in the API server, with the times of conditions.
+    Raises CaseError if the objects are inconsistent.
     """
     objects = QueueObjects(given)
     built = objects.built()
@@ -145,7 +137,7 @@ def _of_cluster_queue(lacking: Sequence[str]) -> Json:
 
 
 def _of_local_queue(lacking: Sequence[str] | None) -> Json:
-    """Return the inactive status if the ClusterQueue does not exist (None)."""
+    """Return the condition ``Active``; None: its ClusterQueue does not exist."""
     if lacking is None or lacking:
         reason = "ClusterQueueDoesNotExist" if lacking is None else "ClusterQueueIsInactive"
         return {"status": "False", "reason": reason, "message": "Can't submit new workloads to clusterQueue"}

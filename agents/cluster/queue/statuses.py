@@ -30,7 +30,6 @@ class Statuses:
     ) -> None:
         self._source, self._actuator, self._sold, self._clock = source, actuator, sold, clock
         self._seen: tuple[int, int] | None = None
-        """Change counters at the last pass."""
 
     async def run(self, api: ApiServer, served: Callable[[], Mapping[str, Resource]]) -> None:
         """Write statuses until cancelled, of the kinds that ``served`` returns; none while nothing may be written."""

@@ -35,14 +35,7 @@ Step = Write | Answer | Look | None
 
 
 def due(work: Work, state: QueueState | None, flavors: Mapping[str, ResourceFlavorObject]) -> Step:
-    """Return the next step; None if nothing is due.
-
-    Args:
-        work: the object.
-        state: of its workload; None: unknown to the decider.
-        flavors: existing flavors by name.
-
-    """
+    """Return the next step; None if nothing is due. ``state`` is None if unknown to the decider."""
     booking = None if state is None else state.booking
     mark = mark_of(work.metadata.annotations or {})
     if work.finished:

@@ -58,12 +58,7 @@ def begun(
 ) -> tuple[Template, JobTemplate] | Conflict:
     """Return the template with the node selectors and tolerations of the assigned flavors.
 
-    Args:
-        template: as it was queued.
-        admission: of its pod set.
-        job: the object's counts, if admission may change them.
-        annotations: of the object.
-
+    ``job``: the object's counts, if admission may change them. ``annotations``: of the object.
     """
     own = tuple(_toleration(one) for one in template.tolerations)
     made = started(

@@ -49,7 +49,6 @@ class Write(NamedTuple):
     body: Json
     sub: str = ""
     why: str = ""
-    """Why an admission is not started."""
 
 
 class Work(Protocol):

@@ -18,9 +18,7 @@ class RuleProgress(NamedTuple):
     """Progress of one successPolicy rule."""
 
     indexes: int | None
-    """Number of indexes that the rule names; None: all count."""
     succeeded: int
-    """Succeeded indexes of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

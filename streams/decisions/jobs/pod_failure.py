@@ -16,7 +16,6 @@ class Matched:
     """The podFailurePolicy's result for a failed pod."""
 
     rule: int | None
-    """Index of the matched rule; None: no match."""
     action: Action | None
     counted: bool
     """Whether it counts towards ``failed`` and the limits."""
@@ -25,14 +24,7 @@ class Matched:
 
 
 def has_failed(pod: JobPodFacts, spec: JobSpec, *, job_fails: bool) -> bool:
-    """Return whether the pod counts as failed; a deleted pod often counts before it has ended.
-
-    Args:
-        pod: its current state.
-        spec: of the Job.
-        job_fails: the Job has failed. Its deleted pods then count immediately.
-
-    """
+    """Return whether the pod failed. Deleted pods often count before they end; immediately if ``job_fails``."""
     if pod.phase == "Failed":
         return True
     return pod.deleting and pod.phase != "Succeeded" and (job_fails or not spec.replaces_failed_only)

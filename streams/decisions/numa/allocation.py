@@ -26,13 +26,8 @@ def request_score(
 ) -> int:
     """Return the smallest zone score above 0; 0 if there is none.
 
-    Args:
-        request: amounts by resource, including zeros.
-        zones: with available amounts.
-        strategy: ``BalancedAllocation`` ignores weights.
-        weights: by resource; missing ones and those below 1 count as 1.
-        corrected: compute CPU in millicores; the reference rounds it up to whole cores.
-
+    ``request`` includes zeros. ``BalancedAllocation`` ignores weights; missing ones and those below 1 count as 1.
+    Corrected: CPU in millicores; the reference rounds it up to whole cores.
     """
     per_cpu = 1 if corrected else 1000
     scores = (_zone_score(request, zone.available, strategy, weights, per_cpu) for zone in zones)

@@ -51,19 +51,10 @@ NO_BATCH = ZoneBatch(None, None)
 
 
 def batch_zones(cpu_milli: int | None, mem_bytes: int | None, zones: Sequence[Zone]) -> list[ZoneBatch]:
-    """Divide a node's batch allocatable among its zones.
+    """Divide a node's batch CPU (millicores) and memory (bytes) among its zones, in order; None: it has none.
 
     Batch pods use CPUs that no pod holds exclusively. So the amount is divided in proportion to the free amounts of the
     zones. An amount above these is divided in proportion to the exclusive amounts. Any rest is in no zone.
-
-    Args:
-        cpu_milli: the node's batch CPU; None: it has none.
-        mem_bytes: the node's batch memory in bytes; None: it has none.
-        zones: the node's.
-
-    Returns:
-        A part for each zone, in the order of ``zones``.
-
     """
     cpu = _shares(cpu_milli, [(one.allocatable.cpu_milli, one.available.cpu_milli) for one in zones])
     mem = _shares(mem_bytes, [(one.allocatable.mem_bytes, one.available.mem_bytes) for one in zones])

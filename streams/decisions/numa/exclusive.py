@@ -13,13 +13,7 @@ from slacktide.streams.decisions.numa.resource import CPU, is_memory, is_native,
 
 
 def is_exclusive(pod: Pod, listed: Collection[str]) -> bool:
-    """Return whether an app container or sidecar requests exclusive resources. Other init containers do not count.
-
-    Args:
-        pod: with its requests.
-        listed: the resources that any zone of the node lists.
-
-    """
+    """Return whether an app container or sidecar requests exclusive resources, given what the node's zones list."""
     running = chain((one for one in pod.inits if one.sidecar), pod.containers)
     return any(_exclusive(pod, name, amount, listed) for one in running for name, amount in one.requests.items())
 

@@ -28,6 +28,8 @@ MESSAGES: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
+    """A node with its zones."""
+
     allocatable: Amounts
     kubelet: Kubelet = field(default_factory=Kubelet)
     zones: Sequence[Zone] | None = None
@@ -40,7 +42,6 @@ class Placed(NamedTuple):
     """The zones that a container gets."""
 
     container: str | None
-    """None: the whole pod."""
     zones: tuple[int, ...]
     """Ids, ascending; several only if ``corrected``, and all of the node's if no manager takes part."""
 
@@ -66,9 +67,8 @@ class Filtered:
     placed: Sequence[Placed] = ()
     """Including containers placed before the failure."""
     moved: Sequence[str] = ()
-    """Containers on other zones than an init container. The kubelet rejects them if it reuses the init container's CPUs."""
+    """Containers on other zones than an init container. The kubelet rejects them if it reuses the CPUs."""
     not_charged: Amounts = field(default_factory=dict)
-    """Overhead, which belongs to no container."""
 
     @property
     def marks_node(self) -> bool:
@@ -82,19 +82,14 @@ FITS = Filtered(fits=True)
 class _Answer(NamedTuple):
     zones: tuple[int, ...]
     held: Amounts
-    """Amounts charged to the zones."""
     lacks: tuple[Lack, ...]
 
 
 def numa_filter(pod: Pod, node: Node, *, corrected: bool = False) -> Filtered:
     """Decide whether a pod fits a node.
 
-    Args:
-        pod: with its requests.
-        node: with its zones.
-        corrected: decide as the kubelet does under ``restricted`` and where its managers are known; see
-            docs/numa-rules.md for other differences.
-
+    ``corrected``: decide as the kubelet does under ``restricted`` and where its managers are known; see
+    docs/numa-rules.md for other differences.
     """
     zones = node.zones or ()
     listed = {name for zone in zones for name in zone.available} if corrected else set()

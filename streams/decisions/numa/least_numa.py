@@ -19,12 +19,16 @@ SCORE_MAX = 100
 
 
 class Chosen(NamedTuple):
+    """The zones for one request."""
+
     zones: ZoneSet
     nearest: bool
     """Whether no set of this size has a smaller distance, fitting or not."""
 
 
 class Needed(NamedTuple):
+    """The number of zones that a pod needs."""
+
     score: int
     zone_count: int = 0
     """The maximum over its requests; 0: no request needs a zone, or no set of zones fits."""
@@ -32,14 +36,9 @@ class Needed(NamedTuple):
 
 
 def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *, corrected: bool = False) -> Needed:
-    """Score a Guaranteed pod: 100 minus a step for each zone that it needs.
+    """Score a Guaranteed pod: 100 minus a step for each zone that it needs; at most 16 zones.
 
-    Args:
-        steps: the pod's requests.
-        zones: in the order of the topology object, at most 16. All sets are tried, the smallest first.
-        kubelet: limits the number of zones.
-        corrected: see docs/numa-rules.md.
-
+    All sets of zones are tried, the smallest first. ``corrected``: see docs/numa-rules.md.
     """
     count, all_nearest = 0, True
     for step in steps:
@@ -57,7 +56,6 @@ def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *
 
 
 def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -> Chosen | None:
-    """Return the set with the smallest distance among the smallest fitting sets; of ties, the first."""
     listed = {name for zone in zones for name in zone.available}
     wanted = {name: amount for name, amount in request.items() if name in listed or not corrected}
     for size in range(1, len(zones) + 1):

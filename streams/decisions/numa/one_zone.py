@@ -24,10 +24,11 @@ class Lack(NamedTuple):
     best_zone: int | None = None
     """The zone with the most available, the lowest id of ties; None: no zone lists it."""
     free: int = 0
-    """Available in ``best_zone``."""
 
 
 class Found(NamedTuple):
+    """The zone for a request."""
+
     zone: int = 0
     """The lowest id; 0 if no resource restricts the choice, even without a zone 0."""
     lacks: tuple[Lack, ...] = ()
@@ -42,15 +43,10 @@ def one_zone(
     guaranteed: bool,
     anywhere: Collection[str] = (),
 ) -> Found:
-    """Find a zone for a request.
+    """Find a zone for a request; amounts of 0 do not count.
 
-    Args:
-        request: of one container, or a pod; resources with amount 0 do not count.
-        zones: with available amounts.
-        on_node: the resources that the node's allocatable lists.
-        guaranteed: the pod's QoS class; for others a zone must list CPU, memory and hugepages, in any amount.
-        anywhere: further resources that may be unzoned, beside devices and storage.
-
+    ``on_node``: resources in the node's allocatable. Unless ``guaranteed``, a zone must only list CPU, memory and
+    hugepages, in any amount. ``anywhere``: further resources that may be unzoned, beside devices and storage.
     """
     left: set[int] | None = None
     lacks = list(not_on_node(request, on_node))

@@ -20,7 +20,7 @@ from slacktide.streams.decisions.numa.topology import Kubelet, Zone
 from slacktide.streams.decisions.numa.until_seen import reserved_request
 
 SETS_ZONES_MAX = 8
-"""Zones above which not all sets are tried. The kubelet's default maximum is the same."""
+"""Maximum number of zones, since rules try all sets. The kubelet's default maximum is the same."""
 STALE, UNREAD, OVER_RESERVED = "zones_stale", "zones_unread", "numa_over_reserved"
 ANSWERS_MAX = 5_000
 _BATCH_CPU, _BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
@@ -91,7 +91,7 @@ class _Answer(NamedTuple):
 
 
 def zoned(pod: Pod) -> ZonedPod | None:
-    """Return the pod's zoned requests; None if it has none."""
+    """Return the pod with its zoned requests; None if it has none."""
     parts = [*pod.inits, *pod.containers]
     devices = any(not is_native(name) for part in parts for name in part.requests)
     if not pod.guaranteed and not devices:

@@ -29,6 +29,8 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
+    """A pod to align."""
+
     qos: Qos
     containers: Sequence[Container]
     inits: Sequence[Container] = ()
@@ -47,7 +49,6 @@ class Step(NamedTuple):
 
     kind: Kind
     container: str | None
-    """None: the whole pod."""
     request: Amounts
 
 

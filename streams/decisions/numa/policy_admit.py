@@ -19,9 +19,10 @@ ZoneSet = tuple[Zone, ...]
 
 
 class Admission(NamedTuple):
+    """The topology manager's result."""
+
     admit: bool
     preferred: bool
-    """False: the managers agree on no set of zones."""
     zones: tuple[int, ...]
     """Ids, ascending; empty if not preferred."""
     groups: Sequence[Amounts] = ()
@@ -31,16 +32,10 @@ class Admission(NamedTuple):
 def policy_admit(
     request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool = False
 ) -> Admission:
-    """Predict the answer for one container's request, or for the pod's in pod scope.
+    """Predict the answer for one container's request, or for the pod's in pod scope; at most 16 zones.
 
-    Args:
-        request: amounts by resource.
-        zones: at most 16: all sets of them are tried.
-        kubelet: its policy and managers; an unknown manager policy counts as static.
-        guaranteed: the pod's QoS class.
-        corrected: include batch resources that zones list. Reject memory that no set of zones can hold here, and not
-            later at allocation.
-
+    An unknown manager policy counts as static. Corrected: include batch resources that zones list, and reject memory
+    that no set of zones can hold here, not later at allocation.
     """
     everywhere = tuple(sorted(zone.id for zone in zones))
     groups = _groups(request, zones, kubelet, guaranteed=guaranteed, corrected=corrected)

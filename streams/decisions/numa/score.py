@@ -36,16 +36,10 @@ def numa_score(
     *,
     corrected: bool = False,
 ) -> Score:
-    """Score a node for a pod.
+    """Score a node for a pod; pods that are not Guaranteed always score 100.
 
-    Args:
-        pod: pods that are not Guaranteed always score 100.
-        kubelet: the node's.
-        zones: of the node; None: the topology is unknown or stale.
-        strategy: ``LeastNUMANodes`` scores under every policy, the others only under ``single-numa-node``.
-        weights: by resource.
-        corrected: see docs/numa-rules.md.
-
+    ``zones`` None: the topology is unknown or stale. ``LeastNUMANodes`` scores under every policy, the others only
+    under ``single-numa-node``. ``corrected``: see docs/numa-rules.md.
     """
     if not pod.guaranteed:
         return _score("not_guaranteed", SCORE_MAX)

@@ -47,13 +47,13 @@ class Kubelet:
     scope: Scope = "container"
     max_zones: int = 8
     cpu_static: bool | None = None
-    """None: unknown."""
     memory_static: bool | None = None
-    """None: unknown."""
     prefer_closest: bool = False
 
 
 class Zone(NamedTuple):
+    """A NUMA zone."""
+
     id: int
     available: Amounts
     costs: Mapping[int, int] = {}
@@ -118,7 +118,6 @@ def _max_zones(text: str, before: int) -> int:
 
 
 def _integer(text: str) -> int | None:
-    """Parse a non-negative integer as Go's ``Atoi`` does."""
     found = _INTEGER.fullmatch(text)
     # Check the length first: long texts are not converted.
     if found is None or len(found[1].lstrip("0")) > _INT64_DIGITS:

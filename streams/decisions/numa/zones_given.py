@@ -21,7 +21,6 @@ class ZonedRequest(NamedTuple):
     """A request that is aligned separately, and the zones that it gets."""
 
     container: str | None
-    """None: the whole pod."""
     request: Amounts
     zones: tuple[int, ...]
     """Ids, ascending; all of the node's if no manager takes part."""
@@ -31,7 +30,7 @@ class ZonesGiven(NamedTuple):
     """The zones that a node's kubelet would give to a pod."""
 
     requests: tuple[ZonedRequest, ...] = ()
-    """None where the kubelet aligns no pod."""
+    """Empty if the kubelet aligns no pod."""
     before: Mapping[int, Amounts] = {}
     """Available amounts of the requested resources, by zone id."""
     after: Mapping[int, Amounts] = {}
@@ -39,10 +38,8 @@ class ZonesGiven(NamedTuple):
     unaligned: tuple[Lack, ...] = ()
     """Under best-effort: why the kubelet admits the pod without alignment."""
     moved: tuple[str, ...] = ()
-    """Containers that the kubelet rejects if it reuses an init container's CPUs."""
     not_charged: Amounts = {}
     distance: int = 0
-    """Sum over all ordered pairs of these zones, including each with itself."""
     reservations: tuple[Reservation, ...] = ()
     """Reservations that the node's record does not name yet, charged to every zone."""
 
@@ -81,7 +78,6 @@ def zones_terms(given: ZonesGiven) -> Terms:
 
 
 def _held(pod: ZonedPod, one: ZonedRequest, kubelet: Kubelet) -> Amounts:
-    """Return the part of the request that the kubelet pins."""
     alone = Pod(qos=pod.pod.qos, containers=[Container(name="", requests=one.request)])
     request = pod.reserved if one.container is None else reserved_request(alone)
     static = {name: kubelet.cpu_static if name == CPU else kubelet.memory_static for name in request}

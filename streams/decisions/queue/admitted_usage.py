@@ -1,4 +1,4 @@
-"""What an admitted workload uses: less once pods are done that nobody runs again.
+"""Computes the usage of an admitted workload, without pods that will not run again.
 
 Reading: kueue v0.19.2, pkg/workload/workload.go, totalRequestsFromAdmission.
 """
@@ -12,21 +12,19 @@ from slacktide.streams.decisions.queue.amount import FlavorResource, plus
 
 
 class AdmittedPodSet(NamedTuple):
-    """A pod set with what was admitted of it."""
+    """A pod set and its admission."""
 
     name: str
     spec_count: int
-    """Pods that it asks for."""
     reclaimable: int
-    """Pods that are done and free their quota."""
+    """Finished pods whose quota is released."""
     admitted_count: int | None
-    """Pods that were admitted; None: all."""
     usage: Mapping[FlavorResource, int]
-    """In total, of all pods that were admitted. Flavor "": none was assigned."""
+    """Total of all admitted pods. Flavor "": none was assigned."""
 
 
 class PodSetUsage(NamedTuple):
-    """What a pod set uses now."""
+    """The current usage of a pod set."""
 
     name: str
     pods: int
@@ -35,7 +33,7 @@ class PodSetUsage(NamedTuple):
 
 
 def pod_set_usage(one: AdmittedPodSet) -> PodSetUsage:
-    """Each pod that is done frees its part, once fewer are left than were admitted."""
+    """Release the part of each finished pod once fewer pods remain than were admitted."""
     admitted = one.spec_count if one.admitted_count is None else one.admitted_count
     left = one.spec_count - min(one.reclaimable, one.spec_count)
     if left >= admitted:
@@ -44,7 +42,7 @@ def pod_set_usage(one: AdmittedPodSet) -> PodSetUsage:
 
 
 def admitted_usage(pod_sets: Iterable[PodSetUsage]) -> dict[FlavorResource, int]:
-    """The sum over the pod sets."""
+    """Return the sum over the pod sets."""
     usage: dict[FlavorResource, int] = {}
     for one in pod_sets:
         for of, amount in one.usage.items():

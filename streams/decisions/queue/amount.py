@@ -1,7 +1,6 @@
-"""Amounts of quota and usage: 64 bits with a sign, where the largest value stands for "unlimited".
+"""Signed 64-bit amounts of quota and usage. The maximum means unlimited.
 
 CPU is in millicores, everything else in whole units: bytes, pods, devices.
-
 Reading: kueue v0.19.2, pkg/resources/amount.go.
 """
 
@@ -16,21 +15,21 @@ AMOUNT_MIN = -(2**63)
 
 
 class FlavorResource(NamedTuple):
-    """What a quota is of: a resource, by its name in Kubernetes, on nodes of a flavor."""
+    """A resource, by its Kubernetes name, of a flavor."""
 
     flavor: str
     resource: str
 
 
 def plus(left: int, right: int) -> int:
-    """Their sum; unlimited if one of them is."""
+    """Return the sum; unlimited if an operand is."""
     if UNLIMITED in {left, right}:
         return UNLIMITED
     return min(max(left + right, AMOUNT_MIN), UNLIMITED)
 
 
 def minus(left: int, right: int) -> int:
-    """Their difference; what is unlimited stays so, unless something unlimited is taken off."""
+    """Return the difference. An unlimited amount stays unlimited unless the subtrahend is unlimited."""
     if right == UNLIMITED:
         return 0 if left == UNLIMITED else AMOUNT_MIN
     if left == UNLIMITED:
@@ -39,5 +38,5 @@ def minus(left: int, right: int) -> int:
 
 
 def total(amounts: Iterable[int]) -> int:
-    """The sum of all."""
+    """Return the sum of all amounts."""
     return reduce(plus, amounts, 0)

@@ -1,4 +1,4 @@
-"""Which flavors a workload gets, whom it would preempt for them, and with how many pods it may start.
+"""Assigns flavors to a workload, with preemption targets and with a reduced pod count if necessary.
 
 Reading: kueue v0.19.2, pkg/scheduler/flavorassigner (flavorassigner.go, podset_reducer.go), preemption_oracle.go,
 scheduler.go (getInitialAssignments).
@@ -26,7 +26,7 @@ MODES: tuple[Mode, ...] = ("NoFit", "Preempt", "Fit")
 
 
 class Group(NamedTuple):
-    """Resources that come from the same flavor; flavors in the order of preference."""
+    """Resources that share a flavor; flavors in order of preference."""
 
     resources: frozenset[str]
     flavors: tuple[str, ...]
@@ -38,23 +38,21 @@ class Fungibility(NamedTuple):
     next_when_borrowing: bool = False
     next_when_preempting: bool = True
     borrow_least: bool = False
-    """PreemptionOverBorrowing."""
 
 
 class PodSet(NamedTuple):
-    """Pods that are alike."""
+    """Identical pods."""
 
     name: str
     pods: int
     min_pods: int | None
     requests: Mapping[str, int]
-    """Of one pod."""
     nodes: NodeNeeds
     last_tried: Mapping[str, int] = {}
 
 
 class Cluster(NamedTuple):
-    """What a workload's flavors depend on."""
+    """The inputs of a flavor assignment."""
 
     queue: QuotaNode
     groups: tuple[Group, ...]
@@ -68,19 +66,19 @@ class Cluster(NamedTuple):
     now_s: int = 0
     requeuing: RequeuingTimestamp = "Eviction"
     corrected: bool = False
-    """Decide better than the reference where it is known to be wrong; docs/queue-rules.md lists where."""
+    """Correct known errors of the reference; docs/queue-rules.md lists them."""
     chosen_before: Mapping[str, str] = {}
-    """Reasons of the workload's targets of the cycle before, by uid."""
+    """Reasons of the workload's targets in the previous cycle, by uid."""
     room: Room | None = None
-    """On the nodes; None: only quota counts."""
+    """Free capacity of nodes; None: only quota counts."""
     compares: bool = True
-    """Count how many more the reference would preempt, which takes another search."""
+    """Compute how many more workloads the reference would preempt, by a second search."""
     searched: dict[Hashable, list[Target]] | None = None
-    """Victims that were searched for one workload already: each resource asks, and then all of them together."""
+    """Cached victims of one workload: each resource searches, then all resources together."""
 
 
 class Rated(NamedTuple):
-    """How well a request goes to a flavor."""
+    """How well a request fits a flavor."""
 
     mode: int
     height: int
@@ -105,35 +103,35 @@ class PodSetAssignment(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """The flavors of a workload; pod sets behind one that fails are left out."""
+    """The flavors of a workload, without pod sets after the first that fails."""
 
     pod_sets: tuple[PodSetAssignment, ...]
     targets: tuple[Target, ...] = ()
     targets_saved_count: int = 0
-    """So many fewer than the reference would preempt."""
+    """How many more workloads the reference would preempt."""
 
     @property
     def mode(self) -> Mode:
-        """The worst of its pod sets."""
+        """Return the worst mode of its pod sets."""
         return MODES[min((MODES.index(one.mode) for one in self.pod_sets), default=2)]
 
     @property
     def works(self) -> bool:
-        """Whether it fits, now or once its targets are gone."""
+        """Return whether it fits now, or after preemption."""
         return self.mode == "Fit" or bool(self.targets)
 
     @property
     def height(self) -> int:
-        """How far up it borrows."""
+        """Return the height in the cohort tree up to which it borrows."""
         return max((each.rated.height for one in self.pod_sets for each in one.flavors.values()), default=0)
 
     @property
     def pending_flavors(self) -> bool:
-        """Whether flavors are left that were not tried."""
+        """Return whether untried flavors remain."""
         return any(each.tried_index != -1 for one in self.pod_sets for each in one.flavors.values())
 
     def groups(self) -> tuple[PodGroup, ...]:
-        """Its pods, as nodes need room for them."""
+        """Return its pods grouped by flavor."""
         return tuple(
             group
             for one in self.pod_sets
@@ -141,7 +139,7 @@ class Assignment(NamedTuple):
         )
 
     def usage(self) -> dict[FlavorResource, int]:
-        """What it would use."""
+        """Return the usage that admission would add."""
         used: dict[FlavorResource, int] = {}
         for one in self.pod_sets:
             _add(used, one)
@@ -149,7 +147,7 @@ class Assignment(NamedTuple):
 
 
 def assign(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> Assignment:
-    """All pods if they fit, else the most that do."""
+    """Assign all pods if they fit, else the maximum count that fits."""
     cluster = cluster._replace(searched={})
     whole = _with_targets(workload, pod_sets, [one.pods for one in pod_sets], cluster)
     spare = [one.pods - (one.pods if one.min_pods is None else one.min_pods) for one in pod_sets]
@@ -166,7 +164,7 @@ def assign(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> As
 
 
 def exceeds_max_quota(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> bool:
-    """Whether it can never be admitted: it fits nowhere even if nothing is used."""
+    """Return whether it can never be admitted, since it does not fit even without other usage."""
     anew = [one._replace(last_tried={}) for one in pod_sets]
     return assign(workload, anew, cluster._replace(usage=QuotaUsage(), holders=())).mode != "Fit"
 
@@ -274,7 +272,7 @@ def _find(
     used: Mapping[FlavorResource, int],
     cluster: Cluster,
 ) -> tuple[dict[str, Assigned], bool] | None:
-    """A flavor for all of a group's resources, and whether the request fits there."""
+    """Find a flavor for all resources of a group; return also whether the request fits."""
     best: tuple[str, dict[str, Rated], Rated] | None = None
     index = start = max(pod_set.last_tried.get(resource, -1) for resource in part) + 1
     for index in range(start, len(group.flavors)):
@@ -297,7 +295,7 @@ def _find(
 
 
 def _worst(rated: Sequence[Rated], cluster: Cluster) -> Rated:
-    """Of a flavor's resources. Corrected: a resource that fits by borrowing does not hide one that has to preempt."""
+    """Return the worst rating of a flavor's resources. Corrected: combine the worst mode with the greatest height."""
     if cluster.corrected:
         return Rated(min(one.mode for one in rated), max(one.height for one in rated))
     return min(rated, key=lambda one: _preference(one, cluster.fungibility))

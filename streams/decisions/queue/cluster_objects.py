@@ -1,7 +1,6 @@
-"""Kubernetes objects as the rules of the job queue take them: quotas, workloads that hold quota, workloads that wait.
+"""Converts Kubernetes objects to the inputs of queue rules: quotas, admitted workloads, pending workloads.
 
-A Workload is what a queue knows already: it holds quota, waits, or is done. A Job with a queue's name and no Workload
-of its own has yet to arrive.
+A Workload holds quota, is pending, or is finished. A Job with a queue name but without a Workload has yet to arrive.
 """
 
 from __future__ import annotations
@@ -71,62 +70,52 @@ from slacktide.streams.decisions.queue.sold_quota import quota_percent, sold_nom
 from slacktide.streams.decisions.queue.victims import Holder, Preemption
 
 RUN_SECONDS = "slacktide.io/run-seconds"
-"""Annotation of a Job or Workload: for how long it runs once it is admitted, in a simulation."""
+"""Annotation of a Job or Workload: its run time in a simulation."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 T = TypeVar("T", bound=QueueObject)
 
 
 class QueueCluster(NamedTuple):
-    """What a queue decides on."""
+    """The inputs of queue decisions."""
 
     queues: list[ClusterQueue]
     flavors: Mapping[str, NodeFlavor]
     holders: list[Holder]
     admitted: list[Workload]
-    """Those that hold quota, as they would wait again after an eviction."""
+    """Workloads that hold quota, as pending after an eviction."""
     waiting: list[Workload]
     arriving: list[Arrival]
     run_s: Mapping[str, int]
-    """By uid for how long a workload runs, where that is known."""
     names: Mapping[str, str]
-    """By uid NAMESPACE/NAME of each workload."""
     latest_s: int
-    """The latest time that any Workload names; 0: there is none."""
+    """The latest time in any Workload; 0: none."""
     notes: list[str]
-    """What was left out, and why."""
     sizes: Mapping[str, list[tuple[int, int]]] = {}
-    """By flavor the sizes of its nodes, where they are known: CPU in millicores and memory in bytes."""
+    """Known node sizes by flavor: CPU in millicores and memory in bytes."""
 
 
 class Wanted(NamedTuple):
-    """A Workload without what depends on other objects."""
+    """A Workload without data of other objects."""
 
     uid: str
     namespace: str
     name: str
     local: str
-    """Its LocalQueue."""
     active: bool
     finished: bool
     pending: Pending
     pod_sets: tuple[PodSet, ...]
     done: Mapping[str, int]
-    """By pod set how many pods are done and free their quota."""
+    """Finished pods whose quota is released, by pod set."""
     admission: AdmissionStatus | None
-    """What it holds by its status."""
 
     def placed(self, queue: str, *, matches: bool) -> Workload:
-        """As it waits in a ClusterQueue, which takes its namespace or does not."""
+        """Return the pending workload for a ClusterQueue; ``matches``: its namespace selector matches."""
         return Workload(self.pending._replace(namespace_matches=matches), queue, self.pod_sets)
 
 
 def wanted(one: WorkloadObject) -> Wanted:
-    """Take what a queue goes by from a Workload.
-
-    Raises:
-        CaseError: an amount or time of it cannot be read.
-
-    """
+    """Parse the fields that queue decisions use; raise CaseError if an amount or time is invalid."""
     name = f"{_namespace(one)}/{one.metadata.name}"
     requeue, reserved = one.status.requeue_state, _condition(one.status.conditions, "QuotaReserved")
     try:
@@ -155,15 +144,7 @@ def wanted(one: WorkloadObject) -> Wanted:
 
 
 def read_objects(items: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QueueObject]:
-    """Objects of the kinds that a queue goes by; others are left out.
-
-    Args:
-        items: each with its path, for messages.
-
-    Raises:
-        CaseError: an object is not as its kind demands; with its path.
-
-    """
+    """Parse queue objects given with their path; skip other kinds. Raises CaseError with the path if one is invalid."""
     found = []
     for path, item in items:
         kind = KINDS.get(str(item.get("kind")))
@@ -177,22 +158,15 @@ def read_objects(items: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QueueOb
 
 
 def queue_cluster(objects: Sequence[QueueObject]) -> QueueCluster:
-    """Put objects together.
+    """Convert the objects.
 
-    Raises:
-        CaseError: an amount or time cannot be read, or a Cohort is its own ancestor; with the object's name.
-
+    Raises CaseError with the object's name if an amount or time is invalid, or a Cohort is its own ancestor.
     """
     return QueueObjects(objects).built()
 
 
 class QueueObjects:
-    """Objects as they depend on one another.
-
-    Raises:
-        CaseError: an amount cannot be read, or a Cohort is its own ancestor.
-
-    """
+    """Resolves references; raises CaseError if an amount is invalid, or a Cohort is its own ancestor."""
 
     def __init__(self, objects: Sequence[QueueObject]) -> None:
         self._objects = objects
@@ -206,7 +180,7 @@ class QueueObjects:
         self._notes: list[str] = []
 
     def built(self) -> QueueCluster:
-        """All of it."""
+        """Return the inputs of queue decisions."""
         workloads = [each for each in self._all(WorkloadObject) if not _is(each.status.conditions, "Finished")]
         owned = {owner.uid for one in self._all(WorkloadObject) for owner in one.metadata.owner_references or ()}
         holders = [held for each in workloads if (held := self._holder(each)) is not None]
@@ -286,7 +260,7 @@ class QueueObjects:
         )
 
     def workload_of(self, one: JobObject) -> WorkloadObject | None:
-        """The Workload that a Job becomes, with the Job's uid; None: it is not queued, a note gives the reason."""
+        """Return the Workload of a Job, with the Job's uid. If it is not queued, return None and note the reason."""
         self._named(one)
         count = JobProgress(one.spec.parallelism, one.spec.completions).spec_count
         least = min_count(one.metadata.annotations or {})
@@ -294,7 +268,7 @@ class QueueObjects:
         return self.workload_with("Job", msgspec.structs.replace(one.metadata, uid=_uid(one)), [pod_set])
 
     def workload_with(self, kind: str, metadata: Metadata, pod_sets: list[WorkloadPodSet]) -> WorkloadObject | None:
-        """The Workload of an object of any kind; None: it is not queued, a note gives the reason."""
+        """Return the Workload of an object of any kind. If it is not queued, return None and note the reason."""
         labels, name = metadata.labels or {}, f"{metadata.namespace or 'default'}/{metadata.name}"
         if QUEUE_NAME not in labels:
             self._notes.append(f"{kind} {name}: left out: it has no label {QUEUE_NAME}")
@@ -316,11 +290,10 @@ class QueueObjects:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and why."""
+        """Return the skipped objects, with the reason."""
         return self._notes
 
     def _known(self, one: WorkloadObject | JobObject, queued: Queued) -> None:
-        """Note what a simulation begins with."""
         if isinstance(one, WorkloadObject):
             self._times += [queued.created_s, *((queued.evicted.at_s,) if queued.evicted else ())]
         if (run_s := _run_s(one, self._named(one))) is not None:
@@ -332,7 +305,7 @@ class QueueObjects:
         return name
 
     def place(self, namespace: str, local: str) -> tuple[str | None, bool, str]:
-        """The ClusterQueue of a LocalQueue, whether it takes the namespace, and what is missing where there is none."""
+        """Return the ClusterQueue of a LocalQueue, whether it accepts the namespace, and what is missing."""
         found = self._local.get((namespace, local))
         if found is None:
             return None, False, f"LocalQueue {namespace}/{local}"
@@ -347,7 +320,7 @@ class QueueObjects:
         return queue
 
     def _matches(self, queue: str | None, namespace: str) -> bool:
-        """Whether the ClusterQueue takes workloads of a namespace; without a selector it takes none."""
+        """Return whether the ClusterQueue accepts the namespace; without a selector it accepts none."""
         selector = self._specs[queue].spec.namespace_selector if queue is not None else None
         labels = {NAMESPACE_NAME: namespace} | self._namespaces.get(namespace, {})
         return selector is not None and _selects(selector, labels, f"ClusterQueue {queue}")
@@ -365,7 +338,7 @@ def _selects(selector: LabelSelector, labels: Mapping[str, str], of: str) -> boo
 
 
 def sharing_queues(objects: Iterable[QueueObject]) -> frozenset[str]:
-    """ClusterQueues whose quotas are a share of what is sold."""
+    """Return ClusterQueues whose quotas are a share of batch allocatable."""
     return frozenset(
         one.metadata.name
         for one in objects
@@ -375,7 +348,7 @@ def sharing_queues(objects: Iterable[QueueObject]) -> frozenset[str]:
 
 
 def sold_flavors(objects: Iterable[QueueObject]) -> set[str]:
-    """Flavors of which some quota is a share of what is sold."""
+    """Return flavors with a quota that is a share of batch allocatable."""
     return {
         flavor.name
         for one in objects
@@ -452,7 +425,7 @@ def _flavor(one: ResourceFlavorObject) -> NodeFlavor:
 
 @lru_cache(maxsize=10_000)
 def _pod_sets(encoded: bytes) -> tuple[bytes, tuple[PodSet, ...]]:
-    """Pod sets as the rules take them, and the text that is theirs: thousands of workloads have the same."""
+    """Decode pod sets, cached by their text: thousands of workloads have equal pod sets."""
     given = msgspec.json.decode(encoded, type=list[WorkloadPodSet])
     return encoded, tuple(_pod_set(each.name, each.count, each.min_count, each.template.spec, "") for each in given)
 
@@ -485,25 +458,16 @@ def _asked(given: ResourceDemand, of: str) -> Container:
 
 
 class Admitted(NamedTuple):
-    """A pod set as it was admitted."""
+    """An admitted pod set."""
 
     name: str
     pods: int
     flavors: Mapping[str, str]
-    """By resource."""
     usage: Mapping[str, int]
-    """By resource, of all its pods."""
 
 
 def admitted_sets(admission: AdmissionStatus, pods: Mapping[str, int], of: str) -> list[Admitted]:
-    """The pod sets of an admission.
-
-    Args:
-        admission: of a Workload.
-        pods: by pod set how many it asks for, where the admission names no count.
-        of: the Workload's name.
-
-    """
+    """Return the pod sets of an admission of Workload ``of``; ``pods`` are counts for pod sets without one."""
     of = f"{of}: status.admission"
     return [
         Admitted(
@@ -519,14 +483,7 @@ def admitted_sets(admission: AdmissionStatus, pods: Mapping[str, int], of: str) 
 def booked(
     sets: Iterable[Admitted], pods: Mapping[str, int], done: Mapping[str, int]
 ) -> tuple[dict[FlavorResource, int], frozenset[FlavorResource]]:
-    """What an admitted workload uses now, and what it was assigned.
-
-    Args:
-        sets: as they were admitted.
-        pods: by pod set how many it asks for.
-        done: by pod set how many are done.
-
-    """
+    """Return current usage, and assigned flavors and resources. ``pods`` are requested, ``done`` finished."""
     found, assigned = [], set()
     for each in sets:
         usage = {FlavorResource(each.flavors.get(name, ""), name): amount for name, amount in each.usage.items()}
@@ -543,12 +500,11 @@ def _queued(one: WorkloadObject | JobObject, priority: int | None, name: str) ->
 
 
 def _namespace(one: QueueObject) -> str:
-    """Where it is; an object that names none is in the default one."""
     return one.metadata.namespace or "default"
 
 
 def _uid(one: WorkloadObject | JobObject) -> str:
-    """Its own; of a Job without one what its workload would be called."""
+    """Return the uid; for a Job without one, the name of its workload."""
     if one.metadata.uid:
         return one.metadata.uid
     kind = "job" if isinstance(one, JobObject) else "workload"
@@ -556,7 +512,7 @@ def _uid(one: WorkloadObject | JobObject) -> str:
 
 
 def _run_s(one: WorkloadObject | JobObject, name: str) -> int | None:
-    """Its annotation, else what a finished Job took; None: nobody knows."""
+    """Return the annotated run time, else that of a finished Job; None if unknown."""
     text = (one.metadata.annotations or {}).get(RUN_SECONDS)
     if text is not None:
         if not text.isdecimal() or len(text) > 10:
@@ -591,7 +547,7 @@ def _limit(resource: str, given: Quantity | None, of: str) -> int | None:
 
 
 def _amount(resource: str, given: Quantity, of: str) -> int:
-    """CPU in millicores, everything else in whole units, rounded up."""
+    """Return millicores of CPU, or whole units of other resources, rounded up."""
     exact = _read(given, f"{of}: {resource}") * (1000 if resource == "cpu" else 1)
     return min(int(exact.to_integral_value(ROUND_CEILING)), UNLIMITED)
 
@@ -604,7 +560,7 @@ def _read(given: Quantity, field: str) -> Decimal:
 
 
 def _seconds(text: str, of: str) -> int:
-    """Since the epoch; without an offset it is UTC."""
+    """Return seconds since the epoch; without an offset the time is UTC."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError as exc:

@@ -1,4 +1,4 @@
-"""One scheduling cycle: which of the workloads at the head of their ClusterQueues are admitted, and who preempts whom.
+"""One scheduling cycle: admits workloads at the heads of ClusterQueues, or selects their preemption targets.
 
 Reading: kueue v0.19.2, pkg/scheduler/scheduler.go, fair_sharing_iterator.go.
 """
@@ -23,36 +23,35 @@ FairPlace = tuple[bool, tuple[bool, float], Place]
 
 
 class Head(NamedTuple):
-    """A workload that was taken from its ClusterQueue to be tried."""
+    """A workload taken from its ClusterQueue for a cycle."""
 
     queued: Queued
     cluster: Cluster
-    """Its ClusterQueue, and the usage before the cycle, which is the same for all heads."""
     pod_sets: Sequence[PodSet]
     namespace_matches: bool = True
     has_progress: bool = False
-    """It was tried before, and its pod sets name the flavors that were tried last."""
+    """It was tried before, and its pod sets name the last tried flavors."""
 
 
 class Entry(NamedTuple):
-    """What became of a workload in a cycle."""
+    """The result of a cycle for a workload."""
 
     head: Head
     assignment: Assignment | None
-    """None: nothing was decided on it, because its namespace does not match or the cycle ended before."""
+    """None: not decided, because the namespace does not match or the cycle ended before."""
     status: Status = ""
-    """assumed: it was admitted. "": it waits."""
+    """assumed: admitted. "": pending."""
     requeue_reason: str = ""
     quota_reason: str = ""
 
     @property
     def evicts(self) -> bool:
-        """Whether its targets are to be evicted now."""
+        """Return whether its targets are to be evicted now."""
         return self.requeue_reason == "PendingPreemption"
 
     @property
     def keeps_progress(self) -> bool:
-        """Whether its next try may go on from the flavors that were tried."""
+        """Return whether the next try may continue from the tried flavors."""
         return self.head.has_progress if self.assignment is None else not self.evicts
 
 
@@ -69,20 +68,10 @@ class _Nominated(NamedTuple):
 def cycle(
     heads: Iterable[Head], usage: QuotaUsage, requeuing: RequeuingTimestamp = "Eviction", most: int | None = None
 ) -> list[Entry]:
-    """Decide on the heads, at most one of each ClusterQueue.
+    """Decide on the heads, at most one per ClusterQueue. ``usage`` is that before the cycle, and is not changed.
 
-    Args:
-        heads: each with a cluster whose usage is that of before the cycle.
-        usage: the same usage; admissions, victims to come and reservations of this cycle are booked on a copy.
-        requeuing: which time of an evicted workload counts.
-        most: how many may be admitted while pods of others are waited for; the cycle ends at the next one that could
-            be. None: any number.
-
-    Returns:
-        One entry for each head in the order in which they were decided; those with a namespace that does not match
-        come last,
-        by ClusterQueue.
-
+    ``most``: maximum number of admissions; the cycle ends at the next one that fits. None: no limit.
+    Return entries in the order of decisions. Heads with a namespace mismatch are last, by ClusterQueue.
     """
     heads = list(heads)
     tried = [one for one in heads if one.namespace_matches]
@@ -101,20 +90,19 @@ def _nominated(head: Head) -> _Nominated:
 
 
 def _no_fit(head: Head) -> str:
-    """Why it does not fit; the reference tries it again in either case."""
+    """Return why it does not fit; the reference retries it for both reasons."""
     never = head.cluster.corrected and exceeds_max_quota(head.queued, head.pod_sets, head.cluster)
     return EXCEEDS_MAX_QUOTA if never else "NoFit"
 
 
 def _by_height(nominated: Iterable[_Nominated], requeuing: RequeuingTimestamp) -> Iterator[_Nominated]:
-    """Those that borrow least first."""
     return iter(sorted(nominated, key=lambda one: (one.assignment.height, place(one.head.queued, requeuing))))
 
 
 def _by_share(
     nominated: Iterable[_Nominated], usage: QuotaUsage, requeuing: RequeuingTimestamp
 ) -> Iterator[_Nominated]:
-    """Tree by tree; in each the winner of a tournament on the usage as it is by then."""
+    """Order tree by tree, by a tournament on the current usage."""
     trees: dict[QuotaNode, dict[QuotaNode, _Nominated]] = {}
     for one in nominated:
         trees.setdefault(one.queue.root(), {})[one.queue] = one
@@ -126,7 +114,7 @@ def _by_share(
 
 
 def _shares(one: _Nominated, usage: QuotaUsage) -> dict[QuotaNode, Share]:
-    """Of its ClusterQueue and each cohort below the root, as if it were admitted."""
+    """Return the shares of its ClusterQueue and of each cohort below the root after its admission."""
     usage.book_all(one.queue, one.usage)
     shares = {node: node_share(node, usage) for node in (one.queue, *one.queue.ancestors()) if node.parent is not None}
     usage.book_all(one.queue, one.usage, -1)
@@ -139,7 +127,7 @@ def _winner(
     shares: Mapping[QuotaNode, Mapping[QuotaNode, Share]],
     requeuing: RequeuingTimestamp,
 ) -> QuotaNode:
-    """The ClusterQueue below a node whose entry is next: of each child's winner the one that wins here."""
+    """Return the ClusterQueue below a node whose entry is next: the winner among the children's winners."""
     if node.is_queue:
         return node
     ahead = {queue.path()[len(node.path())] for queue in left if node in queue.ancestors()}
@@ -154,20 +142,20 @@ def _winner(
 
 
 class _Cycle:
-    """Decides entries one after the other; what it books counts for those behind."""
+    """Decides entries in order; later entries see the bookings of earlier ones."""
 
     def __init__(self, usage: QuotaUsage, most: int | None) -> None:
         self.usage = usage
         self._left = most
         self._ended = False
         self._without_victims = usage.copy()
-        """The same usage, as if all that are to be evicted were gone."""
+        """The usage without all victims of the cycle."""
         self._held = usage.copy()
-        """What is really held: victims keep theirs until they have stopped, preemptors have nothing yet."""
+        """The usage that is really held: victims still hold theirs, preemptors hold nothing yet."""
         self._victims: set[str] = set()
 
     def decided(self, one: _Nominated) -> Entry:
-        """What becomes of an entry."""
+        """Return the result of an entry."""
         if self._ended:
             return Entry(one.head, None, requeue_reason=WAITING_FOR_PODS_READY)
         if one.assignment.mode == "NoFit":
@@ -175,13 +163,13 @@ class _Cycle:
         return self._booked(one) if one.assignment.works else self._reserved(one)
 
     def _reserved(self, one: _Nominated) -> Entry:
-        """It may not preempt anybody: nobody behind it takes what it waits for, unless it could reclaim that."""
+        """Book a reservation for a workload without candidates, unless it could reclaim the quota."""
         if one.head.cluster.policies.reclaim_within_cohort != "Any":
             self._book(one.queue, self._reservation(one))
         return Entry(one.head, one.assignment, "", "PreemptionNoCandidates", "WaitingForQuota")
 
     def _booked(self, one: _Nominated) -> Entry:
-        """It is admitted, or its targets are evicted; unless what came before leaves too little."""
+        """Admit the workload or evict its targets, unless earlier entries left too little."""
         mode, targets = one.assignment.mode, one.assignment.targets
         uids = {each.holder.queued.uid for each in targets}
         if uids & self._victims or not self._fits(one) or not self._fits_before_they_stop(one):
@@ -206,7 +194,6 @@ class _Cycle:
         return Entry(one.head, one.assignment, "assumed")
 
     def _fits(self, one: _Nominated) -> bool:
-        """Once all victims are gone, its own included."""
         without = self._without_victims
         if one.assignment.targets:
             without = without.copy()
@@ -215,13 +202,13 @@ class _Cycle:
         return all(without.fits(one.queue, of, amount) for of, amount in one.usage.items())
 
     def _fits_before_they_stop(self, one: _Nominated) -> bool:
-        """The reference admits on quota that victims of the same cycle still hold."""
+        """Return whether it fits while victims still hold quota. The reference ignores this."""
         if one.assignment.mode == "Preempt" or not one.head.cluster.corrected:
             return True
         return all(self._held.fits(one.queue, of, amount) for of, amount in one.usage.items())
 
     def _reservation(self, one: _Nominated) -> dict[FlavorResource, int]:
-        """What those behind may not take from a workload that waits for quota."""
+        """Return the amounts that later entries may not take from a pending workload."""
         reserved: dict[FlavorResource, int] = {}
         for of, amount in one.usage.items():
             quota, used = one.queue.quota(of), self.usage.usage(one.queue, of)

@@ -1,6 +1,6 @@
-"""What Kueue is to go by where a ClusterQueue's quota is a share of what is sold: its resource groups with that figure.
+"""Computes the resource groups for Kueue if a ClusterQueue's quota is a share of batch allocatable.
 
-No rule of Kueue's. Its own fields stay as they are, but ``nominalQuota`` of resources that are sold to batch pods.
+Not a rule of Kueue. Only ``nominalQuota`` of batch resources changes.
 """
 
 from __future__ import annotations
@@ -19,20 +19,10 @@ Json = dict[str, Any]
 def effective_groups(
     groups: Sequence[Json], annotations: Mapping[str, str], sold: Mapping[str, SoldSpec], of: str
 ) -> list[Json] | None:
-    """The resource groups that hold now.
+    """Return the current resource groups; None if the ClusterQueue does not opt in.
 
-    Args:
-        groups: ``spec.resourceGroups`` of a ClusterQueue, as the API server has them.
-        annotations: of the ClusterQueue.
-        sold: by flavor what its nodes sell, damped. A flavor of which nothing is known keeps its quotas.
-        of: the ClusterQueue, in errors.
-
-    Returns:
-        None: the ClusterQueue does not opt in.
-
-    Raises:
-        CaseError: an annotation cannot be used.
-
+    ``sold``: damped batch allocatable by flavor. An unknown flavor keeps its quotas. Raises CaseError if an annotation
+    is invalid; ``of`` names the ClusterQueue.
     """
     percent = quota_percent(annotations, of)
     if percent is None:
@@ -54,7 +44,7 @@ def effective_groups(
 
 
 def _text(one: Json, share: int) -> str | int:
-    """The quantity; as it stands where it is equal: ``1`` and ``1000m`` are."""
+    """Return the quantity; keep the current text if it is equal: ``1`` and ``1000m`` are."""
     text = f"{share}m" if one["name"] == "cpu" else str(share)
     before: str | int = one.get("nominalQuota", 0)
     try:

@@ -1,4 +1,4 @@
-"""Who preempts whom, as a record: for whom, why, and by which shares."""
+"""Records evictions: the preemptor, the victim, the reason and the shares."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from slacktide.streams.decisions.queue.victims import Target, remove
 
 
 class Party(NamedTuple):
-    """A workload that preempts or is preempted, with its ClusterQueue's share before and after."""
+    """A preemptor or victim, with its ClusterQueue's share before and after."""
 
     uid: str
     queue: str
     priority: int
     amounts: Mapping[FlavorResource, int]
-    """What it would use, or does use."""
     share_before: float
     share_after: float
 
@@ -34,15 +33,9 @@ class Eviction(NamedTuple):
 
 
 def evictions(entries: Iterable[Entry], usage: QuotaUsage, cycle: int) -> Iterator[Eviction]:
-    """A record for each victim of a cycle.
+    """Return a record for each victim of a cycle; ``usage`` is that before the cycle.
 
-    Args:
-        entries: of the cycle.
-        usage: as it was before the cycle.
-        cycle: its number.
-
-    Shares after are those with the preemptor's usage added and all of its victims removed.
-
+    Shares after include the preemptor's usage and exclude all of its victims.
     """
     for entry in entries:
         if entry.evicts and entry.assignment is not None:

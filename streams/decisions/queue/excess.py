@@ -1,4 +1,4 @@
-"""What is used beyond the quotas that there are now, after quotas shrank, and who would have to stop for it."""
+"""Computes the usage above the current quotas after quotas shrank, and the workloads to evict for it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from slacktide.streams.decisions.queue.victims import Holder, remove
 
 
 class Excess(NamedTuple):
-    """Of one ClusterQueue."""
+    """The excess of one ClusterQueue."""
 
     queue: str
     amounts: Mapping[FlavorResource, int]
-    """By how much its usage exceeds what it and its cohorts have."""
     stops: tuple[str, ...]
-    """Uids of its workloads that would have to stop, the first one first."""
 
 
 def excess(holders: Iterable[Holder], usage: QuotaUsage) -> list[Excess]:
-    """ClusterQueues with too much usage, by name. Those that borrow stop workloads before those that do not.
+    """Return ClusterQueues with excess usage, by name. Those that borrow evict first.
 
-    Of the workloads the one with the lowest priority stops first, of equal ones the one that got its quota last.
+    Evict the workload with the lowest priority first; of ties, the one admitted last.
     """
     holders, usage = list(holders), usage.copy()
     over = _over(holders, usage)
@@ -52,7 +50,7 @@ def _over(holders: Iterable[Holder], usage: QuotaUsage) -> set[tuple[QuotaNode, 
 
 
 def _stopping(left: Iterable[Holder], over: set[tuple[QuotaNode, FlavorResource]], usage: QuotaUsage) -> list[Holder]:
-    """Those that could stop next, of ClusterQueues that borrow if there are such."""
+    """Return the next candidates, only of ClusterQueues that borrow if there are any."""
     left = list(left)
     uses = [one for one in left if any(amount > 0 and (one.queue, of) in over for of, amount in one.usage.items())]
     borrows = [

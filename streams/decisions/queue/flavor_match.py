@@ -1,4 +1,4 @@
-"""Whether pods may run on nodes of a flavor, by its labels and taints.
+"""Matches pods with the labels and taints of a flavor.
 
 Reading: kueue v0.19.2, pkg/scheduler/flavorassigner/flavorassigner.go, checkFlavorForPodSets.
 """
@@ -22,7 +22,7 @@ class Taint(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """What one label of a node must be."""
+    """A required value of one node label."""
 
     key: str
     operator: str
@@ -38,16 +38,16 @@ class NodeFlavor(NamedTuple):
 
 
 class NodeNeeds(NamedTuple):
-    """Which nodes a pod may run on."""
+    """A pod's constraints on nodes."""
 
     selector: Mapping[str, str] = {}
     affinity: tuple[tuple[Expression, ...], ...] = ()
-    """Terms, of which one has to hold."""
+    """Terms, of which one must match."""
     tolerations: tuple[Toleration, ...] = ()
 
 
 def matches(needs: NodeNeeds, flavor: NodeFlavor) -> bool:
-    """Labels that the flavor does not have exclude nothing."""
+    """Return whether the pods match the flavor. Labels that it does not have exclude nothing."""
     labels = flavor.node_labels
     tolerations = (*needs.tolerations, *flavor.tolerations)
     if any(not _tolerated(taint, tolerations) for taint in flavor.taints if taint.effect in KEEPS_AWAY):

@@ -1,7 +1,6 @@
-"""Where a Job stands, folded from its pods' events: what the Job controller's status states, and why.
+"""Folds the pod events of a Job into the status that the Job controller would report, with reasons.
 
-Each event is a pod as it is now, or that it is gone. Until then it may come again, and steps may be left out: a pod
-counts once.
+Each event is the current state of a pod, or its deletion. Events may be repeated or missing; a pod counts once.
 
 Reading: kubernetes v1.34, pkg/controller/job: job_controller.go (syncJob, trackJobStatusAndRemoveFinalizers),
 pod_failure_policy.go, indexed_job_utils.go, backoff_utils.go.
@@ -19,11 +18,11 @@ Action = Literal["Ignore", "FailIndex", "FailJob", "Count"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 DISRUPTED = "DisruptionTarget"
 BACKOFF_LIMIT = 6
-"""Failures that a Job may have where it names no limit."""
+"""Default of ``backoffLimit``."""
 
 
 class FailureRule(NamedTuple):
-    """One rule of ``podFailurePolicy``: by exit codes, or by conditions of the pod."""
+    """A ``podFailurePolicy`` rule, by exit codes or pod conditions."""
 
     action: Action
     exit_codes: frozenset[int] = frozenset()
@@ -32,29 +31,28 @@ class FailureRule(NamedTuple):
     container: str | None = None
     """None: any."""
     conditions: tuple[tuple[str, str], ...] = ()
-    """Type and status; one of them has to hold."""
 
 
 class JobSpec(NamedTuple):
-    """What of a Job its status depends on."""
+    """The fields of a Job that its status depends on."""
 
     parallelism: int = 1
     completions: int | None = None
     indexed: bool = False
     backoff_limit: int | None = None
-    """None: 6, or without a limit where there is one per index."""
+    """None: 6, or no limit if there is one per index."""
     backoff_limit_per_index: int | None = None
     max_failed_indexes: int | None = None
     failure_rules: tuple[FailureRule, ...] | None = None
-    """None: the Job has no policy; a pod that is deleted while it runs counts as failed at once."""
+    """None: no policy; a pod that is deleted while it runs counts as failed immediately."""
     replaces_failed_only: bool = False
     """``podReplacementPolicy`` Failed: a deleted pod counts once it has ended."""
     restarts_in_place: bool = False
-    """``restartPolicy`` OnFailure: restarts of containers count against the limit."""
+    """``restartPolicy`` OnFailure: container restarts count against the limit."""
 
     @property
     def failures_max(self) -> int:
-        """Failures that it may have."""
+        """Return the maximum number of failures."""
         if self.backoff_limit is not None:
             return self.backoff_limit
         return BACKOFF_LIMIT if self.backoff_limit_per_index is None else INT32_MAX
@@ -66,35 +64,33 @@ class JobPod(NamedTuple):
     uid: str
     phase: Phase = "Pending"
     completion_index: int | None = None
-    """Of an indexed Job."""
     index_failures: int = 0
-    """How often its index failed before, by the pod's annotation."""
+    """Previous failures of its index, by the pod's annotation."""
     deleting: bool = False
     ready: bool = False
     exit_codes: tuple[tuple[str, int], ...] = ()
-    """Of its containers that ended, init containers included."""
+    """Of ended containers, including init containers."""
     conditions: Mapping[str, str] = {}
     """Status by type."""
     restarts: int = 0
     cpu_milli: int = 0
-    """What it requests."""
     started_s: int | None = None
     ended_s: int | None = None
     """When its last container ended, or it was deleted."""
 
     @property
     def active(self) -> bool:
-        """Whether it is still to end, and is not being deleted."""
+        """Return whether it has not ended and is not being deleted."""
         return self.phase not in {"Succeeded", "Failed"} and not self.deleting
 
     @property
     def terminating(self) -> bool:
-        """Whether it is being deleted and has not ended."""
+        """Return whether it is being deleted and has not ended."""
         return self.phase not in {"Succeeded", "Failed"} and self.deleting
 
 
 class JobStatus(NamedTuple):
-    """Where a Job stands; the first fields are named as in the Job's own status."""
+    """The state of a Job; the first fields are named as in the Job's status."""
 
     active: int
     ready: int
@@ -109,22 +105,21 @@ class JobStatus(NamedTuple):
     ignored: int
     """Failures that a rule ignored."""
     failures_by_rule: Mapping[str, int]
-    """By index and action of the rule, such as ``1 Ignore``; "none": no rule held."""
+    """By index and action of the rule, such as ``1 Ignore``; "none": no rule matched."""
     evicted: int
     """Failures with the condition DisruptionTarget."""
     lost_core_s: float
-    """CPU time that was requested for pods that failed."""
+    """Requested CPU time of failed pods."""
 
 
 class JobFold:
-    """One Job."""
+    """Folds the pod events of one Job."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self._pods: dict[str, JobPod] = {}
-        """Those that are not gone."""
         self._counted: set[str] = set()
-        """Uids of those among them that have ended, and count."""
+        """Uids of those that have ended and are counted."""
         self._active, self._succeeded, self._failed, self._ignored, self._evicted = 0, 0, 0, 0, 0
         self._done: set[int] = set()
         self._failed_indexes: set[int] = set()
@@ -133,7 +128,7 @@ class JobFold:
         self._finished: tuple[Literal["", "Complete", "Failed"], str] = ("", "")
 
     def changed(self, spec: JobSpec) -> None:
-        """The Job was scaled: indexes beyond its completions are forgotten, and run again if it grows later."""
+        """Apply a scaled spec. Indexes beyond its completions are forgotten, and run again after it grows."""
         self.spec = spec
         if spec.completions is not None:
             self._done = {index for index in self._done if index < spec.completions}
@@ -141,7 +136,7 @@ class JobFold:
         self._finish(None)
 
     def seen(self, pod: JobPod) -> None:
-        """A pod as it is now."""
+        """Take the current state of a pod."""
         before = self._pods.get(pod.uid)
         self._active += pod.active - (before is not None and before.active)
         self._pods[pod.uid] = pod
@@ -156,7 +151,7 @@ class JobFold:
         self._finish(action)
 
     def gone(self, uid: str) -> None:
-        """A pod's object was removed. One that had not ended by then counts as failed."""
+        """Take the deletion of a pod. A pod that had not ended counts as failed."""
         pod = self._pods.pop(uid, None)
         self._active -= pod is not None and pod.active
         action = None
@@ -166,7 +161,7 @@ class JobFold:
         self._finish(action)
 
     def status(self) -> JobStatus:
-        """Where the Job stands."""
+        """Return the state of the Job."""
         pods = self._pods.values()
         finished, reason = self._finished
         return JobStatus(
@@ -186,7 +181,7 @@ class JobFold:
         )
 
     def _has_failed(self, pod: JobPod) -> bool:
-        """With a policy, or where only failed pods are replaced, a pod that is being deleted has yet to end."""
+        """Return whether the pod failed. A pod being deleted must end first under a policy or Failed replacement."""
         waits = self.spec.failure_rules is not None or self.spec.replaces_failed_only
         return pod.phase == "Failed" or (pod.deleting and not waits)
 
@@ -197,7 +192,7 @@ class JobFold:
             self._done.add(pod.completion_index)
 
     def _count_failure(self, pod: JobPod) -> Action | None:
-        """Count it by its rule, and return that rule. One of an index that is wanted no more does not count."""
+        """Count a failure by its rule and return the action; skip indexes that are no longer needed."""
         if self.spec.indexed and not self._is_wanted(pod.completion_index):
             return None
         at, action = self._matched(pod)
@@ -216,7 +211,6 @@ class JobFold:
         return action
 
     def _matched(self, pod: JobPod) -> tuple[int | None, Action | None]:
-        """The first rule that holds."""
         for at, rule in enumerate(self.spec.failure_rules or ()):
             if rule_holds(rule, pod):
                 return at, rule.action
@@ -226,7 +220,6 @@ class JobFold:
         return index is not None and 0 <= index < (self.spec.completions or 0)
 
     def _finish(self, action: Action | None) -> None:
-        """How it ends, once and for all: the first reason counts."""
         if self._finished[0]:
             return
         if (reason := self._failure(action)) is not None:
@@ -253,7 +246,7 @@ class JobFold:
         return restarts >= max(1, self.spec.failures_max)
 
     def _is_complete(self) -> bool:
-        """Without completions one success is enough, once all others have ended."""
+        """Return whether the Job is complete. Without completions, one success suffices once all pods ended."""
         if self.spec.completions is None:
             return self._succeeded > 0 and not self._active
         succeeded = len(self._done) if self.spec.indexed else self._succeeded
@@ -261,7 +254,7 @@ class JobFold:
 
 
 def rule_holds(rule: FailureRule, pod: JobPod) -> bool:
-    """Whether a rule is about a pod that failed; containers that ended well do not count."""
+    """Return whether a rule matches a failed pod; containers with exit code 0 do not count."""
     if any(pod.conditions.get(kind) == status for kind, status in rule.conditions):
         return True
     codes = [code for name, code in pod.exit_codes if code and rule.container in {None, name}]
@@ -269,7 +262,7 @@ def rule_holds(rule: FailureRule, pod: JobPod) -> bool:
 
 
 def indexes_text(indexes: Iterable[int]) -> str:
-    """As the Job's status writes them: three or more in a row by the first and the last, such as ``0-3,5,7,8``."""
+    """Format indexes as in a Job's status, such as ``0-3,5,7,8``: only three or more form a range."""
     parts: list[str] = []
     first = last = None
     for index in [*sorted(indexes), None]:

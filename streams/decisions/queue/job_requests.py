@@ -1,4 +1,4 @@
-"""What one pod of a Job asks for, with all defaults filled in as admission to the cluster would.
+"""Computes the requests of one pod of a Job, with the defaults that admission to the cluster sets.
 
 Reading: kueue v0.19.2, pkg/workload/resources.go, AdjustResources; pkg/util/limitrange; kubernetes v1.34,
 component-helpers/resource/helpers.go, PodRequests. Amounts are by the name of the resource; CPU is in millicores.
@@ -16,25 +16,25 @@ NOTHING: Amounts = {}
 
 
 class Defaults(NamedTuple):
-    """What a namespace and a RuntimeClass fill in."""
+    """Defaults of a namespace and a RuntimeClass."""
 
     limits: Amounts = NOTHING
-    """Of a container, by a LimitRange."""
+    """Per container, by a LimitRange."""
     requests: Amounts = NOTHING
     overhead: Amounts = NOTHING
-    """Of the RuntimeClass, for a pod that names none of its own."""
+    """Of the RuntimeClass, for pods without overhead."""
 
 
 class PodRequest(NamedTuple):
-    """What one pod asks for."""
+    """The request of one pod."""
 
     requests: Mapping[str, int]
     valid: bool
-    """No container asks for more than its limit."""
+    """No container requests more than its limit."""
 
 
 def pod_request(needs: Needs, defaults: Defaults) -> PodRequest:
-    """Fill in the defaults and sum up."""
+    """Apply the defaults and sum up."""
     containers = [_filled(one, defaults) for one in needs.containers]
     inits = [_filled(one, defaults) for one in needs.inits]
     pod_level = None if needs.pod_level is None else _filled(needs.pod_level, Defaults())
@@ -50,14 +50,14 @@ def pod_request(needs: Needs, defaults: Defaults) -> PodRequest:
 
 
 def _filled(one: Container, defaults: Defaults) -> Container:
-    """A request that is missing is the default, else the limit."""
+    """Use the default for a missing request, else the limit."""
     limits = {**defaults.limits, **one.limits}
     requests = {**limits, **defaults.requests, **one.requests}
     return Container(name=one.name, requests=requests, limits=limits, sidecar=one.sidecar)
 
 
 def _of_pods(requests: Amounts) -> dict[str, Decimal]:
-    """Resources that a pod as a whole may ask for."""
+    """Return the resources that a pod-level request may have."""
     return {
         resource: amount
         for resource, amount in requests.items()

@@ -1,4 +1,4 @@
-"""What of a Job changes when its workload is admitted, and what comes back when it is stopped.
+"""Computes the changes of a Job when its workload is admitted or stopped.
 
 Reading: kueue v0.19.2, pkg/controller/jobframework/reconciler.go (getPodSetsInfoFromStatus),
 pkg/controller/jobs/job/job_controller.go (RunWithPodSetsInfo, RestorePodSetsInfo), pkg/podset/podset.go.
@@ -31,12 +31,12 @@ class Toleration(NamedTuple):
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """Tolerations of one meaning need not come twice."""
+        """Return a key that is equal for equivalent tolerations."""
         return self.key, self.operator or "Equal", self.value, self.effect
 
 
 class JobTemplate(NamedTuple):
-    """What of a Job starting and stopping changes."""
+    """The fields of a Job that starting and stopping change."""
 
     suspend: bool
     parallelism: int
@@ -48,27 +48,26 @@ class JobTemplate(NamedTuple):
 
 
 class Flavor(NamedTuple):
-    """A ResourceFlavor that was assigned."""
+    """An assigned ResourceFlavor."""
 
     node_labels: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
 
 
 class Admission(NamedTuple):
-    """What was decided of a Job's workload."""
+    """The admission of a Job's workload."""
 
     workload: str
     cluster_queue: str
     local_queue: str
     pods: int
-    """So many were admitted."""
     flavors: tuple[Flavor, ...]
-    """Each once. Where two have a label of one key, the first counts."""
+    """Distinct. If two have the same label key, the first wins."""
     pod_set: str = "main"
 
 
 class Conflict(NamedTuple):
-    """A key of the template that has another value already: the Job is not started."""
+    """A template key with a different value: the Job is not started."""
 
     field: str
     """``pod_labels``, ``pod_annotations`` or ``node_selector``."""
@@ -78,14 +77,7 @@ class Conflict(NamedTuple):
 
 
 def started(job: JobTemplate, annotations: Mapping[str, str], admission: Admission) -> JobTemplate | Conflict:
-    """The Job as it runs, on nodes of its flavors.
-
-    Args:
-        job: as it was when its workload was made.
-        annotations: of the Job itself.
-        admission: of its workload.
-
-    """
+    """Return the Job to run on nodes of its flavors; ``job`` is as its workload was created."""
     added = {
         "pod_labels": _labels(admission),
         "pod_annotations": {WORKLOAD: admission.workload},
@@ -109,14 +101,7 @@ def started(job: JobTemplate, annotations: Mapping[str, str], admission: Admissi
 
 
 def stopped(running: JobTemplate, job: JobTemplate, annotations: Mapping[str, str]) -> JobTemplate:
-    """The Job once it is stopped, to wait again.
-
-    Args:
-        running: as ``started`` made it.
-        job: as it was when its workload was made.
-        annotations: of the Job itself.
-
-    """
+    """Return the stopped Job, to be queued again; ``job`` is as its workload was created."""
     spec_count = job.parallelism if job.completions is None else min(job.parallelism, job.completions)
     back = job._replace(suspend=True, parallelism=running.parallelism, completions=running.completions)
     if min_count(annotations) is None or running.parallelism == spec_count:
@@ -126,7 +111,7 @@ def stopped(running: JobTemplate, job: JobTemplate, annotations: Mapping[str, st
 
 
 def _labels(admission: Admission) -> dict[str, str]:
-    """A queue whose name cannot be a label's value is left out."""
+    """Skip a queue whose name is not a valid label value."""
     labels = {POD_SET: admission.pod_set}
     queues = {LOCAL_QUEUE: admission.local_queue, CLUSTER_QUEUE: admission.cluster_queue}
     return labels | {key: name for key, name in queues.items() if _DNS_LABEL.fullmatch(name)}
@@ -140,7 +125,7 @@ def _selector(flavors: Iterable[Flavor]) -> dict[str, str]:
 
 
 def _tolerations(there: tuple[Toleration, ...], flavors: Iterable[Flavor]) -> tuple[Toleration, ...]:
-    """The template's own stay as they are, even those that come twice."""
+    """Add tolerations; keep the template's own, including duplicates."""
     merged, known = list(there), {one.meaning for one in there}
     for flavor in flavors:
         for one in flavor.tolerations:

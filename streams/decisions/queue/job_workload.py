@@ -1,4 +1,4 @@
-"""A Job as a workload of the queue: its name, its priority, and how many pods it asks for.
+"""Computes the name, priority and pod counts of a Job's workload.
 
 Reading: kueue v0.19.2, pkg/controller/jobframework/workload_names.go, pkg/controller/jobs/job/job_controller.go,
 pkg/util/priority/priority.go.
@@ -31,17 +31,17 @@ class PriorityClass(NamedTuple):
 
 
 class JobPriority(NamedTuple):
-    """The priority of a workload, and where it comes from."""
+    """The priority of a workload and its source."""
 
     value: int
     kind: Literal["WorkloadPriorityClass", "PriorityClass", ""] = ""
     name: str = ""
     global_defaults: tuple[str, ...] = ()
-    """PriorityClasses that all are the global default, of which the smallest value counts: worth a warning."""
+    """PriorityClasses that are all the global default, which is worth a warning. The smallest value counts."""
 
 
 def workload_name(job: str, uid: str) -> str:
-    """The name that the Job's workload has, the same at every try."""
+    """Return the name of the Job's workload, which is deterministic."""
     digest = hashlib.sha1(f"Job\nbatch\n{job}\n{uid}".encode(), usedforsecurity=False).hexdigest()
     return f"{f'job-{job}'[:NAME_CHARS_MAX]}-{digest[:5]}"
 
@@ -49,17 +49,9 @@ def workload_name(job: str, uid: str) -> str:
 def job_priority(
     label: str, class_name: str, workload_classes: Mapping[str, int], classes: Iterable[PriorityClass]
 ) -> JobPriority | None:
-    """The label's WorkloadPriorityClass, else the pods' PriorityClass, else the global default.
+    """Return the value of the label's WorkloadPriorityClass, else the pods' PriorityClass, else the global default.
 
-    Args:
-        label: of the Job; "": none.
-        class_name: of the pod template; "": none.
-        workload_classes: values of the WorkloadPriorityClasses.
-        classes: the PriorityClasses. Of several global defaults the smallest counts.
-
-    Returns:
-        None if the class that is named does not exist.
-
+    An empty name is absent. Return None if the named class does not exist.
     """
     classes = list(classes)
     several: tuple[str, ...] = ()
@@ -78,20 +70,13 @@ def job_priority(
 
 
 def min_count(annotations: Mapping[str, str]) -> int | None:
-    """With how few pods the Job may start; None: not with fewer than it asks for, or the number is unreadable."""
+    """Return the minimum pod count; None if it is absent or invalid."""
     text = annotations.get(MIN_PARALLELISM, "")
     return _whole(text) if _INTEGER.fullmatch(text) else None
 
 
 def reclaimable_pods(progress: JobProgress, finished_indexes: Iterable[str] | None = None) -> int:
-    """Pods of those that run at a time that will not run again.
-
-    Args:
-        progress: of the Job.
-        finished_indexes: of an indexed Job the lists of completed and failed indexes, such as ``0-3,7``; None: it is
-            not indexed.
-
-    """
+    """Return how many of the parallel pods will not run again; ``finished_indexes`` is None if not indexed."""
     wanted = progress.parallelism if progress.completions is None else progress.completions
     done = progress.succeeded if finished_indexes is None else _indexes_below(wanted, finished_indexes)
     if progress.parallelism <= 1 or done <= 0:
@@ -100,7 +85,7 @@ def reclaimable_pods(progress: JobProgress, finished_indexes: Iterable[str] | No
 
 
 def _indexes_below(count: int, lists: Iterable[str]) -> int:
-    """How many different indexes are named; what is unreadable is none."""
+    """Return the number of distinct indexes; ignore invalid ones."""
     spans: list[tuple[int, int]] = []
     for part in ",".join(lists).split(","):
         first, dash, last = part.partition("-")

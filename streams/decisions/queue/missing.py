@@ -1,4 +1,4 @@
-"""What a workload that waits lacks: how much more it asks for than is available, on the flavor that lacks least."""
+"""Computes the quota that a pending workload lacks, on the flavor that lacks least."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, matches
 
 
 class Missing(NamedTuple):
-    """What is not there for a workload."""
+    """Quota that a workload lacks."""
 
     amounts: Mapping[FlavorResource, int]
-    """Above 0."""
     uncovered: tuple[str, ...]
-    """Resources that its ClusterQueue has no quota of."""
+    """Resources without quota in its ClusterQueue."""
     unmatched: tuple[str, ...]
-    """Pod sets whose pods may run on nodes of no flavor."""
+    """Pod sets that match no flavor."""
 
 
 def missing(pod_sets: Sequence[PodSet], cluster: Cluster) -> Missing:
-    """With all pods, and nobody preempted. Pod sets in order; each flavor is the one that lacks least of the group."""
+    """Return what all pods lack without preemption. Process pod sets in order, each on the flavor that lacks least."""
     used: dict[FlavorResource, int] = {}
     lacking: dict[FlavorResource, int] = {}
     uncovered: set[str] = set()
@@ -61,5 +60,5 @@ def _lacks(
 
 
 def _worst(lacks: Mapping[FlavorResource, int], part: Mapping[str, int]) -> float:
-    """The largest part of a request that is lacking."""
+    """Return the largest lacking fraction of a request."""
     return max(amount / max(1, part[of.resource]) for of, amount in lacks.items())

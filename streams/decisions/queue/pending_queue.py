@@ -1,4 +1,4 @@
-"""The workloads that wait in one ClusterQueue: which may be tried, which step aside, and what brings them back.
+"""The pending workloads of one ClusterQueue: which are active or inadmissible, and which events requeue them.
 
 Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, inadmissible_workloads.go.
 """
@@ -13,54 +13,53 @@ from slacktide.streams.decisions.queue.queue_order import Condition, Place, Queu
 
 QueueingStrategy = Literal["BestEffortFIFO", "StrictFIFO"]
 PREEMPTS = frozenset({"PendingPreemption", "PendingMigration"})
-"""Reasons of a workload that waits for its victims to leave."""
+"""Reasons of a workload that waits for its victims to stop."""
 WAITING_FOR_PODS_READY = "WaitingForPodsReady"
-"""The workload was not decided on, because others wait for their pods. The reference has no such reason."""
+"""Not decided, because other workloads wait for ready pods. The reference has no such reason."""
 EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
-"""It fits nowhere even if nothing is used: only other quotas or flavors help. The reference has no such reason."""
+"""It does not fit even without other usage, until quotas or flavors change. The reference has no such reason."""
 AT_ONCE = PREEMPTS | {"FailedAfterNomination", "PreemptionFailed", WAITING_FOR_PODS_READY}
-"""Reasons after which BestEffortFIFO tries a workload again without an event."""
+"""Reasons after which BestEffortFIFO retries a workload without an event."""
 NEVER_AT_ONCE = "NamespaceMismatch"
 BAD_SHAPE = frozenset({"NoFit", "PreemptionNoCandidates"})
-"""Reasons that hold for all workloads of equal shape."""
+"""Reasons that apply to all workloads of equal shape."""
 
 
 class Pending(NamedTuple):
-    """A workload that waits for quota."""
+    """A pending workload."""
 
     queued: Queued
     generation: int = 0
     namespace_matches: bool = True
-    """Its namespace matches the ClusterQueue's selector."""
     requeued: Condition | None = None
     requeue_at_s: int | None = None
     pod_sets: Hashable = ()
-    """All of them that flavors and quota go by; equal where that is equal."""
+    """A key of all data that flavors and quota depend on."""
     reclaimable: Hashable = ()
 
     @property
     def uid(self) -> str:
-        """Of the workload."""
+        """Return the workload's uid."""
         return self.queued.uid
 
     @property
     def shape(self) -> Hashable:
-        """Workloads of equal shape fit alike."""
+        """Return a key; workloads with equal shape fit alike."""
         return self.queued.priority or 0, self.pod_sets
 
     @property
     def matters(self) -> Hashable:
-        """What of it decides whether it is worth another try."""
+        """Return the data that decides whether a retry is useful."""
         return self.queued.priority, self.pod_sets, self.queued.evicted, self.requeued, self.reclaimable
 
     def ready(self, now_s: int) -> bool:
-        """Whether it may be tried: no backoff holds it."""
+        """Return whether no backoff holds it."""
         waits = self.requeued is not None and not self.requeued.status
         return not waits and (self.requeue_at_s is None or self.requeue_at_s <= now_s)
 
 
 class PendingQueue:
-    """One ClusterQueue's workloads. Each event that it is given names its change; it reads no clock."""
+    """The pending workloads of one ClusterQueue. Callers pass the time."""
 
     def __init__(
         self, strategy: QueueingStrategy = "BestEffortFIFO", requeuing: RequeuingTimestamp = "Eviction"
@@ -69,42 +68,42 @@ class PendingQueue:
         self._requeuing: RequeuingTimestamp = requeuing
         self._active: dict[str, Pending] = {}
         self._order: list[Place] = []
-        """Of the active ones, the next one first; who is sticky makes no difference."""
+        """Active workloads in order, without regard to the sticky one."""
         self._places: dict[str, Place] = {}
         self._shapes: dict[str, Hashable] = {}
         self._by_shape: dict[Hashable, dict[str, None]] = {}
-        """Of all that wait or are in flight."""
+        """All pending and in-flight workloads."""
         self._aside: dict[str, Pending] = {}
         self._looked_at: dict[str, int] = {}
-        """Generation at the last try, until the workload is pushed anew; 0 or absent: it matches any."""
+        """Generation at the last try, until the workload is pushed again; 0 or absent: it matches any."""
         self._inflight: str | None = None
         self._sticky: str | None = None
         self._retried = False
         """Since the last pop."""
         self._bad_shapes: set[Hashable] = set()
         self._too_large: set[str] = set()
-        """Set aside until quotas or flavors change."""
+        """Inadmissible until quotas or flavors change."""
 
     def __len__(self) -> int:
         return len(self._active) + len(self._aside)
 
     @property
     def active(self) -> list[Pending]:
-        """Those that may be tried, the next one first."""
+        """Return the active workloads in order."""
         first = [self._sticky] if self._sticky in self._active else []
         return [self._active[uid] for uid in dict.fromkeys([*first, *(one.uid for one in self._order)])]
 
     @property
     def inadmissible(self) -> list[Pending]:
-        """Those that wait for an event, in no order."""
+        """Return the inadmissible workloads, unordered."""
         return list(self._aside.values())
 
     def is_active(self, uid: str) -> bool:
-        """Whether a workload may be tried."""
+        """Return whether a workload is active."""
         return uid in self._active
 
     def push(self, one: Pending, now_s: int) -> None:
-        """A workload is new or changed."""
+        """Add or update a workload."""
         if one.uid == self._inflight:
             return
         aside = self._aside.get(one.uid)
@@ -122,7 +121,7 @@ class PendingQueue:
             self._activate(one)
 
     def pop(self) -> Pending | None:
-        """Take the next one, to be tried."""
+        """Take the next workload for a try."""
         self._retried = False
         one = self._next()
         self._inflight = None if one is None else one.uid
@@ -132,15 +131,7 @@ class PendingQueue:
         return one
 
     def requeue(self, one: Pending, reason: str, now_s: int, *, pending_flavors: bool = False) -> bool:
-        """A workload was tried and not admitted; whether it waits anew.
-
-        Args:
-            one: the workload as it is now.
-            reason: why it was not admitted.
-            now_s: seconds since the epoch.
-            pending_flavors: it has flavors that were not tried yet.
-
-        """
+        """Requeue a workload; return whether it is pending again. ``pending_flavors``: untried flavors remain."""
         if reason in PREEMPTS:
             self._sticky = one.uid if self._best_effort else None
         if self._inflight == one.uid:
@@ -164,13 +155,7 @@ class PendingQueue:
         return True
 
     def retry(self, now_s: int, *, changed: bool = False) -> int:
-        """Quota may have become free: how many are active again.
-
-        Args:
-            now_s: seconds since the epoch.
-            changed: quotas or flavors are others than before, so that also what exceeded them may fit.
-
-        """
+        """Activate inadmissible workloads; return their number. ``changed``: also those above the maximum quota."""
         self._retried = True
         self._bad_shapes.clear()
         if changed:
@@ -188,7 +173,7 @@ class PendingQueue:
         return len(back)
 
     def delete(self, uid: str) -> None:
-        """A workload is gone, or was admitted."""
+        """Remove a workload that was deleted or admitted."""
         self._leave(uid)
         self._aside.pop(uid, None)
         self._places.pop(uid, None)
@@ -205,7 +190,6 @@ class PendingQueue:
         return self._active[self._order[0].uid] if self._order else None
 
     def _set_aside(self, shape: Hashable) -> None:
-        """All of a shape that was found not to fit: there may be thousands."""
         self._bad_shapes.add(shape)
         out = [uid for uid in self._by_shape.get(shape, ()) if uid in self._active]
         if out:
@@ -219,12 +203,10 @@ class PendingQueue:
         insort(self._order, self._places[one.uid])
 
     def _leave(self, uid: str) -> None:
-        """It is not active any more, if it was."""
         if self._active.pop(uid, None) is not None:
             del self._order[bisect_left(self._order, self._places[uid])]
 
     def _enter(self, one: Pending) -> None:
-        """A workload waits, as it is now."""
         uid, shape = one.uid, one.shape
         self._leave(uid)
         self._places[uid] = place(one.queued, self._requeuing)

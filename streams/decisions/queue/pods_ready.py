@@ -1,7 +1,7 @@
-"""How long an admitted workload may wait for its pods, and how long it then waits to be tried again.
+"""Computes timeouts for ready pods of admitted workloads, and the backoff after an eviction.
 
-Reading: kueue v0.19.2, pkg/controller/core/workload_controller.go; pkg/util/wait. The reference adds up to 0.01% to a
-backoff at random; here there is none.
+Reading: kueue v0.19.2, pkg/controller/core/workload_controller.go; pkg/util/wait. The reference adds up to 0.01% of
+random jitter to a backoff; this does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from slacktide.streams.decisions.queue.queue_order import Condition
 
 BACKOFF_S_MAX = 4_611_686_018
-"""Half of what nanoseconds can hold: the maximum where none is set."""
+"""Half of the maximum in nanoseconds: the default."""
 Action = Literal["none", "recheck", "evict", "deactivate"]
 
 
@@ -23,18 +23,17 @@ class PodsReadyConfig(NamedTuple):
     """0: a workload whose pods were ready once is not evicted."""
     backoff_base_s: int = 60
     backoff_max_s: int = 3_600
-    """0: without a maximum."""
+    """0: no maximum."""
     corrected: bool = False
-    """The first backoff is held to the maximum, too."""
+    """Apply the maximum to the first backoff, too."""
     backoff_limit_count: int | None = None
-    """So many evictions; the next one deactivates. None: without a limit."""
+    """Maximum number of evictions; the next one deactivates. None: no limit."""
 
 
 class Waiting(NamedTuple):
-    """A workload that may wait for its pods."""
+    """A workload that may wait for ready pods."""
 
     admitted_at_s: int | None
-    """None: it is not admitted."""
     active: bool = True
     evicted: bool = False
     pods_ready: Condition | None = None
@@ -43,20 +42,20 @@ class Waiting(NamedTuple):
 
 
 class PodsReadyAction(NamedTuple):
-    """What is to be done with a workload, and for which cause."""
+    """The action for a workload, and its cause."""
 
     action: Action
     cause: str = ""
-    """``WaitForStart`` or ``WaitForRecovery``; "": it is not waiting."""
+    """``WaitForStart`` or ``WaitForRecovery``; "": it does not wait."""
     after_s: int = 0
-    """When to look again; negative: since so long its time is over."""
+    """Time until the next check; negative: time since the timeout."""
     backoff_s: int = 0
     requeue_count: int = 0
     requeue_at_s: int = 0
 
 
 def pods_ready_action(one: Waiting, config: PodsReadyConfig | None, now_s: int) -> PodsReadyAction:
-    """Look again later, evict, or deactivate what was evicted too often."""
+    """Return the action: check later, evict, or deactivate after too many evictions."""
     cause, left_s = _left(one, config, now_s) if config is not None else ("", 0)
     if config is None or not cause:
         return PodsReadyAction("none")
@@ -71,7 +70,7 @@ def pods_ready_action(one: Waiting, config: PodsReadyConfig | None, now_s: int) 
 
 
 def backoff_s(count: int, config: PodsReadyConfig) -> int:
-    """The base, doubled with each eviction after the first. The reference does not hold the first to the maximum."""
+    """Return the base, doubled with each eviction after the first. The reference does not limit the first."""
     most = config.backoff_max_s or BACKOFF_S_MAX
     waits = min(config.backoff_base_s, most) if config.corrected else config.backoff_base_s
     for _ in range(count - 1 if waits else 0):
@@ -82,7 +81,6 @@ def backoff_s(count: int, config: PodsReadyConfig) -> int:
 
 
 def _left(one: Waiting, config: PodsReadyConfig, now_s: int) -> tuple[str, int]:
-    """For what it waits, and how much of the time is left."""
     condition = one.pods_ready
     if one.admitted_at_s is None or not one.active or one.evicted or (condition is not None and condition.status):
         return "", 0

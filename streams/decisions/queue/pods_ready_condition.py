@@ -1,4 +1,4 @@
-"""Whether the pods of a workload are ready, and what its condition ``PodsReady`` becomes.
+"""Computes whether the pods of a workload are ready, and its condition ``PodsReady``.
 
 Reading: kueue v0.19.2, pkg/controller/jobframework/reconciler.go, generatePodsReadyCondition;
 pkg/controller/jobs/job/job_controller.go, PodsReady.
@@ -24,17 +24,17 @@ class JobProgress(NamedTuple):
 
     @property
     def spec_count(self) -> int:
-        """Pods that run at a time."""
+        """Return the number of parallel pods."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
     @property
     def pods_ready(self) -> bool:
-        """Whether all pods that run at a time are ready or done."""
+        """Return whether all parallel pods are ready or finished."""
         return self.succeeded + self.ready + self.uncounted_succeeded >= self.spec_count
 
 
 def pods_ready_condition(old: Condition | None, *, admitted: bool, ready: bool) -> tuple[bool, str]:
-    """Status and reason: whoever was ready once and is no more, waits for recovery."""
+    """Return status and reason. A workload whose pods were ready before waits for recovery."""
     reason = "" if old is None else old.reason
     if not admitted:
         return False, "WaitForStart"
@@ -46,11 +46,5 @@ def pods_ready_condition(old: Condition | None, *, admitted: bool, ready: bool) 
 
 
 def admission_open(*, block_admission: bool, holding: Iterable[Condition | None]) -> bool:
-    """Whether a workload may be admitted: with ``blockAdmission`` only while all that hold quota are ready.
-
-    Args:
-        block_admission: the setting.
-        holding: the condition ``PodsReady`` of each workload that holds quota, in any ClusterQueue.
-
-    """
+    """Return whether workloads may be admitted. With ``block_admission``, all that hold quota must have ready pods."""
     return not block_admission or all(one is not None and one.status for one in holding)

@@ -1,4 +1,4 @@
-"""Whom a workload preempts without fair sharing.
+"""Selects preemption targets without fair sharing.
 
 Reading: kueue v0.19.2, pkg/scheduler/preemption/preemption.go, classical/candidate_generator.go,
 classical/hierarchical_preemption.go.
@@ -42,11 +42,11 @@ class Candidate(NamedTuple):
     holder: Holder
     kind: str
     top: QuotaNode | None = None
-    """The lowest cohort that it shares with the preemptor; None: they share the ClusterQueue."""
+    """The lowest cohort shared with the preemptor; None: they share the ClusterQueue."""
 
 
 def candidates(preemptor: Preemptor, policies: Preemption, holders: Holders, usage: QuotaUsage) -> list[Candidate]:
-    """All that may be preempted, in the order in which they are tried."""
+    """Return all workloads that may be preempted, in order."""
     held = by_queue(holders)
     same = [
         Candidate(one, WITHIN)
@@ -61,7 +61,7 @@ def candidates(preemptor: Preemptor, policies: Preemption, holders: Holders, usa
 
 
 def targets(preemptor: Preemptor, policies: Preemption, tried: list[Candidate], usage: QuotaUsage) -> list[Target]:
-    """Whom to preempt so that the request fits; nobody if it cannot."""
+    """Return the targets whose preemption makes the request fit; empty if it cannot fit."""
     if preemptor.chosen_before and (kept := _kept(preemptor, tried, usage)):
         return kept
     for borrowing in _attempts(preemptor, policies, tried, usage):
@@ -74,7 +74,7 @@ def targets(preemptor: Preemptor, policies: Preemption, tried: list[Candidate], 
 def _others(
     preemptor: Preemptor, policies: Preemption, held: Mapping[QuotaNode, Iterable[Holder]], usage: QuotaUsage
 ) -> Iterator[Candidate]:
-    """Of other ClusterQueues: has the request found its place below, what lies above is reclaimed."""
+    """Yield candidates of other ClusterQueues. Once the request fits a node's quota, higher levels are reclaimed."""
     if policies.reclaim_within_cohort == "Never":
         return
     below = preemptor.queue
@@ -92,13 +92,13 @@ def _others(
 def _step(
     node: QuotaNode, request: Mapping[FlavorResource, int], usage: QuotaUsage
 ) -> tuple[bool, dict[FlavorResource, int]]:
-    """Whether a request stays within a node's quota, and what of it goes further up."""
+    """Return whether a request fits a node's quota, and the remainder for its parent."""
     fit = all(node.subtree_quota(of) >= plus(usage.usage(node, of), amount) for of, amount in request.items())
     return fit, {of: max(0, minus(amount, usage.local_available(node, of))) for of, amount in request.items()}
 
 
 def _borrowers(above: QuotaNode, below: QuotaNode, preemptor: Preemptor, usage: QuotaUsage) -> Iterator[QuotaNode]:
-    """ClusterQueues under a cohort that borrow what is needed; cohorts that borrow none of it are left out."""
+    """Yield ClusterQueues under a cohort that borrow needed resources; skip cohorts that do not."""
     nodes = [child for child in above.children if child is not below]
     while nodes:
         node = nodes.pop()
@@ -118,7 +118,7 @@ def _kind(one: Holder, preemptor: Preemptor, policies: Preemption) -> str:
 def _attempts(
     preemptor: Preemptor, policies: Preemption, tried: list[Candidate], usage: QuotaUsage
 ) -> tuple[bool, ...]:
-    """Each with borrowing or without."""
+    """Return the attempts: with borrowing, without, or both."""
     forbidden = not policies.borrow_within_cohort
     queue = preemptor.queue
     under = all(queue.quota(of).nominal > usage.usage(queue, of) for of in preemptor.needed)
@@ -142,7 +142,7 @@ def _attempt(preemptor: Preemptor, tried: list[Candidate], usage: QuotaUsage, *,
 
 
 def _kept(preemptor: Preemptor, tried: list[Candidate], usage: QuotaUsage) -> list[Target]:
-    """The choice of the cycle before, if it suffices with borrowing or, where it has to, without."""
+    """Return the previous targets if they suffice, with borrowing unless a target forbids it."""
     chosen = [one for one in tried if one.holder.queued.uid in preemptor.chosen_before]
     borrowing = all(one.kind != NOT_BORROWING for one in chosen)
     again = [Target(one.holder, preemptor.chosen_before[one.holder.queued.uid]) for one in chosen]
@@ -150,7 +150,7 @@ def _kept(preemptor: Preemptor, tried: list[Candidate], usage: QuotaUsage) -> li
 
 
 def _spared(one: Candidate, top: QuotaNode, preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> bool:
-    """Whether its ClusterQueue or a cohort around it borrows no more, or it may go only where nothing is borrowed."""
+    """Return whether borrowing excludes it, or its ClusterQueue or a cohort below ``top`` no longer borrows."""
     if borrowing and one.kind == NOT_BORROWING:
         return True
     node: QuotaNode | None = one.holder.queue

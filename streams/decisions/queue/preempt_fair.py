@@ -1,4 +1,4 @@
-"""Whom a workload preempts with fair sharing: of those who borrow most, while its own share stays below theirs.
+"""Selects preemption targets with fair sharing: from the largest shares, while the preemptor's share is smaller.
 
 Reading: kueue v0.19.2, pkg/scheduler/preemption/preemption.go (fairPreemptions), fairsharing.
 """
@@ -36,7 +36,7 @@ def fair_targets(
     usage: QuotaUsage,
     strategies: Sequence[Strategy] = STRATEGIES,
 ) -> list[Target]:
-    """Whom to preempt so that the request fits; nobody if it cannot."""
+    """Return the targets whose preemption makes the request fit; empty if it cannot fit."""
     candidates = sorted(fair_candidates(preemptor, policies, holders, usage), key=preemptor.order)
     chosen = preemptor.chosen_before
     again = [Target(one, chosen[one.queued.uid]) for one in candidates if one.queued.uid in chosen]
@@ -51,7 +51,7 @@ def fair_targets(
 def fair_candidates(
     preemptor: Preemptor, policies: Preemption, holders: Holders, usage: QuotaUsage
 ) -> Iterator[Holder]:
-    """Of its own ClusterQueue, and of others in its tree that use more than their own quota of what it needs."""
+    """Yield candidates of its own ClusterQueue, and of others in its tree that borrow needed resources."""
     root = preemptor.queue.root()
     for queue, held in by_queue(holders).items():
         policy = policies.reclaim_within_cohort
@@ -63,7 +63,7 @@ def fair_candidates(
 
 
 class _Search:
-    """One search: the request is booked, so that all shares include it."""
+    """One search. The request is booked, so that all shares include it."""
 
     def __init__(self, preemptor: Preemptor, by_queue: dict[QuotaNode, list[Holder]], usage: QuotaUsage) -> None:
         self._preemptor, self._by_queue, self._usage = preemptor, by_queue, usage
@@ -72,7 +72,7 @@ class _Search:
         self._found: list[Target] = []
 
     def targets(self, strategies: Sequence[Strategy]) -> list[Target]:
-        """Victims of both rounds, less those who can be spared."""
+        """Return the targets of both rounds without unnecessary ones."""
         if not self._by_queue:
             return []
         self._book()
@@ -83,7 +83,7 @@ class _Search:
         return spare(self._found, self._preemptor, self._usage, borrowing=True) if done else []
 
     def _first_round(self, strategy: Strategy) -> tuple[bool, dict[QuotaNode, list[Holder]]]:
-        """Whether the request fits, and candidates that the strategy did not let go."""
+        """Return whether the request fits, and the candidates that the strategy rejected."""
         mine = self._preemptor.queue
         inside = not any(self._usage.borrowing(mine, of) for of in self._preemptor.needed)
         retry: dict[QuotaNode, list[Holder]] = {}
@@ -98,7 +98,6 @@ class _Search:
         return False, retry
 
     def _take_fairly(self, queue: QuotaNode, strategy: Strategy, retry: dict[QuotaNode, list[Holder]]) -> bool:
-        """The first candidate that the strategy lets go; the others before it are kept for another round."""
         mine, theirs = self._sides(queue)
         new, old = self._share(mine), self._share(theirs)
         while self._by_queue[queue]:
@@ -113,7 +112,7 @@ class _Search:
         return False
 
     def _second_round(self, retry: dict[QuotaNode, list[Holder]]) -> bool:
-        """Once for each ClusterQueue whose share is above the preemptor's."""
+        """Try each ClusterQueue whose share is above the preemptor's once."""
         self._by_queue, self._gone = retry, set()
         for queue in self._picked():
             mine, theirs = self._sides(queue)
@@ -124,7 +123,6 @@ class _Search:
         return False
 
     def _take(self, one: Holder, reason: str) -> bool:
-        """Preempt one; whether the request fits now."""
         remove(self._usage, one)
         self._found.append(Target(one, reason))
         self._book(-1)
@@ -133,7 +131,7 @@ class _Search:
         return fits
 
     def _picked(self) -> Iterator[QuotaNode]:
-        """ClusterQueues in turn, each time the one with the largest share from the root down."""
+        """Yield ClusterQueues, each time the one with the largest share from the root down."""
         root = self._preemptor.queue.root()
         while root not in self._gone:
             if root.is_queue:
@@ -144,7 +142,7 @@ class _Search:
                 yield queue
 
     def _pick(self, cohort: QuotaNode) -> QuotaNode | None:
-        """None: only that some have nobody to preempt was found out."""
+        """Return None if the call only marked cohorts or ClusterQueues without candidates."""
         while True:
             queue = self._best_queue(cohort)
             inner = self._best_cohort(cohort)
@@ -156,7 +154,7 @@ class _Search:
             return queue
 
     def _best_queue(self, cohort: QuotaNode) -> QuotaNode | None:
-        """Of equal shares the one whose first candidate is earlier."""
+        """Break ties by the first candidate."""
         best: QuotaNode | None = None
         for queue in (child for child in cohort.children if child.is_queue and child not in self._gone):
             borrows = bool(self._share(queue).borrowing_on) or queue is self._preemptor.queue
@@ -173,7 +171,7 @@ class _Search:
         return self._preemptor.order(self._by_queue[queue][0]) < self._preemptor.order(self._by_queue[best][0])
 
     def _best_cohort(self, cohort: QuotaNode) -> QuotaNode | None:
-        """Of equal shares the one whose first candidate is earlier, then the first by name."""
+        """Break ties by the first candidate, then by name."""
         inner = [child for child in cohort.children if not child.is_queue and child not in self._gone]
         for child in inner:
             if child not in self._mine and not self._share(child).borrowing_on:
@@ -182,13 +180,13 @@ class _Search:
         return max(left, key=lambda child: self._share(child).order, default=None)
 
     def _first_below(self, cohort: QuotaNode) -> tuple[bool, tuple[bool, bool, int, int, str], str]:
-        """Cohorts compare by it; one without candidates comes last."""
+        """Return a sort key for cohorts; one without candidates is last."""
         below = [held[0] for queue, held in self._by_queue.items() if held and cohort in queue.ancestors()]
         first = min((self._preemptor.order(one) for one in below), default=(True, True, 0, 0, ""))
         return not below, first, cohort.name
 
     def _sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-        """The preemptor's and the other's, each directly below the lowest cohort that they share."""
+        """Return the preemptor's and the victim's nodes directly below their lowest common cohort."""
         theirs = queue
         while theirs.parent is not None and theirs.parent not in self._mine:
             theirs = theirs.parent

@@ -1,4 +1,4 @@
-"""The record that an object becomes in the queue's topics, whoever publishes it."""
+"""Converts objects to records of the queue's topics."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ from slacktide.schemas.queue_objects import Metadata, NamespaceObject, QueueObje
 from slacktide.streams.decisions.queue.cluster_objects import RUN_SECONDS
 
 KEPT = (RUN_SECONDS, "slacktide.io/quota-")
-"""Annotations that decisions go by begin so."""
+"""Prefixes of annotations that decisions read."""
 
 
 class Published(NamedTuple):
-    """A record to be."""
+    """A record to publish."""
 
     key: str
     message: QueueSpec | QueueWorkload
-    """Each has its own topic."""
+    """Each type has its own topic."""
 
 
 def published(one: QueueObject, now: str) -> Published | None:
-    """The record of an object; None: the queue does not go by its kind.
+    """Return the record of an object; None if the queue does not read its kind.
 
-    Args:
-        one: a Job has to be its Workload already.
-        now: creation time of a Workload that names none.
-
+    A Job must be converted before. ``now``: creation time of a Workload without one.
     """
     if isinstance(one, WorkloadObject):
         uid = one.metadata.uid or f"workload/{one.metadata.namespace or 'default'}/{one.metadata.name}"
@@ -39,7 +36,7 @@ def published(one: QueueObject, now: str) -> Published | None:
 
 
 def _kept(one: QueueObject, uid: str, now: str | None) -> Metadata:
-    """What the queue goes by: an operator's labels and annotations stay where they are."""
+    """Keep only metadata that decisions read, without an operator's other labels and annotations."""
     given = one.metadata
     annotations = {key: value for key, value in (given.annotations or {}).items() if key.startswith(KEPT)}
     return Metadata(

@@ -1,4 +1,4 @@
-"""Which workload of a ClusterQueue is next.
+"""Orders the workloads of a ClusterQueue.
 
 Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, queueOrderingFunc; pkg/workload/workload.go,
 GetQueueOrderTimestamp.
@@ -17,12 +17,12 @@ class Condition(NamedTuple):
 
     reason: str
     at_s: int
-    """Of its last transition, in seconds since the epoch."""
+    """Last transition, in seconds since the epoch."""
     status: bool = True
 
 
 class Queued(NamedTuple):
-    """What of a workload its place depends on."""
+    """The fields of a workload that its order depends on."""
 
     uid: str
     priority: int | None
@@ -32,17 +32,17 @@ class Queued(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Workloads compare by it: the smaller is next."""
+    """A sort key of workloads; the smallest is next."""
 
     waits: bool
-    """It is not the one that preempts already and so goes first."""
+    """False for the sticky workload, which preempts already and is first."""
     priority_negated: int
     queue_time_s: int
     uid: str
 
 
 def queue_time_s(one: Queued, requeuing: RequeuingTimestamp = "Eviction") -> int:
-    """Since when it waits: its eviction for an admission check, or for pods not ready if so set; else its creation."""
+    """Return the queue timestamp: an eviction by admission check or, if configured, PodsReady; else the creation."""
     evicted = one.evicted
     if evicted is not None and evicted.status:
         counts = evicted.reason == "AdmissionCheck"
@@ -52,12 +52,12 @@ def queue_time_s(one: Queued, requeuing: RequeuingTimestamp = "Eviction") -> int
 
 
 def place(one: Queued, requeuing: RequeuingTimestamp = "Eviction", *, sticky: bool = False) -> Place:
-    """Where it stands: a sticky workload first, then priority, queue time, uid."""
+    """Return the sort key: sticky, then priority, queue timestamp, uid."""
     return Place(not sticky, -(one.priority or 0), queue_time_s(one, requeuing), one.uid)
 
 
 def in_order(
     workloads: Iterable[Queued], requeuing: RequeuingTimestamp = "Eviction", *, sticky_uid: str | None = None
 ) -> list[Queued]:
-    """All of them, the next one first; equal ones stay in the order given."""
+    """Return the workloads in order; ties keep the given order."""
     return sorted(workloads, key=lambda one: place(one, requeuing, sticky=one.uid == sticky_uid))

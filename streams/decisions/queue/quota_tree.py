@@ -1,4 +1,4 @@
-"""The tree of quotas: ClusterQueues are its leaves, cohorts its inner nodes. It knows nothing of usage.
+"""The tree of quotas, without usage: ClusterQueues are leaves, cohorts inner nodes.
 
 Reading: kueue v0.19.2, pkg/cache/scheduler/resource_node.go; for heights,
 pkg/scheduler/preemption/classical/hierarchical_preemption.go.
@@ -14,11 +14,11 @@ from slacktide.streams.decisions.queue.amount import FlavorResource, minus, plus
 
 
 class Quota(NamedTuple):
-    """A node's quota of one flavor's resource."""
+    """A node's quota of one resource of a flavor."""
 
     nominal: int = 0
     borrowing_limit: int | None = None
-    """None: without a limit."""
+    """None: no limit."""
     lending_limit: int | None = None
     """None: all of it is lent."""
 
@@ -27,18 +27,17 @@ NO_QUOTA = Quota()
 
 
 class NodeSpec(NamedTuple):
-    """A ClusterQueue or a cohort as its object describes it."""
+    """A ClusterQueue or cohort from its object."""
 
     name: str
     parent: str | None = None
-    """Its cohort; None: it is a root."""
     quotas: Mapping[FlavorResource, Quota] = {}
     fair_weight: float = 1.0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QuotaNode:
-    """A ClusterQueue or a cohort in its place. ``quota_tree`` makes it; afterwards nothing changes it."""
+    """A ClusterQueue or cohort in the tree. ``quota_tree`` creates it; it is immutable afterwards."""
 
     name: str
     is_queue: bool
@@ -47,36 +46,36 @@ class QuotaNode:
     parent: QuotaNode | None = None
     children: list[QuotaNode] = field(default_factory=list)
     subtree: dict[FlavorResource, int] = field(default_factory=dict)
-    """Quota of the node with what its children lend."""
+    """The node's quota plus what its children lend."""
     height: int = 0
     """Of a cohort above its deepest child; 0: it has no children."""
 
     def quota(self, of: FlavorResource) -> Quota:
-        """The node's own; nothing where none is set."""
+        """Return the node's own quota; 0 if none is set."""
         return self.quotas.get(of, NO_QUOTA)
 
     def subtree_quota(self, of: FlavorResource) -> int:
-        """Its own quota with what its children lend."""
+        """Return its own quota plus what its children lend."""
         return self.subtree.get(of, 0)
 
     def local_quota(self, of: FlavorResource) -> int:
-        """What it never lends."""
+        """Return the quota that it never lends."""
         limit = self.quota(of).lending_limit
         return 0 if limit is None else max(0, minus(self.subtree_quota(of), limit))
 
     def ancestors(self) -> Iterator[QuotaNode]:
-        """Its cohorts, the parent first and the root last."""
+        """Yield its cohorts from parent to root."""
         node = self.parent
         while node is not None:
             yield node
             node = node.parent
 
     def path(self) -> list[QuotaNode]:
-        """The root first, the node itself last."""
+        """Return the nodes from the root to this one."""
         return [self, *self.ancestors()][::-1]
 
     def root(self) -> QuotaNode:
-        """The top of its tree, which may be the node itself."""
+        """Return the root of its tree, which may be this node."""
         node = self
         while node.parent is not None:
             node = node.parent
@@ -87,18 +86,17 @@ class QuotaTree(NamedTuple):
     """All trees of a cluster."""
 
     queues: Mapping[str, QuotaNode]
-    """ClusterQueues by name."""
     cohorts: Mapping[str, QuotaNode]
-    """Cohorts by name, with those that are only named as a parent."""
+    """Including cohorts that are only named as a parent."""
 
     def nodes(self) -> Iterator[QuotaNode]:
-        """Every node once."""
+        """Yield every node once."""
         yield from self.cohorts.values()
         yield from self.queues.values()
 
 
 def cohort_on_cycle(cohorts: Iterable[NodeSpec]) -> str | None:
-    """A cohort that is its own ancestor, the first by the order given; None: there is none."""
+    """Return the first cohort in the given order that is its own ancestor; None if there is none."""
     parents = {one.name: one.parent for one in cohorts}
     ends: set[str | None] = {None}
     for name in parents:
@@ -114,7 +112,7 @@ def cohort_on_cycle(cohorts: Iterable[NodeSpec]) -> str | None:
 
 
 def quota_tree(queues: Iterable[NodeSpec], cohorts: Iterable[NodeSpec] = ()) -> QuotaTree:
-    """Put nodes in their places. Names are unique among each kind, and no cohort is its own ancestor."""
+    """Build the trees. Names must be unique per kind, and cohorts must not form cycles."""
     queues, named = list(queues), {one.name: one for one in cohorts}
     parents = [one.parent for one in (*named.values(), *queues) if one.parent is not None]
     named |= {name: NodeSpec(name) for name in parents if name not in named}
@@ -141,7 +139,6 @@ def _hang(node: QuotaNode, parent: str | None, cohorts: Mapping[str, QuotaNode])
 
 
 def _downward(tree: QuotaTree) -> Iterator[QuotaNode]:
-    """Every node after its parent."""
     level = [node for node in tree.nodes() if node.parent is None]
     while level:
         yield from level
@@ -149,7 +146,7 @@ def _downward(tree: QuotaTree) -> Iterator[QuotaNode]:
 
 
 def _sum_up(node: QuotaNode) -> None:
-    """From its own quotas and its children, which are summed up before it."""
+    """Sum its own quotas and those that its children lend. The children must be summed before."""
     node.subtree = {of: quota.nominal for of, quota in node.quotas.items()}
     for child in node.children:
         for of, quota in child.subtree.items():

@@ -1,4 +1,4 @@
-"""What is used in a tree of quotas, and so what is available, where it is borrowed, and whether a request fits.
+"""Computes usage, available quota and borrowing in a quota tree, and whether requests fit.
 
 Reading: kueue v0.19.2, pkg/cache/scheduler/resource_node.go; for ``lowest_fit``,
 pkg/scheduler/preemption/classical/hierarchical_preemption.go.
@@ -14,37 +14,37 @@ from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 
 
 class LowestFit(NamedTuple):
-    """How far up the tree a request has to borrow."""
+    """How far up the tree a request must borrow."""
 
     height: int
-    """Of the cohort whose quota suffices; 0: the ClusterQueue's own does."""
+    """Of the cohort whose quota suffices; 0: the ClusterQueue's own suffices."""
     below_root: bool
-    """That node has a parent, from which there may be more."""
+    """That node has a parent, which may lend more."""
 
 
 class QuotaUsage:
-    """Usage of each node. It is booked at ClusterQueues; what cohorts see of it follows.
+    """Usage of each node, booked at ClusterQueues and propagated to cohorts.
 
-    Decisions try changes on a copy of their own, so what is given to them stays as it is.
+    Decisions work on copies, so their arguments do not change.
     """
 
     def __init__(self, used: Mapping[QuotaNode, Mapping[FlavorResource, int]] | None = None) -> None:
         self._used = {node: dict(of_node) for node, of_node in (used or {}).items()}
 
     def copy(self) -> Self:
-        """The same usage, to try changes on."""
+        """Return a copy for tentative changes."""
         return type(self)(self._used)
 
     def used(self, node: QuotaNode) -> Mapping[FlavorResource, int]:
-        """All that was ever booked at a node or below it and was not local there."""
+        """Return the booked usage of a node, including non-local usage below it."""
         return self._used.get(node, {})
 
     def usage(self, node: QuotaNode, of: FlavorResource) -> int:
-        """Of a ClusterQueue what is booked; of a cohort what its children use beyond what they never lend."""
+        """Return a ClusterQueue's booked usage, or what a cohort's children use beyond their local quotas."""
         return self.used(node).get(of, 0)
 
     def book(self, queue: QuotaNode, of: FlavorResource, amount: int) -> None:
-        """Add to a ClusterQueue's usage; a negative amount takes off, below 0 if more than was booked."""
+        """Add to a ClusterQueue's usage. Negative amounts subtract, below 0 if more than was booked."""
         node: QuotaNode | None = queue
         while node is not None:
             before = self.usage(node, of)
@@ -55,16 +55,16 @@ class QuotaUsage:
             node = node.parent if amount else None
 
     def book_all(self, queue: QuotaNode, request: Mapping[FlavorResource, int], sign: int = 1) -> None:
-        """Add a whole request, or take it off with a sign of -1."""
+        """Add a whole request; subtract it with a sign of -1."""
         for of, amount in request.items():
             self.book(queue, of, sign * amount)
 
     def local_available(self, node: QuotaNode, of: FlavorResource) -> int:
-        """Of what the node never lends, the part that is free."""
+        """Return the free part of the local quota."""
         return max(0, minus(node.local_quota(of), self.usage(node, of)))
 
     def available(self, node: QuotaNode, of: FlavorResource) -> int:
-        """What may still be used there; negative where more is used than there is."""
+        """Return the available quota; negative if usage exceeds it."""
         root, *below = node.path()
         left = minus(root.subtree_quota(of), self.usage(root, of))
         for each in below:
@@ -77,20 +77,20 @@ class QuotaUsage:
         return left
 
     def fits(self, node: QuotaNode, of: FlavorResource, amount: int) -> bool:
-        """Whether so much more may be used there."""
+        """Return whether the amount fits."""
         return amount <= max(0, self.available(node, of))
 
     def borrowing(self, node: QuotaNode, of: FlavorResource, amount: int = 0) -> bool:
-        """Whether the node uses more than its own quota once so much is added."""
+        """Return whether the node borrows once the amount is added."""
         own = node.quota(of).nominal if node.is_queue else node.subtree_quota(of)
         return own < plus(self.usage(node, of), amount)
 
     def within_nominal(self, node: QuotaNode, needed: Iterable[FlavorResource]) -> bool:
-        """Whether it borrows none of them."""
+        """Return whether it borrows none of them."""
         return all(node.subtree_quota(of) >= self.usage(node, of) for of in needed)
 
     def lowest_fit(self, queue: QuotaNode, of: FlavorResource, amount: int) -> LowestFit:
-        """How far up a ClusterQueue has to borrow for so much more."""
+        """Return how far up a ClusterQueue must borrow for the amount."""
         if queue.parent is None or not self.borrowing(queue, of, amount):
             return LowestFit(0, queue.parent is not None)
         rest = minus(amount, self.local_available(queue, of))
@@ -104,7 +104,7 @@ class QuotaUsage:
 
 
 def potential_available(node: QuotaNode, of: FlavorResource) -> int:
-    """What the node could use if nothing were used anywhere."""
+    """Return the available quota without any usage."""
     root, *below = node.path()
     most = root.subtree_quota(of)
     for each in below:

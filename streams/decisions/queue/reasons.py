@@ -1,4 +1,4 @@
-"""What each reason of the queue means, for Events and for ``slacktide explain job``: why, and what helps."""
+"""Explains the queue's reasons for Events and ``slacktide explain job``: cause and remedy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 
 class Meaning(NamedTuple):
-    """Of one reason of a workload that waits or is stopped."""
+    """The explanation of a reason."""
 
     why: str
-    """A sentence."""
     remedy: str = ""
-    """What would admit it; "": the quota that it lacks."""
+    """What would admit the workload; "": the quota that it lacks."""
 
 
 _IN_USE = "Quota that it needs is in use."
@@ -57,9 +56,9 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
     }
 )
 UNKNOWN = Meaning("The queue has not admitted it.")
-"""Of a reason that another version wrote."""
+"""Of a reason from another version."""
 
 
 def meaning(reason: str) -> Meaning:
-    """Of a reason; of one that is not known, that it was not admitted."""
+    """Return the explanation; of an unknown reason, that the workload was not admitted."""
     return MEANINGS.get(reason, UNKNOWN)

@@ -1,7 +1,7 @@
-"""Which workloads that hold quota may lose it: how much of it is borrowed, from where, and who could take it back.
+"""Finds admitted workloads that may lose quota: the borrowed amount, the lender, and who may reclaim it.
 
-The rules of preemption run backwards: a ClusterQueue could reclaim what a workload of the highest priority, waiting
-for the longest time, would preempt there for a little more than the ClusterQueue uses.
+It applies the preemption rules in reverse. A ClusterQueue may reclaim what its highest-priority, longest-waiting
+workload would preempt for a little more than its usage.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ AGES_AGO_S = -INT64_MAX
 
 
 class Borrowed(NamedTuple):
-    """What of a workload's usage its ClusterQueue may have borrowed."""
+    """The part of a workload's usage that its ClusterQueue may have borrowed."""
 
     amount_max: int
-    """The whole of what its ClusterQueue borrows, up to what the workload uses."""
+    """All that its ClusterQueue borrows, at most the workload's usage."""
     lender: str
-    """The lowest cohort whose quota covers what is used below it, else the root."""
+    """The lowest cohort whose quota covers the usage below it, else the root."""
 
 
 class Risk(NamedTuple):
@@ -36,13 +36,13 @@ class Risk(NamedTuple):
     uid: str
     borrowed: Mapping[FlavorResource, Borrowed]
     reclaimers: Mapping[FlavorResource, tuple[str, ...]]
-    """ClusterQueues that could preempt it for more of that, its own included, by name."""
+    """ClusterQueues that may preempt it for more of the resource, including its own, by name."""
 
 
 def risks(
     queues: Sequence[ClusterQueue], holders: Iterable[Holder], usage: QuotaUsage, *, fair_sharing: bool = False
 ) -> list[Risk]:
-    """One for each workload, in the order given."""
+    """Return the risk of each workload, in the given order."""
     holders = list(holders)
     reclaimers: dict[tuple[str, FlavorResource], list[str]] = {}
     for queue in sorted(queues, key=lambda one: one.node.name):

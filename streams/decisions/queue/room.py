@@ -1,7 +1,7 @@
-"""Whether the nodes of a flavor have room for all pods of a workload: a gang runs as a whole or not at all.
+"""Checks whether the nodes of a flavor have room for all pods of a workload (gang scheduling).
 
-Each node has a size, and pods are put where they fit first. Pods of workloads that hold quota were put the same way, so
-this is the scheduler's view without its preferences. No rule of Kueue's.
+Pods are placed first-fit, also those of workloads that hold quota. So this approximates the scheduler without its
+preferences. Not a rule of Kueue.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from slacktide.schemas.bounds import INT32_MAX
 from slacktide.streams.decisions.queue.sold_quota import CPU, MEMORY
 
 NO_ROOM = "NoRoomForAllPods"
-"""The quota suffices, and the nodes do not have room for all pods at once."""
+"""The quota suffices, but the nodes have no room for all pods at once."""
 
 
 class PodGroup(NamedTuple):
-    """Pods that are alike, on nodes of one flavor."""
+    """Identical pods on nodes of one flavor."""
 
     flavor: str
     pods: int
     cpu_milli: int
-    """Of one pod."""
     memory_bytes: int
 
 
@@ -34,14 +33,7 @@ class _Put(NamedTuple):
 
 
 def pod_groups(pods: int, flavors: Mapping[str, str], usage: Mapping[str, int]) -> list[PodGroup]:
-    """Of a pod set, one for each flavor.
-
-    Args:
-        pods: how many.
-        flavors: by resource.
-        usage: by resource, of all of them.
-
-    """
+    """Group the pods of a pod set by flavor; ``usage`` is their total by resource."""
     if not pods:
         return []
     sums: dict[str, tuple[int, int]] = {}
@@ -53,36 +45,30 @@ def pod_groups(pods: int, flavors: Mapping[str, str], usage: Mapping[str, int]) 
 
 
 class Room:
-    """What is free on each node. A flavor whose nodes are not known has room for all.
-
-    Args:
-        sizes: by flavor, of each node CPU in millicores and memory in bytes.
-
-    """
+    """Free capacity of each node: CPU in millicores, memory in bytes. Flavors without known nodes always have room."""
 
     def __init__(self, sizes: Mapping[str, Iterable[Sequence[int]]]) -> None:
         self._free = {flavor: [[int(one[0]), int(one[1])] for one in nodes] for flavor, nodes in sizes.items()}
         self._put: dict[str, list[_Put]] = {}
 
     def fits(self, groups: Iterable[PodGroup]) -> bool:
-        """Whether all pods have room at once."""
+        """Return whether all pods fit at once."""
         put, whole = self._placed(groups)
         self._book(put, 1)
         return whole
 
     def take(self, uid: str, groups: Iterable[PodGroup]) -> None:
-        """A workload has quota: its pods are put where there is room for them, as far as there is."""
+        """Place the pods of an admitted workload, as far as they fit."""
         self.give(uid)
         put, _ = self._placed(groups)
         if put:
             self._put[uid] = put
 
     def give(self, uid: str) -> None:
-        """A workload has no quota any more."""
+        """Remove the pods of a workload that released its quota."""
         self._book(self._put.pop(uid, ()), 1)
 
     def _placed(self, groups: Iterable[PodGroup]) -> tuple[list[_Put], bool]:
-        """Book pods, group by group; whether all have room."""
         put: list[_Put] = []
         whole = True
         for one in groups:
@@ -108,5 +94,5 @@ class Room:
 
 
 def _times(free: int, each: int) -> int:
-    """How often a request goes into what is free; without a request any number of times."""
+    """Return how often a request fits; without a request, without limit."""
     return free // each if each else INT32_MAX

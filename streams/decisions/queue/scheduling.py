@@ -1,4 +1,4 @@
-"""All ClusterQueues from cycle to cycle: workloads that wait, and those that hold quota.
+"""Runs cycles over all ClusterQueues, with pending workloads and those that hold quota.
 
 Reading: kueue v0.19.2, pkg/scheduler/scheduler.go, pkg/cache/queue/manager.go; for progress,
 pkg/scheduler/flavorassigner/flavorassigner.go (lastAssignmentOutdated).
@@ -23,7 +23,7 @@ from slacktide.streams.decisions.queue.victims import Holder, Preemption, remove
 
 
 class ClusterQueue(NamedTuple):
-    """A ClusterQueue with all that decisions on its workloads depend on."""
+    """A ClusterQueue with the inputs of its decisions."""
 
     node: QuotaNode
     groups: tuple[Group, ...] = ()
@@ -33,26 +33,24 @@ class ClusterQueue(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What holds for all ClusterQueues."""
+    """Settings of all ClusterQueues."""
 
     flavors: Mapping[str, NodeFlavor] = {}
     fair_sharing: bool = False
     strategies: Sequence[Strategy] = STRATEGIES
     requeuing: RequeuingTimestamp = "Eviction"
     corrected: bool = False
-    """Decide better than the reference where it is known to be wrong; docs/queue-rules.md lists where."""
+    """Correct known errors of the reference; docs/queue-rules.md lists them."""
     block_admission: bool = False
-    """Admit nothing while a workload that holds quota waits for its pods."""
     sizes: Mapping[str, Sequence[tuple[int, int]]] = {}
-    """By flavor of each node CPU in millicores and memory in bytes: all pods of a workload have to have room there. A
-    flavor that is not named has room for all."""
+    """CPU in millicores and memory in bytes of each node, by flavor. Unknown flavors always have room."""
 
 
 DEFAULTS = Settings()
 
 
 class Workload(NamedTuple):
-    """A workload that waits for quota."""
+    """A pending workload."""
 
     pending: Pending
     queue: str
@@ -60,22 +58,19 @@ class Workload(NamedTuple):
 
     @property
     def uid(self) -> str:
-        """Of the workload."""
+        """Return the workload's uid."""
         return self.pending.uid
 
 
 class Cycle(NamedTuple):
-    """What one cycle decided."""
+    """The result of one cycle."""
 
     number: int
     entries: list[Entry]
-    """In the order in which they were decided."""
     evictions: list[Eviction]
 
 
 class _Progress(NamedTuple):
-    """Which flavors a workload tried last, and when."""
-
     tried: tuple[Mapping[str, int], ...]
     shape: Hashable
     cycle: int
@@ -83,12 +78,12 @@ class _Progress(NamedTuple):
 
     @property
     def pending(self) -> bool:
-        """Whether flavors are left that were not tried."""
+        """Return whether untried flavors remain."""
         return any(index != -1 for of_set in self.tried for index in of_set.values())
 
 
 class Scheduling:
-    """The state of the queue. Each call names the time; it reads no clock."""
+    """The state of the queue. Callers pass the time."""
 
     def __init__(
         self,
@@ -102,29 +97,28 @@ class Scheduling:
         self.waiting = {name: PendingQueue(one.strategy, settings.requeuing) for name, one in self.queues.items()}
         self.holders: dict[str, Holder] = {}
         self._held: dict[QuotaNode, dict[str, Holder]] = {}
-        """The same by ClusterQueue."""
         self.usage = QuotaUsage()
         self._room = Room(settings.sizes) if settings.sizes else None
         self.cycles_run = 0
         self.known = {one.uid: one for one in known}
-        """By uid workloads that wait, and as far as they are known those that hold quota, until they are deleted."""
+        """Pending workloads, and known workloads that hold quota, by uid, until deletion."""
         self._progress: dict[str, _Progress] = {}
         self._chosen: dict[str, Mapping[str, str]] = {}
-        """Reasons of the targets that a workload had when it was tried last, by uid."""
+        """Reasons of a workload's targets at its last try, by uid."""
         self._waits_for_pods: set[str] = set()
-        """Uids of those that hold quota and whose pods are not ready."""
+        """Uids of workloads that hold quota and whose pods are not ready."""
         self._generations = dict.fromkeys(self.queues, 0)
-        """Of each ClusterQueue: grows when one of its workloads gives quota back."""
+        """By ClusterQueue; incremented when one of its workloads releases quota."""
         for one in holders:
             self.hold(one)
 
     def push(self, one: Workload, now_s: int) -> None:
-        """A workload is new or changed."""
+        """Add or update a workload."""
         self.known[one.uid] = one
         self.waiting[one.queue].push(one.pending, now_s)
 
     def delete(self, uid: str, now_s: int) -> None:
-        """A workload is gone, whether it waits or holds quota."""
+        """Delete a pending workload, or one that holds quota."""
         one = self.known.pop(uid, None)
         self._progress.pop(uid, None)
         self._chosen.pop(uid, None)
@@ -133,7 +127,7 @@ class Scheduling:
         self.release(uid, now_s)
 
     def release(self, uid: str, now_s: int) -> None:
-        """A workload holds its quota no longer: all ClusterQueues of its tree may try their workloads again."""
+        """Release the quota of a workload, and activate the workloads of all ClusterQueues in its tree."""
         holder = self.holders.pop(uid, None)
         self._waits_for_pods.discard(uid)
         if holder is None:
@@ -145,7 +139,7 @@ class Scheduling:
         self._freed(holder, now_s)
 
     def hold(self, one: Holder, now_s: int = 0) -> None:
-        """A workload holds quota, or what it holds has changed."""
+        """Book or update the quota of a workload."""
         uid, before = one.queued.uid, self.holders.get(one.queued.uid)
         if before is None:
             self._waits_for_pods.add(uid)
@@ -168,21 +162,21 @@ class Scheduling:
                 self.waiting[name].retry(now_s)
 
     def pods_ready(self, uid: str, *, ready: bool = True) -> None:
-        """The pods of a workload that holds quota became ready, or are no more."""
+        """Record whether the pods of a workload that holds quota are ready."""
         if ready:
             self._waits_for_pods.discard(uid)
         elif uid in self.holders:
             self._waits_for_pods.add(uid)
 
     def cycles(self, now_s: int) -> Iterator[Cycle]:
-        """Cycles until one admits nothing, so that a ClusterQueue is not held to one admission between two events."""
+        """Run cycles until one admits nothing, so that a ClusterQueue can admit several workloads between events."""
         while (done := self.cycle(now_s)).entries:
             yield done
             if all(one.status != "assumed" for one in done.entries):
                 return
 
     def cycle(self, now_s: int) -> Cycle:
-        """Try the head of each ClusterQueue; no entries where none may be tried."""
+        """Try the head of each ClusterQueue; return no entries if none may be tried."""
         self.cycles_run += 1
         popped = [self.known[one.uid] for queue in self.waiting.values() if (one := queue.pop()) is not None]
         heads = [self._head(one, now_s) for one in popped]
@@ -203,7 +197,7 @@ class Scheduling:
         return Head(one.pending.queued, cluster, pod_sets, one.pending.namespace_matches, progress is not None)
 
     def cluster(self, name: str, now_s: int) -> Cluster:
-        """What flavors of a ClusterQueue's workloads depend on now."""
+        """Return the current inputs of flavor assignments in a ClusterQueue."""
         queue, settings = self.queues[name], self.settings
         return Cluster(
             queue=queue.node,
@@ -223,7 +217,7 @@ class Scheduling:
         )
 
     def _drop_outdated(self, one: Workload) -> None:
-        """Forget progress of another shape, and older progress where quota became free since."""
+        """Forget progress of another shape, or older than the last release of quota."""
         progress = self._progress.get(one.uid)
         if progress is None:
             return
@@ -232,7 +226,7 @@ class Scheduling:
             del self._progress[one.uid]
 
     def _carry_out(self, entry: Entry, now_s: int) -> None:
-        """Book what was admitted; let all others wait."""
+        """Book admitted workloads; requeue all others."""
         uid, done = entry.head.queued.uid, entry.assignment
         one = self.known[uid]
         if done is not None and entry.status == "assumed":

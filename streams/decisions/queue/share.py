@@ -1,6 +1,6 @@
-"""How much a node borrows against what may be lent to it, by its weight.
+"""Computes a node's fair share: the weighted ratio of borrowed to lendable quota.
 
-Who has the larger share goes after others, and is preempted first.
+Nodes with a larger share are scheduled later and preempted first.
 
 Reading: kueue v0.19.2, pkg/cache/scheduler/fair_sharing.go.
 """
@@ -20,32 +20,31 @@ class Share(NamedTuple):
     """A node's share among its siblings."""
 
     ratio_permille: float = 0.0
-    """What it borrows of the dominant resource, of what may be lent; before the weight."""
+    """Borrowed to lendable quota of the dominant resource, before the weight."""
     weight: float = 1.0
     dominant_resource: str = ""
-    """That with the largest ratio, the first by name; "": it borrows nothing that could be lent."""
+    """The resource with the largest ratio, the first by name; "": no lendable resource is borrowed."""
     borrowing_on: frozenset[FlavorResource] = frozenset()
     borrowed: Mapping[str, int] = {}
-    """By resource, over its flavors."""
     lendable: Mapping[str, int] = {}
-    """Of the resources that it borrows: what its parent could use of them if nothing were used."""
+    """Of borrowed resources: what its parent could use without any usage."""
 
     @property
     def share(self) -> float:
-        """The ratio by the weight; infinite where the weight is 0."""
+        """Return the ratio by the weight; infinite if the weight is 0."""
         if not self.ratio_permille:
             return 0.0
         return self.ratio_permille / self.weight if self.weight else math.inf
 
     @property
     def order(self) -> tuple[bool, float]:
-        """Shares compare by it: infinite ones are larger than others, and among themselves by their ratio."""
+        """Return a sort key: infinite shares are larger than others, and ordered by ratio."""
         endless = not self.weight and bool(self.ratio_permille)
         return endless, self.ratio_permille if endless else self.share
 
 
 def node_share(node: QuotaNode, usage: QuotaUsage) -> Share:
-    """The share of a ClusterQueue or cohort; of a root always 0."""
+    """Return the share of a ClusterQueue or cohort; 0 for a root."""
     if node.parent is None:
         return Share(weight=node.fair_weight)
     over = {of: minus(used, node.subtree_quota(of)) for of, used in usage.used(node).items()}
@@ -71,7 +70,7 @@ def node_share(node: QuotaNode, usage: QuotaUsage) -> Share:
 
 
 def _lendable(parent: QuotaNode, borrowed: Mapping[str, int]) -> dict[str, int]:
-    """Over the flavors that have a quota anywhere in the tree."""
+    """Return the sum over flavors with a quota anywhere in the tree."""
     lendable: dict[str, int] = {}
     for of in parent.root().subtree if borrowed else ():
         if of.resource in borrowed:

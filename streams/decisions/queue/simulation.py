@@ -1,7 +1,7 @@
-"""What a queue would do: jobs arrive, are admitted, preempt one another and finish, from event to event.
+"""Simulates a queue: jobs arrive, are admitted, preempt one another and finish.
 
-A fold over jobs with the rules of the queue; it reads no clock. An evicted workload gives its quota back at once. It
-may be tried again a second later and starts from the beginning: what it did until then is lost.
+It folds jobs with the rules of the queue and reads no clock. An evicted workload releases its quota immediately. It is
+requeued a second later and starts from the beginning, so its work is lost.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from slacktide.streams.decisions.queue.scheduling import Cycle, Scheduling, Work
 from slacktide.streams.decisions.queue.wait import WINDOW_S, Wait, wait
 
 REQUEUE_S = 1
-"""An evicted workload waits so long before it is tried again."""
+"""Delay before an evicted workload is tried again."""
 CYCLES_MAX = 1_000_000
-"""After so many it ends, though jobs may be left: some preempt one another without end."""
+"""Maximum number of cycles, since some jobs preempt one another without end."""
 Kind = Literal["arrived", "admitted", "evicted", "finished"]
 State = Literal["running", "waiting", "finished"]
 STATES: tuple[State, ...] = ("running", "waiting", "finished")
 
 
 class Arrival(NamedTuple):
-    """A job that comes to its queue."""
+    """The arrival of a job at its queue."""
 
     at_s: int
     workload: Workload
@@ -43,25 +43,25 @@ class Happened(NamedTuple):
     uid: str
     queue: str
     usage: Mapping[FlavorResource, int] = {}
-    """Of a workload that was admitted."""
+    """Of an admitted workload."""
     eviction: Eviction | None = None
 
 
 class Outcome(NamedTuple):
-    """Where a workload stands at the end."""
+    """The state of a workload at the end."""
 
     uid: str
     queue: str
     state: State
     admitted_at_s: int | None
-    """When it was admitted last; None: never."""
+    """Last admission; None: never admitted."""
     evicted_count: int
     lost_core_s: float
-    """CPU time that was reserved for runs that an eviction ended."""
+    """Reserved CPU time of runs that an eviction ended."""
     entry: Entry | None
-    """How it was decided when it was tried last; None: it was not tried."""
+    """Result of the last try; None: not tried."""
     position: int = 0
-    """In its ClusterQueue; 1: it is next. 0: it does not wait."""
+    """In its ClusterQueue; 1: it is next. 0: it is not pending."""
     wait: Wait | None = None
     missing: Missing | None = None
 
@@ -71,24 +71,20 @@ class _Run(NamedTuple):
 
     since_s: int
     number: int
-    """How often it was admitted."""
+    """Number of admissions."""
 
 
 class Simulation:
-    """One run over a state of the queue, which it changes.
+    """Simulates the queue, and changes ``state``.
 
-    Args:
-        state: ClusterQueues with workloads that hold quota or wait.
-        run_s: by uid for how long a workload runs once it is admitted; without it, it does not end. One that holds
-            quota at the beginning counts from when it was admitted.
-        now_s: when it begins.
-
+    ``run_s``: run times by uid; without one, a workload does not end. One that holds quota at the start counts from its
+    admission. ``now_s``: the start.
     """
 
     def __init__(self, state: Scheduling, run_s: Mapping[str, int], now_s: int) -> None:
         self.state, self.now_s = state, now_s
         self.unfinished = False
-        """It ended because jobs preempt one another without end."""
+        """It stopped because jobs preempt one another without end."""
         self._run_s = run_s
         self._todo: list[tuple[int, bool, str, int, Workload | None]] = []
         self._runs: dict[str, _Run] = {}
@@ -108,7 +104,7 @@ class Simulation:
                     self._later(one.requeue_at_s, one.uid, 1, state.known[one.uid]._replace(pending=back))
 
     def run(self, arrivals: Iterable[Arrival], until_s: int | None = None) -> Iterator[Happened]:
-        """All that happens, in order, until nothing is left to happen or the time is over."""
+        """Yield events in order, until none is left or the time is over."""
         for one in arrivals:
             self._queue_of[one.workload.uid] = one.workload.queue
             self._later(max(one.at_s, self.now_s), one.workload.uid, 0, one.workload)
@@ -123,12 +119,11 @@ class Simulation:
             self.now_s = max(self.now_s, until_s)
 
     def outcomes(self) -> list[Outcome]:
-        """Of every workload that came, by ClusterQueue, then those that hold quota, wait and are done."""
+        """Return the outcome of every workload, by ClusterQueue: those that hold quota, are pending and finished."""
         found = [self._outcome(uid, queue) for uid, queue in self._queue_of.items()]
         return sorted(found, key=lambda one: (one.queue, STATES.index(one.state), one.position, one.uid))
 
     def _next(self, uid: str, number: int, workload: Workload | None) -> Iterator[Happened]:
-        """A workload comes, comes back, or is done."""
         if workload is not None:
             self.state.push(workload, self.now_s)
             if not number:
@@ -140,7 +135,7 @@ class Simulation:
             yield Happened(self.now_s, "finished", uid, self._queue_of[uid])
 
     def _decide(self) -> Iterator[Happened]:
-        """Cycles until the next one would be the same."""
+        """Run cycles until the next one would be equal."""
         goes_on = True
         while goes_on and not self.unfinished:
             done = self.state.cycle(self.now_s)
@@ -149,7 +144,7 @@ class Simulation:
             yield from self._carried_out(done)
 
     def _changes(self, one: Entry) -> bool:
-        """Whether the next cycle is another for it: it evicts, tries the next flavor, steps aside, or holds quota."""
+        """Return whether its next cycle differs: it evicts, tries another flavor, is set aside, or holds quota."""
         if one.evicts or (one.assignment is not None and one.assignment.pending_flavors):
             return True
         return not self.state.waiting[one.head.cluster.queue.name].is_active(one.head.queued.uid)
@@ -186,7 +181,7 @@ class Simulation:
             self._later(self.now_s + REQUEUE_S, uid, run.number, again)
 
     def _later(self, at_s: int, uid: str, number: int, workload: Workload | None) -> None:
-        """What is done comes before what arrives at the same time."""
+        """Order ends before arrivals at the same time."""
         heapq.heappush(self._todo, (at_s, workload is not None, uid, number, workload))
 
     def _outcome(self, uid: str, queue: str) -> Outcome:

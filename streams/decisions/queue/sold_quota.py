@@ -1,6 +1,6 @@
-"""Quota as a share of what a flavor's nodes sell to batch pods: it grows slowly, and shrinks past a line and a time.
+"""Computes quota as a share of a flavor's batch allocatable, damped: it grows slowly and shrinks after a delay.
 
-No rule of Kueue's: without the annotation nothing of it applies.
+Not a rule of Kueue; it applies only with the annotation.
 """
 
 from __future__ import annotations
@@ -15,36 +15,28 @@ QUOTA_OF = "slacktide.io/quota-of"
 QUOTA_PERCENT = "slacktide.io/quota-percent"
 BATCH = "batch"
 GROW_PERCENT = 10
-"""Of what is sold, a minute."""
+"""Of batch allocatable per minute."""
 LINE_PERCENT = 10
-"""A quota stays as it is while what is sold is below it by no more."""
+"""A quota does not shrink while batch allocatable is at most this percentage below it."""
 SHRINK_MS = 120_000
-"""What is sold must be below that line for so long before the quota shrinks."""
+"""How long batch allocatable must be below that limit before the quota shrinks."""
 CPU = frozenset({"cpu", "kubernetes.io/batch-cpu"})
 MEMORY = frozenset({"memory", "kubernetes.io/batch-memory"})
 
 
 class Damped(NamedTuple):
-    """One figure of a flavor."""
+    """One damped amount of a flavor."""
 
     amount: int
     at_ms: int
-    """When it was computed."""
     below_ms: int | None = None
-    """Since when less is sold than the line allows; None: it is not so."""
+    """Since when batch allocatable is below the limit; None: it is not."""
     below_max: int = 0
-    """The most that was sold since."""
+    """Maximum of batch allocatable since then."""
 
 
 def damped(before: Damped, sold: int, now_ms: int) -> Damped:
-    """The figure after some time, by what is sold now.
-
-    Args:
-        before: the figure so far.
-        sold: CPU in millicores, or memory in bytes.
-        now_ms: not before ``before.at_ms``.
-
-    """
+    """Return the damped amount at ``now_ms``; CPU in millicores, or memory in bytes."""
     amount = before.amount
     if sold >= amount:
         step = max(1, sold * GROW_PERCENT * (now_ms - before.at_ms) // 6_000_000)
@@ -59,12 +51,7 @@ def damped(before: Damped, sold: int, now_ms: int) -> Damped:
 
 
 def quota_percent(annotations: Mapping[str, str], of: str) -> int | None:
-    """The share that an object asks for; None: its quotas are its own.
-
-    Raises:
-        CaseError: an annotation cannot be used; with the object's name.
-
-    """
+    """Return an object's percentage; None if its quotas are its own. Raises CaseError if an annotation is invalid."""
     kind = annotations.get(QUOTA_OF)
     if kind is None:
         return None
@@ -77,7 +64,7 @@ def quota_percent(annotations: Mapping[str, str], of: str) -> int | None:
 
 
 def sold_nominal(resource: str, sold: SoldSpec | None, percent: int) -> int | None:
-    """The nominal quota of a resource, rounded down; 0 while nothing is known. None: it is not sold to batch pods."""
+    """Return the nominal quota, rounded down; 0 if batch allocatable is unknown, None for other resources."""
     if resource in CPU:
         return 0 if sold is None else sold.cpu_milli * percent // 100
     if resource in MEMORY:

@@ -1,4 +1,4 @@
-"""Workloads that hold quota, as one that needs it looks at them: who may be preempted, and in which order.
+"""Workloads that hold quota: which a preemptor may preempt, and in which order.
 
 Reading: kueue v0.19.2, pkg/scheduler/preemption/common (preemption_policy.go, ordering.go), preemption.go.
 """
@@ -18,14 +18,14 @@ Policy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 
 
 class Preemption(NamedTuple):
-    """Whom workloads of a ClusterQueue may preempt."""
+    """The preemption policies of a ClusterQueue."""
 
     within_cluster_queue: Policy = "Never"
     reclaim_within_cohort: Policy = "Never"
     borrow_within_cohort: bool = False
-    """Also while their ClusterQueue borrows."""
+    """Preempt also while the ClusterQueue borrows."""
     priority_max: int | None = None
-    """Of those that may be preempted so."""
+    """Maximum priority of workloads preempted while borrowing."""
 
 
 class Holder(NamedTuple):
@@ -34,20 +34,20 @@ class Holder(NamedTuple):
     queued: Queued
     queue: QuotaNode
     assigned: frozenset[FlavorResource]
-    """What it was assigned, used or not."""
+    """Assigned, used or not."""
     usage: Mapping[FlavorResource, int]
     reserved_at_s: int | None = None
-    """Since when it holds quota; None: since now."""
+    """Time of the quota reservation; None: now."""
     pods: tuple[PodGroup, ...] = ()
-    """Known where it matters on which nodes they have room."""
+    """Known if room on nodes matters."""
 
 
 Holders = Iterable[Holder] | Mapping[QuotaNode, Iterable[Holder]]
-"""All that hold quota; by their ClusterQueue where there are many, so that not all have to be looked at each time."""
+"""Workloads that hold quota, optionally by ClusterQueue for faster searches."""
 
 
 def by_queue(holders: Holders) -> Mapping[QuotaNode, Iterable[Holder]]:
-    """Those of each ClusterQueue."""
+    """Group the workloads by ClusterQueue."""
     if isinstance(holders, Mapping):
         return holders
     found: dict[QuotaNode, list[Holder]] = {}
@@ -62,18 +62,17 @@ class Preemptor(NamedTuple):
     queued: Queued
     queue: QuotaNode
     request: Mapping[FlavorResource, int]
-    """Amounts above 0."""
     needed: frozenset[FlavorResource]
-    """What it has to preempt for."""
+    """Flavors and resources that it must preempt for."""
     now_s: int = 0
     requeuing: RequeuingTimestamp = "Eviction"
     corrected: bool = False
-    """Victims are chosen better than the reference does, see ``spare``."""
+    """Select victims better than the reference, see ``spare``."""
     chosen_before: Mapping[str, str] = {}
-    """Reasons of its targets of the cycle before, by uid; a corrected choice keeps them while they suffice."""
+    """Reasons of its targets in the previous cycle, by uid. If corrected, they are kept while they suffice."""
 
     def may_preempt(self, one: Holder, policy: Policy) -> bool:
-        """Whether a policy lets it preempt a workload that holds what it needs."""
+        """Return whether a policy permits to preempt a workload that holds needed resources."""
         if policy == "Never" or self.needed.isdisjoint(one.assigned):
             return False
         mine, other = self.queued.priority or 0, one.queued.priority or 0
@@ -84,13 +83,13 @@ class Preemptor(NamedTuple):
         return queue_time_s(self.queued, self.requeuing) < queue_time_s(one.queued, self.requeuing)
 
     def order(self, one: Holder) -> tuple[bool, bool, int, int, str]:
-        """Victims compare by it: evicted ones first, then other queues', low priorities, late reservations."""
+        """Return a sort key of victims: evicted, other ClusterQueues, low priority, late reservation."""
         evicted = one.queued.evicted is not None and one.queued.evicted.status
         reserved_at_s = self.now_s if one.reserved_at_s is None else one.reserved_at_s
         return not evicted, one.queue is self.queue, one.queued.priority or 0, -reserved_at_s, one.queued.uid
 
     def fits(self, usage: QuotaUsage, *, borrowing: bool) -> bool:
-        """Whether its request fits, with or without borrowing."""
+        """Return whether its request fits, with or without borrowing."""
         return all(
             usage.fits(self.queue, of, amount) and (borrowing or not usage.borrowing(self.queue, of, amount))
             for of, amount in self.request.items()
@@ -105,20 +104,20 @@ class Target(NamedTuple):
 
 
 def remove(usage: QuotaUsage, one: Holder) -> None:
-    """Take off what a workload uses."""
+    """Subtract a workload's usage."""
     usage.book_all(one.queue, one.usage, -1)
 
 
 def restore(usage: QuotaUsage, one: Holder) -> None:
-    """Add it again."""
+    """Add a workload's usage."""
     usage.book_all(one.queue, one.usage)
 
 
 def spare(targets: Sequence[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
-    """The targets that are needed, in their order; the request fits once all of them are removed, as they are here.
+    """Return the targets that are necessary, in order. All targets are removed from the usage at the call.
 
-    The reference offers victims back once, the last chosen first. Here they are also offered the first chosen first,
-    and the smaller of the two results counts; of equal ones the reference's.
+    The reference restores unnecessary victims in reverse order. Corrected, the same is also tried in order, and the
+    smaller result is returned; of ties, the reference's.
     """
     if not preemptor.corrected:
         return fill_back(targets, preemptor, usage, borrowing=borrowing)
@@ -129,15 +128,7 @@ def spare(targets: Sequence[Target], preemptor: Preemptor, usage: QuotaUsage, *,
 
 
 def kept_choice(tried: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
-    """Of those that may be preempted the targets of the cycle before, as far as needed; nobody if they do not suffice.
-
-    Args:
-        tried: all that may be preempted now.
-        preemptor: who needs quota, with its choice of the cycle before.
-        usage: it is changed.
-        borrowing: whether the preemptor may borrow.
-
-    """
+    """Return the necessary targets of the previous cycle; empty if they do not suffice. Changes ``usage``."""
     again = [one for one in tried if one.holder.queued.uid in preemptor.chosen_before]
     if not again or len(again) < len(preemptor.chosen_before):
         return []
@@ -147,7 +138,7 @@ def kept_choice(tried: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage
 
 
 def _needed(targets: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> set[str]:
-    """Uids of those without whom the request does not fit; each is offered back in turn."""
+    """Restore each target in turn; return uids of those without which the request does not fit."""
     kept = set()
     for one in targets:
         restore(usage, one.holder)
@@ -158,9 +149,9 @@ def _needed(targets: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, 
 
 
 def fill_back(targets: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
-    """Spare those without whom the request fits all the same, the last chosen but one first.
+    """Restore targets that are not needed, from the last but one to the first.
 
-    The last of the list takes the place of one that is spared, as in the reference.
+    The last target replaces a restored one in the list, as in the reference.
     """
     kept = list(targets)
     for at in range(len(kept) - 2, -1, -1):

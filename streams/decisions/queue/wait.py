@@ -1,8 +1,7 @@
-"""How long a workload that waits will wait: an interval, from its position and the admissions of late.
+"""Estimates the wait of a pending workload as an interval, from its position and recent admissions.
 
-Admissions are taken as independent of one another and as frequent as they were. Both ends are bounds at 90%: one of
-how often workloads were admitted, one of when the last of those ahead and the workload itself follow. Quantiles of
-the gamma distribution are those of Wilson and Hilferty (1931).
+Admissions are assumed to be independent, at an unchanged rate. Both ends are bounds at 90%, of the rate and of the
+arrival of the admission. Quantiles of the gamma distribution are approximated after Wilson and Hilferty (1931).
 """
 
 from __future__ import annotations
@@ -11,32 +10,24 @@ import math
 from typing import Literal, NamedTuple
 
 WINDOW_S = 3_600
-"""Admissions of so long are counted."""
 Z_90 = 1.2816
-"""Of the normal distribution: 10% lie beyond it on either side of these intervals' halves."""
+"""Quantile of the normal distribution: 10% are above it."""
 State = Literal["interval", "unknown", "never"]
 
 
 class Wait(NamedTuple):
-    """How long it will wait."""
+    """The estimated wait."""
 
     state: State
     reason: str = ""
-    """Why there is no interval."""
     least_s: int = 0
     most_s: int = 0
 
 
 def wait(position: int, admitted_count: int, *, blocked_by: str = "", window_s: int = WINDOW_S) -> Wait:
-    """The estimate for a workload.
+    """Estimate the wait at a position (1: next) by the admissions in the window.
 
-    Args:
-        position: in its ClusterQueue; 1: it is next.
-        admitted_count: workloads that the ClusterQueue admitted in the window.
-        blocked_by: why the workload was not admitted when it was tried last; "": it was not tried, or may be tried
-            again at once.
-        window_s: seconds that the window spans.
-
+    ``blocked_by``: why the last try failed; "": it was not tried, or may be retried immediately.
     """
     if blocked_by == "ExceedsMaxQuota":
         return Wait("never", "it asks for more than its ClusterQueue could ever use")
@@ -50,6 +41,6 @@ def wait(position: int, admitted_count: int, *, blocked_by: str = "", window_s: 
 
 
 def _quantile(shape: int, z: float) -> float:
-    """Of a gamma distribution with a scale of 1; more than 0."""
+    """Return a quantile of a gamma distribution with a scale of 1; above 0."""
     root = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * math.sqrt(shape))
     return shape * max(root, 0.01) ** 3
