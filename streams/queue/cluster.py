@@ -38,7 +38,6 @@ class Specs:
         self.built: QueueCluster = self._objects.built()
         self.version = 0
         self.shares: frozenset[str] = frozenset()
-        """ClusterQueues with quotas that are a share of batch resources."""
 
     @property
     def objects(self) -> list[QueueObject]:

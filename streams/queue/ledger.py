@@ -106,7 +106,7 @@ def ledger_of(states: Iterable[Record], decisions: Iterable[Record]) -> Ledger:
 
 
 def decision_of(record: Record) -> QueueDecision | None:
-    """Decode a decision; return None if it is invalid, and never counts."""
+    """Decode a decision; return None if it is invalid. An invalid decision never counts."""
     return _read(record, QueueDecision) if record.topic == QUEUE_DECISION.name else None
 
 

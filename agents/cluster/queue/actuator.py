@@ -20,7 +20,6 @@ from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
-"""Concurrent requests to the API server."""
 BATCH = 256
 STEPS_MAX = 6
 """Steps per object and pass. Reset, restore, start and answer are four."""
@@ -68,7 +67,7 @@ class Actuator:
         self._woken.set()
 
     async def run(self, api: ApiServer, ready: Callable[[], bool]) -> None:
-        """Run until cancelled, while ``ready`` returns true."""
+        """Act on objects until cancelled, whenever ``ready`` returns true."""
         while True:
             uids = self._taken() if ready() else []
             if not uids:
@@ -138,7 +137,7 @@ class Actuator:
                 raw = await api.patch(
                     kind.resource, metadata.name, body, msgspec.Raw, namespace=metadata.namespace, sub=step.sub
                 )
-            if metadata.uid in self._source.works:  # the object was deleted
+            if metadata.uid in self._source.works:  # otherwise the object was deleted
                 self._source.put(kind, raw)
             self._dirty.pop(metadata.uid, None)
         except ApiRefusedError as exc:
@@ -175,7 +174,6 @@ class Actuator:
         return any(one.status.phase not in {"Succeeded", "Failed"} for one in pods.items)
 
     def _outcome(self, uid: str, answer: Answer) -> QueueOutcome | None:
-        """Return None if the same answer was published recently."""
         booking: QueueBooking = answer.booking
         outcome = QueueOutcome(
             uid=uid,

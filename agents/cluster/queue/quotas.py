@@ -41,7 +41,6 @@ class Quotas:
         self._clock = clock
         self._sold: dict[str, SoldSpec] = {}
         self._written_s: dict[str, float] = {}
-        """Time of the last write, by ClusterQueue."""
 
     def read(self, record: Record) -> None:
         """Take a record of the spec topic."""

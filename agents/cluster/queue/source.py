@@ -224,5 +224,5 @@ def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Compare resource versions of one object; they are increasing numbers."""
+    """Return whether a resource version is later than another of the same object."""
     return not (version.isdecimal() and than.isdecimal()) or int(version) > int(than)

@@ -145,7 +145,6 @@ def _of_local_queue(lacking: Sequence[str] | None) -> Json:
 
 
 def _timed(active: Json, stands: Json, now_ms: int) -> Json:
-    """Set the transition time of the condition."""
     before: Json = next((one for one in stands.get("conditions") or () if one.get("type") == "Active"), {})
     now = datetime.fromtimestamp(now_ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     since = before.get("lastTransitionTime") if before.get("status") == active["status"] else None

@@ -46,7 +46,6 @@ def _zone_score(
 
 
 def _share(request: Amounts, available: Amounts, name: str, strategy: Allocation, per_cpu: int) -> int:
-    """Return the free or used percentage of one resource."""
     free = available.get(name, 0)
     if not free or request[name] > free:
         return 0

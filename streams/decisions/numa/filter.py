@@ -42,6 +42,7 @@ class Placed(NamedTuple):
     """The zones that a container gets."""
 
     container: str | None
+    """None: the whole pod."""
     zones: tuple[int, ...]
     """Ids, ascending; several only if ``corrected``, and all of the node's if no manager takes part."""
 

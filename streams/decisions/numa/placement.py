@@ -40,7 +40,6 @@ class Reservation(NamedTuple):
     """A pod placed on a node whose record does not name it yet."""
 
     name: str
-    """Namespace and name."""
     reserved: Amounts
 
 
@@ -51,12 +50,10 @@ class NodeZonesView:
     key: Hashable
     kubelet: Kubelet = field(compare=False)
     recorded: tuple[Zone, ...] = field(compare=False)
-    """From the node's record."""
     zones: tuple[Zone, ...] = field(compare=False)
     """Minus all reservations. Each counts in every zone, since the kubelet chooses the zone."""
     reservations: tuple[Reservation, ...] = field(compare=False)
     stale: bool = field(compare=False)
-    """Whether the record is too old for placement."""
 
     def less(self, reservations: Iterable[Reservation], *, stale: bool) -> NodeZonesView:
         """Return the record's zones minus these reservations."""
@@ -186,7 +183,6 @@ def _filter(pod: ZonedPod, kubelet: Kubelet, zones: Sequence[Zone]) -> Filtered:
 
 
 def _amounts(resources: ZoneResources) -> dict[str, int]:
-    """Return amounts by Kubernetes resource name."""
     native = {
         CPU: resources.cpu_milli,
         MEMORY: resources.mem_bytes,

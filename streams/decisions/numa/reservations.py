@@ -42,7 +42,6 @@ class SeenPod(NamedTuple):
     uid: str
     scheduler: str
     node: str
-    """Empty: not bound."""
     phase: str
     pod: Pod
 
@@ -65,7 +64,6 @@ class Passthrough:
 
     def __init__(self, at_start: Mapping[str, Topology]) -> None:
         self.api = dict(at_start)
-        """Current objects in the API server."""
         self.generation = 0
 
     @property

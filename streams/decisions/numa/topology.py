@@ -57,7 +57,7 @@ class Zone(NamedTuple):
     id: int
     available: Amounts
     costs: Mapping[int, int] = {}
-    """Distance to each zone by id, including itself."""
+    """Distance by zone id, including itself."""
     allocatable: Amounts | None = None
     """None: unknown; available amounts count instead."""
 

@@ -32,7 +32,6 @@ def xxh64(data: bytes, seed: int = 0) -> int:
 
 
 def _striped(data: bytes, end: int, seed: int) -> int:
-    """Merge four lanes over stripes of 32 bytes."""
     lanes = [seed + _P1 + _P2 & _MASK, seed + _P2 & _MASK, seed, seed - _P1 & _MASK]
     for at in range(0, end, _STRIPE):
         lanes = [_round(lane, word) for lane, word in zip(lanes, unpack_from("<4Q", data, at), strict=True)]

@@ -34,7 +34,6 @@ class ZonesGiven(NamedTuple):
     before: Mapping[int, Amounts] = {}
     """Available amounts of the requested resources, by zone id."""
     after: Mapping[int, Amounts] = {}
-    """The same after the pod is placed."""
     unaligned: tuple[Lack, ...] = ()
     """Under best-effort: why the kubelet admits the pod without alignment."""
     moved: tuple[str, ...] = ()

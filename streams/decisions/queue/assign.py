@@ -108,7 +108,6 @@ class Assignment(NamedTuple):
     pod_sets: tuple[PodSetAssignment, ...]
     targets: tuple[Target, ...] = ()
     targets_saved_count: int = 0
-    """How many more workloads the reference would preempt."""
 
     @property
     def mode(self) -> Mode:

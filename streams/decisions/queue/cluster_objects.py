@@ -88,7 +88,6 @@ class QueueCluster(NamedTuple):
     run_s: Mapping[str, int]
     names: Mapping[str, str]
     latest_s: int
-    """The latest time in any Workload; 0: none."""
     notes: list[str]
     sizes: Mapping[str, list[tuple[int, int]]] = {}
     """Known node sizes by flavor: CPU in millicores and memory in bytes."""
@@ -106,7 +105,6 @@ class Wanted(NamedTuple):
     pending: Pending
     pod_sets: tuple[PodSet, ...]
     done: Mapping[str, int]
-    """Finished pods whose quota is released, by pod set."""
     admission: AdmissionStatus | None
 
     def placed(self, queue: str, *, matches: bool) -> Workload:

@@ -18,7 +18,6 @@ Action = Literal["Ignore", "FailIndex", "FailJob", "Count"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 DISRUPTED = "DisruptionTarget"
 BACKOFF_LIMIT = 6
-"""Default of ``backoffLimit``."""
 
 
 class FailureRule(NamedTuple):
@@ -65,7 +64,6 @@ class JobPod(NamedTuple):
     phase: Phase = "Pending"
     completion_index: int | None = None
     index_failures: int = 0
-    """Previous failures of its index, by the pod's annotation."""
     deleting: bool = False
     ready: bool = False
     exit_codes: tuple[tuple[str, int], ...] = ()
@@ -101,9 +99,7 @@ class JobStatus(NamedTuple):
     failed_indexes: str
     finished: Literal["", "Complete", "Failed"]
     reason: str
-    """Of the condition ``FailureTarget`` or ``SuccessCriteriaMet``."""
     ignored: int
-    """Failures that a rule ignored."""
     failures_by_rule: Mapping[str, int]
     """By index and action of the rule, such as ``1 Ignore``; "none": no rule matched."""
     evicted: int
@@ -119,7 +115,6 @@ class JobFold:
         self.spec = spec
         self._pods: dict[str, JobPod] = {}
         self._counted: set[str] = set()
-        """Uids of those that have ended and are counted."""
         self._active, self._succeeded, self._failed, self._ignored, self._evicted = 0, 0, 0, 0, 0
         self._done: set[int] = set()
         self._failed_indexes: set[int] = set()

@@ -57,7 +57,6 @@ def _filled(one: Container, defaults: Defaults) -> Container:
 
 
 def _of_pods(requests: Amounts) -> dict[str, Decimal]:
-    """Return the resources that a pod-level request may have."""
     return {
         resource: amount
         for resource, amount in requests.items()

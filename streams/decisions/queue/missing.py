@@ -18,7 +18,6 @@ class Missing(NamedTuple):
     uncovered: tuple[str, ...]
     """Resources without quota in its ClusterQueue."""
     unmatched: tuple[str, ...]
-    """Pod sets that match no flavor."""
 
 
 def missing(pod_sets: Sequence[PodSet], cluster: Cluster) -> Missing:
@@ -60,5 +59,4 @@ def _lacks(
 
 
 def _worst(lacks: Mapping[FlavorResource, int], part: Mapping[str, int]) -> float:
-    """Return the largest lacking fraction of a request."""
     return max(amount / max(1, part[of.resource]) for of, amount in lacks.items())

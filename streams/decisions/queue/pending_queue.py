@@ -72,14 +72,12 @@ class PendingQueue:
         self._places: dict[str, Place] = {}
         self._shapes: dict[str, Hashable] = {}
         self._by_shape: dict[Hashable, dict[str, None]] = {}
-        """All pending and in-flight workloads."""
         self._aside: dict[str, Pending] = {}
         self._looked_at: dict[str, int] = {}
         """Generation at the last try, until the workload is pushed again; 0 or absent: it matches any."""
         self._inflight: str | None = None
         self._sticky: str | None = None
         self._retried = False
-        """Since the last pop."""
         self._bad_shapes: set[Hashable] = set()
         self._too_large: set[str] = set()
         """Inadmissible until quotas or flavors change."""

@@ -118,7 +118,7 @@ def _kind(one: Holder, preemptor: Preemptor, policies: Preemption) -> str:
 def _attempts(
     preemptor: Preemptor, policies: Preemption, tried: list[Candidate], usage: QuotaUsage
 ) -> tuple[bool, ...]:
-    """Return the attempts: with borrowing, without, or both."""
+    """Return the attempts in order; True: with borrowing."""
     forbidden = not policies.borrow_within_cohort
     queue = preemptor.queue
     under = all(queue.quota(of).nominal > usage.usage(queue, of) for of in preemptor.needed)

@@ -19,7 +19,6 @@ class Published(NamedTuple):
 
     key: str
     message: QueueSpec | QueueWorkload
-    """Each type has its own topic."""
 
 
 def published(one: QueueObject, now: str) -> Published | None:

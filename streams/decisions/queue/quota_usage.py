@@ -19,7 +19,7 @@ class LowestFit(NamedTuple):
     height: int
     """Of the cohort whose quota suffices; 0: the ClusterQueue's own suffices."""
     below_root: bool
-    """That node has a parent, which may lend more."""
+    """Whether that node has a parent, which may lend more."""
 
 
 class QuotaUsage:

@@ -104,9 +104,7 @@ class Scheduling:
         """Pending workloads, and known workloads that hold quota, by uid, until deletion."""
         self._progress: dict[str, _Progress] = {}
         self._chosen: dict[str, Mapping[str, str]] = {}
-        """Reasons of a workload's targets at its last try, by uid."""
         self._waits_for_pods: set[str] = set()
-        """Uids of workloads that hold quota and whose pods are not ready."""
         self._generations = dict.fromkeys(self.queues, 0)
         """By ClusterQueue; incremented when one of its workloads releases quota."""
         for one in holders:

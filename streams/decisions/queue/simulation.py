@@ -43,7 +43,6 @@ class Happened(NamedTuple):
     uid: str
     queue: str
     usage: Mapping[FlavorResource, int] = {}
-    """Of an admitted workload."""
     eviction: Eviction | None = None
 
 
@@ -54,12 +53,10 @@ class Outcome(NamedTuple):
     queue: str
     state: State
     admitted_at_s: int | None
-    """Last admission; None: never admitted."""
     evicted_count: int
     lost_core_s: float
     """Reserved CPU time of runs that an eviction ended."""
     entry: Entry | None
-    """Result of the last try; None: not tried."""
     position: int = 0
     """In its ClusterQueue; 1: it is next. 0: it is not pending."""
     wait: Wait | None = None
@@ -71,7 +68,6 @@ class _Run(NamedTuple):
 
     since_s: int
     number: int
-    """Number of admissions."""
 
 
 class Simulation:
@@ -181,7 +177,7 @@ class Simulation:
             self._later(self.now_s + REQUEUE_S, uid, run.number, again)
 
     def _later(self, at_s: int, uid: str, number: int, workload: Workload | None) -> None:
-        """Order ends before arrivals at the same time."""
+        """Schedule an event. At the same time, ends come before arrivals."""
         heapq.heappush(self._todo, (at_s, workload is not None, uid, number, workload))
 
     def _outcome(self, uid: str, queue: str) -> Outcome:

@@ -39,7 +39,6 @@ class Holder(NamedTuple):
     reserved_at_s: int | None = None
     """Time of the quota reservation; None: now."""
     pods: tuple[PodGroup, ...] = ()
-    """Known if room on nodes matters."""
 
 
 Holders = Iterable[Holder] | Mapping[QuotaNode, Iterable[Holder]]
