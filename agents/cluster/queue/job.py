@@ -82,7 +82,7 @@ class Job:
 
     @cached_property
     def _original(self) -> _Original | None:
-        """Return None if the Job has not been started."""
+        """Return None if the Job has not been started, or if the annotation is invalid."""
         text = self._annotations.get(ORIGINAL)
         if text is None:
             return None

@@ -224,5 +224,5 @@ def _with_status(made: WorkloadObject, work: Work) -> WorkloadObject:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Return whether a resource version is later than another of the same object."""
+    """Return whether a resource version is later. A version that is not a number counts as later."""
     return not (version.isdecimal() and than.isdecimal()) or int(version) > int(than)

@@ -77,7 +77,7 @@ class Conflict(NamedTuple):
 
 
 def started(job: JobTemplate, annotations: Mapping[str, str], admission: Admission) -> JobTemplate | Conflict:
-    """Return the Job to run on nodes of its flavors; ``job`` is as its workload was created."""
+    """Return the Job to run on nodes of its flavors. ``job`` is its state at the workload's creation."""
     added = {
         "pod_labels": _labels(admission),
         "pod_annotations": {WORKLOAD: admission.workload},
@@ -101,7 +101,7 @@ def started(job: JobTemplate, annotations: Mapping[str, str], admission: Admissi
 
 
 def stopped(running: JobTemplate, job: JobTemplate, annotations: Mapping[str, str]) -> JobTemplate:
-    """Return the stopped Job, to be queued again; ``job`` is as its workload was created."""
+    """Return the stopped Job, to be queued again. ``job`` is its state at the workload's creation."""
     spec_count = job.parallelism if job.completions is None else min(job.parallelism, job.completions)
     back = job._replace(suspend=True, parallelism=running.parallelism, completions=running.completions)
     if min_count(annotations) is None or running.parallelism == spec_count:

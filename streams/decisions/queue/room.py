@@ -58,7 +58,7 @@ class Room:
         return whole
 
     def take(self, uid: str, groups: Iterable[PodGroup]) -> None:
-        """Place the pods of an admitted workload, as far as they fit."""
+        """Place those pods of an admitted workload that fit."""
         self.give(uid)
         put, _ = self._placed(groups)
         if put:
