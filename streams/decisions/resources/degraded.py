@@ -1,4 +1,4 @@
-"""Whether a node's metric is too old to figure resources by.
+"""Whether a NodeMetric is too old to compute resources from.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchresource/plugin.go, isDegradeNeeded.
 """
@@ -9,12 +9,12 @@ from slacktide.schemas.message import Terms
 
 
 def degraded(*, now_s: int, updated_s: int | None, degrade_time_min: int) -> Terms | None:
-    """The ages that show it; None where the metric is young enough. At the limit it still is, and from the future too.
+    """Return the age and its limit, or None if the metric is fresh. A metric at the limit or from the future is fresh.
 
     Args:
-        now_s: the time.
-        updated_s: when the node last reported; None: never, or without a time.
-        degrade_time_min: the policy's longest age in minutes.
+        now_s: the current time.
+        updated_s: the time of the last report; None if there is none.
+        degrade_time_min: the maximum age in minutes.
 
     """
     limit_s = degrade_time_min * 60

@@ -1,7 +1,6 @@
-"""What koord-free pods may ask for on a node: only what is idle.
+"""Computes the resources that koord-free pods may request on a node.
 
-Slacktide's own; the reference names the class and sells it nothing. Batch pods borrow what was requested and is not
-used; free pods get what remains when batch pods' use is taken off too, so that they never compete with a paying class.
+The reference names this class but publishes no resources for it. Free resources also exclude the usage of batch pods.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class FreeResource:
 
 
 def free_resource(load: NodeLoad, colocation: Colocation) -> FreeResource:
-    """Capacity less margin, system, what high-priority pods use and what batch pods use.
+    """Subtract the margin, system, high-priority and batch usage from capacity.
 
-    Whatever the calculation policies are, use is what counts; a batch pod without a metric counts what it asked for.
+    The calculation policy is always "usage". A batch pod without a metric counts with its requests.
     """
     by_use = msgspec.structs.replace(
         colocation,
@@ -75,6 +74,6 @@ def _less(left: Because, of: str, unit: str, used: int) -> Because:
 
 
 def free_because(of: str, unit: str, terms: Terms) -> Because:
-    """How the terms belong together: those just figured, or those that a record holds."""
+    """Build the reason from computed or recorded terms."""
     bound = "formula" if terms[f"free_{unit}"] > 0 else "exhausted"
     return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, *_ADDS))

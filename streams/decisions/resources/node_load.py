@@ -1,4 +1,4 @@
-"""What runs on a node, by class: the input of all that is computed of its resources.
+"""The load of a node by class: the input for computing its resources.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchresource,midresource}/plugin.go.
 """
@@ -20,29 +20,28 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node, its pods and what they use."""
 
     facts: NodeFacts
-    """Capacity, allocatable and reservation."""
     pods: Sequence[Pod]
-    """Those neither Running nor Pending do not count."""
+    """Pods that are neither Running nor Pending do not count."""
     metrics: Sequence[PodMetric]
     """Windowed averages by uid; the last one of a uid wins."""
     system: Use
-    """Node use that no pod accounts for."""
+    """Node usage outside pods."""
     host_use: Use = NOTHING
-    """Use of those host applications that come before batch pods."""
+    """Usage of host applications with a higher priority than batch pods."""
 
 
 class HighPriority(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What comes before batch pods."""
+    """The load with a higher priority than batch pods."""
 
     pods: HighPods
     uses: Mapping[str, Use]
-    """By uid; one that is not there has no metric."""
+    """Usage by uid; a missing uid has no metric."""
     dangling: list[Use]
-    """Metrics without a live pod, unless they are of batch or free."""
+    """Metrics without a live pod, except those of batch and free pods."""
 
 
 def high_priority(load: NodeLoad) -> HighPriority:
-    """Sort out what batch pods have to leave alone."""
+    """Collect the load with a higher priority than batch pods."""
     pods = known(load.pods)
     uses = {metric.uid: metric.use for metric in load.metrics}
     dangling: dict[str, PodMetric] = {}

@@ -1,4 +1,4 @@
-"""What a node keeps for itself (FORMULAS' "node reserved").
+"""Computes the resources reserved on a node (FORMULAS' "node reserved").
 
 Reading: koordinator a7a1b76b, pkg/util/node.go, GetNodeReservationFromAnnotation and kubelet reserved.
 """
@@ -10,9 +10,9 @@ from slacktide.streams.decisions.cpu_list import cpu_list
 
 
 def node_reserved(facts: NodeFacts) -> Resources:
-    """The larger of what the kubelet and what the annotation keep back: millicores and bytes.
+    """Return the larger of the kubelet's and the annotation's reservation, in millicores and bytes.
 
-    A CPU list in the annotation replaces its CPU amount; one that cannot be read voids the annotation.
+    A CPU list in the annotation replaces its CPU amount. An invalid list voids the annotation.
     """
     kept_milli = max((facts.capacity.cpu_milli or 0) - (facts.allocatable.cpu_milli or 0), 0)
     kept_bytes = max((facts.capacity.mem_bytes or 0) - (facts.allocatable.mem_bytes or 0), 0)
