@@ -1,4 +1,4 @@
-"""Which outcomes an auditor asks for: a pod was evicted, held back or let go on."""
+"""Selects outcomes for the audit: evictions, throttling and its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDS = frozenset({"ended", "killed", "stuck"})
 
 
 def audited(outcome: NodeOutcome) -> bool:
-    """Whether the audit keeps an outcome: what was done to pods, and what failed, but no request and no dry run."""
+    """Return whether the audit keeps an outcome: actions on pods and failures, but no requests or dry runs."""
     if outcome.knob is not None or outcome.result in {"refused", "dry-run", "gap"}:
         return False
     if outcome.pod is None:  # of the best-effort limit: suppression alone is no hold

@@ -1,4 +1,4 @@
-"""Which pods leave a node when CPU runs short.
+"""Selects pods to evict when CPU is short.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuevict/cpu_evict.go, cpuEvict.
 """
@@ -23,7 +23,7 @@ MEASURE: Measure = "cpu_milli"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuEvictNode(EvictNode):
-    """In millicores, with what best-effort pods got over the last while."""
+    """A node in millicores, with the recent CPU window of best-effort pods."""
 
     be: BeCpuWindow
 
@@ -40,12 +40,12 @@ def cpu_evict(
     """Run the enabled ones of BECPUEvict, CPUAllocatableEvict and CPUEvict, in this order.
 
     Args:
-        node: in millicores, its use as a window's average; without capacity nothing is done.
-        features: those enabled.
+        node: in millicores, with average usage; nothing is evicted without capacity.
+        features: the enabled features.
         policy: thresholds, and whether sub-priorities order best-effort victims.
-        free_first: whether pods of class koord-free go before all others.
+        free_first: whether koord-free pods are evicted first.
         dying_first: whether all that dying pods free counts, not only what comes before a victim's turn.
-        classes_first: whether free pods go before batch pods, and these before mid pods.
+        classes_first: whether to evict free pods first, then batch, then mid.
 
     """
     if node.capacity <= 0:

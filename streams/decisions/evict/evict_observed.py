@@ -1,4 +1,4 @@
-"""Threshold against observed value in words: the same in an Event on the pod as where the log is explained."""
+"""Formats the threshold and the observed value of an eviction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from slacktide.schemas.message import Terms
 
 
 def observed(terms: Terms) -> str:
-    """Threshold against what was seen, by the names that the rules give them; "": no rule that is known here."""
+    """Format the observed value and its threshold; "" if the rule is unknown."""
     if "used_pct" in terms:
         return f"{terms['used_pct']:g}% used, threshold {terms['threshold_pct']:g}%"
     if "average_satisfied_ratio" in terms:

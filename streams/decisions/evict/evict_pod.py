@@ -1,4 +1,4 @@
-"""A pod as eviction sees it: how important it is and what its end would free.
+"""A candidate for eviction: its priority, and the resources that its eviction frees.
 
 Reading: koordinator a7a1b76b, apis/extension/priority_utils.go, GetPodPriorityValueWithDefault;
 pkg/koordlet/qosmanager/plugins/util/evict_utils.go, GetRequestTypeAndValueFromPod.
@@ -24,28 +24,28 @@ _FREE_PREFIX = "free_"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvictPod:
-    """A pod and what decides over its eviction. Two entries are two pods, whatever their names."""
+    """A candidate for eviction. Candidates compare by identity, not by name."""
 
     pod: Pod
     used: int | None = None
     """Millicores or bytes of the decision's measure, as last measured; None: no metric."""
     already_evicted: bool = False
-    """Evicted in an earlier run and still there."""
+    """Evicted in an earlier run, but still present."""
     kept: bool = False
-    """It could not be evicted a moment ago."""
+    """A recent eviction failed."""
     spared: bool = False
-    """It counts for what was requested, and may not go whatever its own labels are."""
+    """Its requests count, but it is never evicted."""
 
 
 def priority_with_default(pod: Pod) -> int:
-    """The pod's number; where it has none or 0, the middle of its class's band."""
+    """Return the pod's priority. Without one, or for 0, return the middle of its class's band."""
     return pod.priority or _DEFAULT_PRIORITY[effective_priority_class(pod)]
 
 
 def own_resource(pod: Pod, measure: Measure) -> str:
-    """The resource a pod counts for: its class's own, the native one for prod.
+    """Return the resource of the pod's class; the native one for prod.
 
-    So for koord-free, too, as in the reference, unless the pod asks for what Slacktide sells to that class.
+    koord-free pods also use the native one, as in the reference, unless they request free resources.
     """
     band = effective_priority_class(pod)
     sold_to_free = _FREE_PREFIX + measure
@@ -55,11 +55,11 @@ def own_resource(pod: Pod, measure: Measure) -> str:
 
 
 def own_resources(measure: Measure) -> tuple[str, ...]:
-    """All that ``own_resource`` can give, in a fixed order."""
+    """Return all results of ``own_resource``, in a fixed order."""
     return tuple(prefix + measure for prefix in ("", *_OWN_PREFIX.values(), _FREE_PREFIX))
 
 
 def amount_of(resources: Resources, name: str) -> int:
-    """One amount by its name; one that is not declared is 0."""
+    """Return an amount by its name; 0 if it is not declared."""
     amount: int | None = getattr(resources, name)
     return amount or 0

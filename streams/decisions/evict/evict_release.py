@@ -1,4 +1,4 @@
-"""How much one eviction feature wants released, and why."""
+"""The amount that an eviction feature requests to release, and the reason."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ Status = Literal["invalid_config", "nothing_to_release", "release"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What a feature found."""
+    """The result of one eviction feature."""
 
     status: Status
     amounts: Amounts
-    """Empty unless the status is ``release``; a listed 0 asks for nothing."""
+    """Empty unless the status is ``release``; a listed 0 requests nothing."""
     because: tuple[Because, ...]
 
 
 def invalid(feature: str, **config: int | None) -> Release:
-    """The feature's thresholds are incomplete or contradict each other."""
+    """Return a release for incomplete or contradictory thresholds."""
     because = Because(of=feature, bound="invalid_config", terms=given(**config))
     return Release(status="invalid_config", amounts={}, because=(because,))
 
 
 def nothing(of: str, bound: str, terms: Terms) -> Release:
-    """The feature sees no shortage: ``bound`` names what ended the arithmetic."""
+    """Return a release without a shortage; ``bound`` names the reason."""
     because = Because(of=of, bound=bound, terms=terms)
     return Release(status="nothing_to_release", amounts={}, because=(because,))
 
 
 def given(**terms: float | None) -> Terms:
-    """The terms that have a value."""
+    """Return the terms that have a value."""
     return {name: value for name, value in terms.items() if value is not None}

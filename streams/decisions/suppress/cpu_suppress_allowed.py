@@ -1,8 +1,7 @@
-"""How much CPU best-effort pods may use.
+"""Computes the CPU limit of best-effort pods.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
-calculateBESuppressCPU. The order of the arithmetic is the reference's: it decides the last digit. Only
-the sums over pods and host applications are exact, whatever their order.
+calculateBESuppressCPU. The order of the arithmetic follows the reference. The sums over pods and hosts are exact.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from slacktide.schemas.message import Terms
 
 
 class CpuUse(NamedTuple):
-    """What one pod or host application used, in cores; None: no metric."""
+    """Usage of a pod or host application in cores; None: no metric."""
 
     used_cores: float | None
     best_effort: bool
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """May be negative: nobody is allowed less than nothing, but the arithmetic is kept."""
+    """The allowed CPU; it may be negative."""
 
     allowed_milli: int
     bound: str
@@ -42,10 +41,9 @@ def be_allowed_cpu(
     min_pct: int | None = None,
     hosts: Collection[CpuUse] = (),
 ) -> Allowed:
-    """Allowed = capacity x threshold% - non-BE pods - non-BE host applications - system.
+    """Compute capacity x threshold% - non-BE pods - non-BE host applications - system.
 
-    System is what the node used and neither pods nor host applications account for, at least what
-    the node reserves.
+    System is the node usage outside pods and host applications, and at least the reservation.
     """
     pods_cores, pods_nonbe_cores = _sums(pods)
     hosts_cores, hosts_nonbe_cores = _sums(hosts)
@@ -69,8 +67,8 @@ def be_allowed_cpu(
 
 
 def _sums(uses: Collection[CpuUse]) -> tuple[float, float]:
-    """All, and non-best-effort, cores; what has no metric counts nothing."""
+    """Sum all, and non-best-effort, cores. A missing metric counts as 0."""
     if not uses:
         return 0.0, 0.0
-    # fsum: the order of pods shall not decide the last digit.
+    # fsum: the result does not depend on the order of pods.
     return fsum([used or 0.0 for used, _ in uses]), fsum([used or 0.0 for used, best_effort in uses if not best_effort])

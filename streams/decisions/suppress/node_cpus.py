@@ -1,4 +1,4 @@
-"""A node's CPUs and who is bound to some of them, as the CPU set rule reads them.
+"""The CPUs of a node and the pods bound to them, for the CPU set rule.
 
 Reading: koordinator a7a1b76b, apis/extension/{node,resource}.go: the annotations' bodies, and that CPUs of
 the SYSTEM class are exclusive unless configured otherwise.
@@ -25,9 +25,9 @@ class _SystemQos(Message, frozen=True):
 
 
 def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
-    """The node's CPUs; a reservation or a SYSTEM annotation that cannot be read keeps none of them.
+    """Return the node's CPUs. An invalid reservation or SYSTEM annotation reserves none.
 
-    What pods have alone by the kubelet's static policy counts as reserved.
+    Exclusive CPUs of the kubelet's static policy count as reserved.
     """
     try:
         system = msgspec.json.decode(facts.annotations.get(ANNOTATION_SYSTEM_QOS) or "{}", type=_SystemQos)
@@ -42,6 +42,6 @@ def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
 
 
 def pinned_pods(pods: Sequence[Pod]) -> Iterable[PinnedPod]:
-    """Those that are bound to CPUs; a pod that has ended holds none."""
+    """Return the live pods that are bound to CPUs."""
     bound = [pod for pod in pods if pod.cpuset and pod.phase in LIVE_PHASES]
     return [PinnedPod(qos_label=pod.qos_label, cpus=cpu_list(pod.cpuset) or ()) for pod in bound]
