@@ -1,8 +1,8 @@
-"""Who may be evicted, the first victim first.
+"""Selects and orders candidates for eviction.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and
 cpuevict/cpu_evict.go, getSortedBEPodInfos, getBEPodEvictInfoAndSort, getPodEvictInfoAndSortByPriority.
-Different on purpose: only what runs or waits to run is a victim, also for the best-effort features.
+Unlike the reference, only Running and Pending pods are victims, also for best-effort features.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Candidates = tuple[EvictPod, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Slacktide's own orders, each over the reference's."""
+    """Slacktide's own orders, each applied before the reference's."""
 
     dying_first: bool = False
-    """Pods that were evicted already come before all others: what they free counts before anybody new goes."""
+    """Pods already evicted sort first, so that their resources count before any new eviction."""
     free_first: bool = False
-    """Pods of class koord-free go before all others."""
+    """koord-free pods are evicted first."""
     classes_first: bool = False
-    """Free pods go before batch pods, and these before mid pods, whatever their priorities."""
+    """Evict free pods first, then batch, then mid, regardless of priority."""
     sub_priority: bool = False
     """The label koordinator.sh/priority orders best-effort pods of one numeric priority."""
 
     def before_all(self, candidate: EvictPod) -> tuple[bool, bool, int]:
-        """False sorts before True."""
+        """Return the sort key; False sorts before True."""
         dying = self.dying_first and candidate.already_evicted
         rank = CLASS_RANK[effective_priority_class(candidate.pod)]
         if not self.classes_first:
@@ -39,20 +39,20 @@ class Order:
         return not dying, candidate.kept, rank
 
     def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, int, int, int]:
-        """Numeric priority as it is: none is 0, no class's default."""
+        """Return the sort key with the pod's own priority; a missing one is 0."""
         sub = _sub_priority(candidate) if self.sub_priority else 0
         return *self.before_all(candidate), candidate.pod.priority or 0, sub
 
 
 def best_effort_by_memory(pods: Iterable[EvictPod], *, feature: str, order: Order) -> Candidates:
-    """By priority; then the most memory first, and those of unknown use last, by name descending."""
+    """Sort by priority, then by memory descending. Pods of unknown usage are last, by name descending."""
     # Two stable sorts: the first orders only those of unknown use.
     by_name = sorted(_best_effort(pods, feature), key=lambda one: "" if one.used else one.pod.name, reverse=True)
     return tuple(sorted(by_name, key=lambda one: (*order.best_effort_rank(one), -(one.used or 0))))
 
 
 def best_effort_by_ratio(pods: Iterable[EvictPod], *, feature: str, order: Order) -> Candidates:
-    """By priority; then who uses the most of the batch CPU it requested. Ties keep the pods' order."""
+    """Sort by priority, then by used share of requested batch CPU, descending. Ties keep the pods' order."""
     return tuple(sorted(_best_effort(pods, feature), key=lambda one: (*order.best_effort_rank(one), -_used_ratio(one))))
 
 
@@ -64,17 +64,16 @@ def by_priority(
     amount: Callable[[EvictPod], int],
     order: Order,
 ) -> Candidates:
-    """Pods that allow it, have a metric and are not above a priority, whatever their QoS.
+    """Select evictable pods of any QoS with a metric and a priority of at most ``priority_max``.
 
-    By eviction priority, priority and sub-priority, all ascending; then the largest amount first. Ties keep the
-    pods' order.
+    Sort by eviction priority, priority and sub-priority, ascending; then by amount, descending. Ties keep their order.
 
     Args:
-        pods: of the node, those that would free something.
-        feature: who asks.
+        pods: the node's pods that free resources.
+        feature: the eviction feature.
         priority_max: the highest priority, with defaults, that may be evicted.
-        amount: what a pod's end would free.
-        order: who goes before that.
+        amount: the amount that a pod's eviction frees.
+        order: the orders applied first.
 
     """
     eligible = (
@@ -100,7 +99,7 @@ def by_priority(
 
 
 def _best_effort(pods: Iterable[EvictPod], feature: str) -> Iterable[EvictPod]:
-    """The label alone makes it best-effort here: a Kubernetes QoS class does not."""
+    """Select best-effort pods by label, not by Kubernetes QoS class."""
     return (pod for pod in pods if raw_qos(pod.pod.qos_label) == "BE" and _may_go(pod, feature))
 
 
@@ -110,7 +109,7 @@ def _may_go(pod: EvictPod, feature: str) -> bool:
 
 
 def _sub_priority(candidate: EvictPod) -> int:
-    """The label; without it the pod's own priority."""
+    """Return the sub-priority label, or the pod's priority without one."""
     label = candidate.pod.sub_priority
     return priority_with_default(candidate.pod) if label is None else label
 

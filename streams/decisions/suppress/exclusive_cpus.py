@@ -1,4 +1,4 @@
-"""CPUs that pods have alone, by the kubelet's static policy: no best-effort pod runs on them, and no sum has them.
+"""Exclusive CPUs of the kubelet's static policy, which best-effort pods and sums exclude.
 
 Slacktide's own. The reference reads CPUs of LSE pods from an annotation of its scheduler. It leaves those of the static
 policy to the kubelet, which moves running containers off them only every 10 s.
@@ -17,25 +17,25 @@ from slacktide.streams.decisions.known_pods import known
 
 
 class Apart(NamedTuple):
-    """What pods have alone."""
+    """Capacity and usage of exclusive CPUs."""
 
     milli: int
     used_milli: int
-    """What these pods used of it."""
+    """Usage of exclusive CPUs."""
 
 
 NOTHING = Apart(0, 0)
 
 
 def exclusive_cpus(pods: Sequence[Pod]) -> frozenset[int]:
-    """All CPUs that pods have alone."""
+    """Return all exclusive CPUs."""
     return frozenset(cpu for pod in known(pods).exclusive.values() for cpu in pod.kind.exclusive_cpus)
 
 
 def apart(sample: NodeSample, pods: Sequence[Pod]) -> Apart:
-    """What leaves the node's capacity and use.
+    """Compute what to subtract from the node's capacity and usage.
 
-    A pod may have more containers than those with CPUs alone. They use at most what the pod requests beyond its CPUs.
+    Containers without exclusive CPUs use at most the pod's request beyond its exclusive CPUs.
     """
     owners = known(pods).exclusive
     if not owners:
@@ -50,7 +50,7 @@ def apart(sample: NodeSample, pods: Sequence[Pod]) -> Apart:
 
 
 def off_exclusive(limits: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
-    """The limits without CPUs that pods have alone; all other CPUs where none is left. The same object: it has none."""
+    """Remove exclusive CPUs from the limits; if none is left, use all other CPUs. Unchanged, it is the same object."""
     if limits.be_cpuset is None:
         return limits
     taken = exclusive_cpus(pods)
