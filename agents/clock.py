@@ -18,21 +18,21 @@ class Clock(Protocol):
     """Monotonic time orders events on a node; wall time is for records."""
 
     def mono_ns(self) -> int:
-        """Nanoseconds of the monotonic clock."""
+        """Return the nanoseconds of the monotonic clock."""
 
     def wall_ms(self) -> int:
-        """UTC epoch milliseconds."""
+        """Return UTC epoch milliseconds."""
 
 
 class SystemClock:
     """The machine's clocks."""
 
     def mono_ns(self) -> int:
-        """Nanoseconds of the monotonic clock."""
+        """Return the nanoseconds of the monotonic clock."""
         return time.monotonic_ns()
 
     def wall_ms(self) -> int:
-        """UTC epoch milliseconds."""
+        """Return UTC epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
 
@@ -48,7 +48,7 @@ class EventTime:
     epoch: int = 0
 
     def at(self, mono_ns: int, wall_ms: int) -> int:
-        """Event time in UTC epoch milliseconds."""
+        """Return the event time in UTC epoch milliseconds."""
         event_ms = self.of(mono_ns)
         if abs(wall_ms - event_ms) > WALL_DRIFT_MS_MAX:
             self.anchor_wall_ms, self.anchor_mono_ns = wall_ms, mono_ns
@@ -57,5 +57,5 @@ class EventTime:
         return event_ms
 
     def of(self, mono_ns: int) -> int:
-        """Event time of a monotonic time, without reading the wall clock."""
+        """Return the event time of a monotonic time, without reading the wall clock."""
         return self.anchor_wall_ms + (mono_ns - self.anchor_mono_ns) // 1_000_000

@@ -29,13 +29,9 @@ class CreditAccount:
         self._outlasted = False
 
     def receive(self, credit: EvictionCredit, since_ns: int) -> None:
-        """Use a lease if it is newer than all before it.
+        """Use a lease of this node, for any of its boots, if it is newer than all before it.
 
-        Args:
-            credit: of this node, for any of its boots.
-            since_ns: last monotonic time before its arrival. The lease counts from there, so that a delayed record does
-                not outlive the governor's view of it.
-
+        The lease counts from ``since_ns``, the last monotonic time before its arrival, so a delayed one ends in time.
         """
         if (credit.epoch, credit.number) <= self._newest != LAST:
             return

@@ -25,9 +25,7 @@ def load_yaml(path: Path) -> object:
     """Read a file with one YAML document.
 
     Raises:
-        ConfigError: unreadable, not YAML, over 16 MiB, nested over 100 levels, or with aliases, which may
-            expand without limit.
-
+        ConfigError: unreadable, not YAML, over 16 MiB, nested over 100 levels, or with aliases (which may expand).
     """
     try:
         with path.open("rb") as file:
@@ -48,7 +46,6 @@ def write_whole(path: Path, content: bytes) -> None:
 
     Raises:
         OSError: the old content is kept.
-
     """
     fresh = path.with_name(path.name + ".new")
     fresh.write_bytes(content)
@@ -56,7 +53,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Stamp of a file, which changes with each write; None: it is unreadable."""
+    """Return the stamp of a file, which changes with each write; None: it is unreadable."""
     try:
         found = path.stat()
     except OSError:
@@ -67,14 +64,10 @@ def stamp_of(path: Path) -> Stamp | None:
 class Watched(Generic[T]):
     """The last valid content of a file.
 
-    Args:
-        path: the file.
-        read: makes a value from the document and the file's name, or raises ConfigError.
-        last: the last valid value of an earlier run; None: none.
+    ``read`` makes a value from the document and the file's name. ``last`` is the last valid value of an earlier run.
 
     Raises:
         ConfigError: the file is invalid, and there is no last value.
-
     """
 
     unlisted = ""
@@ -100,12 +93,7 @@ class Watched(Generic[T]):
         return self._stamp_now() != self._stamp
 
     def poll(self) -> bool:
-        """Read the file if it changed.
-
-        Returns:
-            Whether ``value`` or ``refused`` changed.
-
-        """
+        """Read the file if it changed. Return whether ``value`` or ``refused`` changed."""
         stamp = self._stamp_now()
         if stamp == self._stamp:
             return False

@@ -61,7 +61,6 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
         HttpError: no complete HTTP response within 5 s and 32 MiB.
         UnreachedError: no connection.
         OSError: the connection failed.
-
     """
     kept = connection.sock is not None
     with _Deadline(connection) as deadline:

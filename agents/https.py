@@ -41,14 +41,10 @@ class Access:
 class Https:
     """Client of one server, over a kept connection.
 
-    Args:
-        access: address and credentials.
-        port: default port.
-        untrusted: advice for an untrusted certificate, for messages.
+    ``port`` is the default port. Messages about an untrusted certificate end with ``untrusted``.
 
     Raises:
         ValueError: the address is not ``https://HOST`` or ``https://HOST:PORT``.
-
     """
 
     def __init__(self, access: Access, *, port: int, untrusted: str) -> None:
@@ -67,7 +63,6 @@ class Https:
             HttpError: no complete response; the server may have received the request.
             UnreachedError: no connection; the server did not receive it.
             CredentialsError: an unreadable file or untrusted certificate; the server did not receive it.
-
         """
         try:
             headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
@@ -90,14 +85,8 @@ class Https:
     def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:
         """Stream the lines of a response over its own connection, until the server ends it.
 
-        Args:
-            path: of the request.
-            accept: media type.
-            silence_s: longest time without a line.
-
         Raises:
-            HttpError: the server is unreachable, refuses, is silent, or sends a line over 4 MiB.
-
+            HttpError: the server is unreachable, refuses, is silent for ``silence_s``, or sends a line over 4 MiB.
         """
         headers = {"Accept": accept}
         if self._access.token is not None:
@@ -136,11 +125,10 @@ def _keep_alive(sock: socket.socket) -> None:
 
 
 def token_of(file: Path) -> str:
-    """The token in a file.
+    """Return the token in a file.
 
     Raises:
         CredentialsError: there is none.
-
     """
     try:
         text = file.read_text().strip()

@@ -13,14 +13,10 @@ ANY = frozenset({"0.0.0.0", ALL, ""})  # noqa: S104 - compared, not bound
 def listening(host: str, port: int, *, backlog: int = 128) -> socket.socket:
     """Listen on an address.
 
-    Args:
-        host: an address or a name; ``::`` also takes IPv4, and is ``0.0.0.0`` on a machine without IPv6.
-        port: 0: any free port.
-        backlog: connections that the kernel keeps until they are accepted.
+    Host ``::`` also accepts IPv4, and means ``0.0.0.0`` on a machine without IPv6. Port 0 means any free port.
 
     Raises:
         OSError: the address is not available.
-
     """
     if host == ALL and socket.has_dualstack_ipv6():
         return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
@@ -30,10 +26,10 @@ def listening(host: str, port: int, *, backlog: int = 128) -> socket.socket:
 
 
 def reachable(host: str) -> str:
-    """The host in a URL by which this machine reaches the listener."""
+    """Return the host in a URL by which this machine reaches the listener."""
     return bracketed("127.0.0.1" if host in ANY else host)
 
 
 def bracketed(host: str) -> str:
-    """The host in URL syntax."""
+    """Return the host in URL syntax."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -40,14 +40,8 @@ _Latest = dict[tuple[str, str], Policy | NodeInventory | None]
 class Publisher:
     """Publishes policy and nodes.
 
-    Args:
-        bootstrap: the Kafka cluster.
-        ensure_topics: creates missing topics, for a broker in memory. May raise LogError.
-        now_ms: UTC epoch milliseconds.
-        node_source: whether this inventory lists all existing nodes.
-        writer_epoch: 0 without Kubernetes, since there is one writer and no election.
-        source: name of the publisher.
-
+    ``ensure_topics`` creates missing topics, for a broker in memory. It may raise LogError.
+    ``writer_epoch`` is 0 without Kubernetes, since there is one writer and no election. ``now_ms`` is UTC epoch time.
     """
 
     def __init__(
@@ -173,7 +167,6 @@ async def read_policy(bootstrap: Cluster) -> InForce:
 
     Raises:
         LogError: the broker cannot be reached, or lacks the topic.
-
     """
     policies = InForce()
     async with aclosing(read_topic(bootstrap, POLICY.name)) as records:

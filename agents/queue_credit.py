@@ -57,15 +57,9 @@ class Sending(Protocol):
 
 
 class QueueCredit:
-    """Credit for one term of the decider.
+    """Credit for one term of the decider. Later terms have higher epochs.
 
-    Args:
-        reading: reads the credit topic.
-        epoch: of the term; later terms have higher ones.
-        sending: publishes to Kafka.
-        clock: the time.
-        keys: the cluster keys, the one to sign with first; none: outcomes have no proof.
-
+    The first of the cluster keys signs the outcomes. Without keys, outcomes have no proof.
     """
 
     def __init__(
@@ -83,7 +77,6 @@ class QueueCredit:
 
         Raises:
             LogError: credit cannot be read or requested.
-
         """
         victims = list(victims)
         if not victims:
@@ -104,7 +97,6 @@ class QueueCredit:
 
         Raises:
             LogError: it cannot be published.
-
         """
         for one in victims:
             self._account.spend(self._clock.mono_ns())

@@ -12,13 +12,9 @@ from slacktide.streams.records import Out
 
 
 def signed(out: Out, ring: Sequence[ClusterKey], now_ms: int) -> Out:
-    """An own outcome with a proof, as a node's has one; as it is where there is no cluster key.
+    """Return an own outcome with a proof, as a node's has one. Without a cluster key, return it unchanged.
 
-    Args:
-        out: its key is the name that its writer has with the governor.
-        ring: the cluster keys, the one to derive from first.
-        now_ms: UTC epoch milliseconds.
-
+    The key of ``out`` is its writer's name at the governor. The proof derives from the first key of ``ring``.
     """
     if not ring or out.topic != OUTCOME.name or out.key is None or out.value is None:
         return out

@@ -27,29 +27,18 @@ _decoder = msgspec.json.Decoder(_Workload)
 
 
 def path_of(plural: str, name: str) -> str:
-    """API path of a workload.
-
-    Args:
-        plural: ``daemonsets`` or ``deployments``.
-        name: NAMESPACE/NAME.
-
-    """
+    """Return the API path of a workload. ``plural``: ``daemonsets`` or ``deployments``; ``name``: NAMESPACE/NAME."""
     namespace, _, own = name.partition("/")
     return f"/apis/apps/v1/namespaces/{namespace}/{plural}/{own}"
 
 
 def namespace_of(name: str) -> str:
-    """API path of a workload's namespace.
-
-    Args:
-        name: NAMESPACE/NAME.
-
-    """
+    """Return the API path of a workload's namespace. ``name``: NAMESPACE/NAME."""
     return f"/api/v1/namespaces/{name.partition('/')[0]}"
 
 
 def standing(status: int, body: bytes) -> Standing:
-    """State of a workload or namespace by the response to GET. One with a deletionTimestamp is deleted."""
+    """Return the state of a workload or namespace by the response to GET. One with a deletionTimestamp is deleted."""
     if status == _NOT_FOUND:
         return "deleted"
     if status in _REFUSALS:
@@ -64,12 +53,8 @@ def standing(status: int, body: bytes) -> Standing:
 
 
 def is_removed(now: Standing, *, was_there: bool) -> bool:
-    """Whether an ending part is being uninstalled.
+    """Return whether an ending part is being uninstalled.
 
-    Args:
-        now: state of its workload.
-        was_there: the account could read the workload before. Then a refusal means that the account or its right
-            is deleted, which `kubectl delete -k` does first.
-
+    If the account could read the workload before, a refusal means that `kubectl delete -k` deleted its rights first.
     """
     return now == "deleted" or (now == "refused" and was_there)

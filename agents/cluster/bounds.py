@@ -25,7 +25,6 @@ class Bounds:
 
     Args:
         lasting: paths with endless responses, such as an event stream.
-
     """
 
     def __init__(self, lasting: frozenset[str] = frozenset()) -> None:

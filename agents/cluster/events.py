@@ -57,7 +57,6 @@ async def create_event(
 
     Raises:
         ApiError: the Event was not created.
-
     """
     end = f".{pod.uid}.{reason.lower()}" + (f".{once}" if once else "")
     event = {

@@ -44,7 +44,6 @@ class PodSource(Generic[O, P]):
         listener: keeps the pods.
         ignored: what it means that an invalid pod is ignored, for the log.
         blind: receives with each event whether the API server cannot be read.
-
     """
 
     def __init__(

@@ -36,7 +36,6 @@ async def access(kubeconfig: Path | None = None) -> Access:
 
     Raises:
         ConfigError: none exists, or it is unusable: file, what is wrong, what is accepted.
-
     """
     named = os.environ.get("KUBECONFIG", "")
     if kubeconfig is not None or named:
@@ -47,14 +46,10 @@ async def access(kubeconfig: Path | None = None) -> Access:
 
 
 def of_service_account(folder: Path) -> Access:
-    """Access as this process' pod. The environment has the API server's address.
-
-    Args:
-        folder: with ``token``, ``ca.crt`` and ``namespace``; the token is read again each minute.
+    """Return the access of this process' pod. The environment has the API server's address.
 
     Raises:
-        ConfigError: one of them is missing.
-
+        ConfigError: the folder lacks ``token``, ``ca.crt`` or ``namespace``. The token is read again each minute.
     """
     configuration = Configuration()
     try:
@@ -66,11 +61,10 @@ def of_service_account(folder: Path) -> Access:
 
 
 async def of_kubeconfig(path: Path) -> Access:
-    """Access by the current context.
+    """Return the access by the current context.
 
     Raises:
         ConfigError: the file is unreadable or unusable.
-
     """
     configuration = Configuration()
     try:

@@ -71,11 +71,7 @@ class ApiServer:
     All methods except ``watch`` have a timeout of 15 s. All raise:
         ApiAwayError: the server cannot be reached, broke the connection, or sent another object.
         ApiRefusedError: the server responded with an error.
-
-    Args:
-        access: address and credentials.
-        name: of this program, as user agent and field manager.
-
+    ``name`` is the user agent and field manager.
     """
 
     def __init__(self, access: Access, *, name: str) -> None:
@@ -88,7 +84,6 @@ class ApiServer:
 
         Raises:
             ConfigError: a certificate is invalid.
-
         """
         configuration = self.access.configuration
         try:
@@ -119,16 +114,7 @@ class ApiServer:
     async def list(
         self, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
     ) -> Listed[T]:
-        """List all objects, page by page.
-
-        Args:
-            resource: their kind.
-            kind: type to decode into.
-            namespace: "": all namespaces.
-            fields: a field selector, such as ``metadata.name=x``.
-            labels: a label selector.
-
-        """
+        """List all objects, page by page. ``fields`` and ``labels`` are selectors, such as ``metadata.name=x``."""
         items: list[T] = []
         query = {"limit": str(PAGE), "fieldSelector": fields, "labelSelector": labels, "continue": ""}
         while True:

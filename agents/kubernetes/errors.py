@@ -42,13 +42,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class ApiRefusedError(ApiError):
     """The API server responded with an error.
 
-    Attributes:
-        status: HTTP status.
-        reason: of the Status object, such as ``NotFound``, ``Conflict`` or ``Expired``; "": none.
-        message: of the Status, or the beginning of the body.
-        causes: the Status' causes.
-        retry_after_s: from ``Retry-After``; 0: absent.
-
+    ``reason`` is of the Status, such as ``NotFound``, ``Conflict`` or ``Expired``. ``message`` is of the Status, or the
+    beginning of the body. ``retry_after_s`` is 0 if absent.
     """
 
     def __init__(
@@ -78,15 +73,7 @@ _HINTS = {
 
 
 def refused(where: str, http_status: int, body: bytes, retry_after: str | None = None) -> ApiRefusedError:
-    """The error for a response other than 2xx.
-
-    Args:
-        where: verb and URL, for the message.
-        http_status: of the response.
-        body: a Status object as JSON, or anything.
-        retry_after: the header ``Retry-After``.
-
-    """
+    """Return the error for a response other than 2xx. ``body`` may be a Status object as JSON, or anything."""
     try:
         status = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -51,7 +51,6 @@ def read_line(text: bytes, where: str, decoder: msgspec.json.Decoder[T]) -> Even
     Raises:
         ApiRefusedError: the server ends the watch; status 410 if the resource version is too old.
         msgspec.DecodeError: malformed.
-
     """
     line = _line.decode(text)
     if line.type == "ERROR":
@@ -71,7 +70,6 @@ async def lines(chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
 
     Raises:
         ValueError: a line longer than 16 MiB.
-
     """
     rest = bytearray()
     async for chunk in chunks:

@@ -37,7 +37,6 @@ async def read_back(bootstrap: Cluster) -> EarlierTerm:
 
     Raises:
         LogError: Kafka is unavailable, or a topic is missing.
-
     """
     policy: Policy | None = None
     highest, newest_ms = 0, None

@@ -38,7 +38,6 @@ class Election:
         me: unique name of this replica.
         clock: monotonic and wall time.
         timing: durations of the lease.
-
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class Election:
 
         Raises:
             ApiError: the write failed.
-
         """
         self._transitions = max(self._transitions, transitions)
         await self._renew()
@@ -80,7 +78,6 @@ class Election:
 
         Raises:
             Exception: whatever ``lead`` raised; the lease is released first.
-
         """
         try:
             while not stop.is_set():

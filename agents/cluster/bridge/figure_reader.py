@@ -33,7 +33,6 @@ class FigureReader:
         writing: receives the figures.
         to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
-
     """
 
     def __init__(

@@ -197,7 +197,6 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
         conditions: condition types to include.
         before: its previous facts. A pod that ended with its finalizer stays ``tracked``, so that events may be
             skipped.
-
     """
     status, annotations = pod.status, pod.metadata.annotations or {}
     containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]

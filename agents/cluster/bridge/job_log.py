@@ -45,7 +45,6 @@ class JobLog:
         writer_epoch: of the term.
         known: by uid, Jobs of earlier terms; those that are not listed were deleted.
         now_ms: UTC epoch milliseconds.
-
     """
 
     def __init__(self, writer_epoch: int, known: Iterable[JobEvent], now_ms: Callable[[], int]) -> None:

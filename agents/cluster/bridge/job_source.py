@@ -46,7 +46,6 @@ class JobSource:
         writer_epoch: of the term.
         to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
-
     """
 
     def __init__(

@@ -105,7 +105,6 @@ def epoch_of(transitions: int, epoch_in_log: int) -> int:
     Args:
         transitions: of the acquired lease.
         epoch_in_log: the highest epoch in policy and inventory records; 0 is a writer without Kubernetes.
-
     """
     return min(max(transitions, epoch_in_log) + 1, INT32_MAX)
 

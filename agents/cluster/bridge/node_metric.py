@@ -29,7 +29,6 @@ def is_due(published: NodeMetric, *, reported_ms: int | None, since_s: float, co
         reported_ms: ``observed_ms`` of the last report; None: there was none.
         since_s: time since that report.
         colocation: strategy in force on the node.
-
     """
     if published.stale_ms > 0 or published.observed_ms == reported_ms:
         return False

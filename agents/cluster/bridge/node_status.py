@@ -116,7 +116,6 @@ def status_write(
         published: the latest figures, ``capped``; not frozen.
         colocation: strategy in force on the node.
         since_s: time since the last write.
-
     """
     figures = figures_of(published)
     if shown.capacity == figures == shown.allocatable:

@@ -88,7 +88,6 @@ class Removal:
         api: the API server.
         deployment: as NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
         manager: the bridge's field manager name.
-
     """
 
     def __init__(self, api: ApiServer, deployment: str, manager: str) -> None:
@@ -127,7 +126,6 @@ class Removal:
 
         Args:
             leads: this replica wrote to Nodes until now. Others wait until the leader has stopped.
-
         """
         try:
             async with asyncio.timeout(LAST_S):

@@ -143,7 +143,6 @@ class Topologies:
         Args:
             nodes: existing Nodes by name; no object is created for others.
             now_s: the time.
-
         """
         writes = []
         for name, node in self._nodes.items():

@@ -44,7 +44,6 @@ class TopologyMirror:
         nodes: existing Nodes by name.
         to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
-
     """
 
     def __init__(

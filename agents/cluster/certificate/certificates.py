@@ -63,7 +63,6 @@ def read(certificate: bytes, key: bytes) -> Pair:
 
     Raises:
         CertificateError: it is unreadable, or key and certificate do not match.
-
     """
     try:
         found = x509.load_pem_x509_certificate(certificate)
@@ -101,7 +100,6 @@ def held_of(data: Mapping[str, str]) -> Held:
 
     Raises:
         CertificateError: a field is missing or unreadable.
-
     """
     try:
         parts = {name: base64.b64decode(text, validate=True) for name, text in data.items()}

@@ -41,7 +41,6 @@ class Trust(Protocol[S]):
 
         Raises:
             ApiError: the API server is unavailable, or denies access.
-
         """
 
     async def have(self, read: S, bundle: bytes) -> bool:
@@ -49,7 +48,6 @@ class Trust(Protocol[S]):
 
         Raises:
             ApiError: the API server is unavailable, or denies access.
-
         """
 
 
@@ -62,7 +60,6 @@ class CertificateManager(Generic[S]):
         trust: where clients read what to trust.
         terms: lifetime of certificates.
         now_ms: UTC epoch milliseconds.
-
     """
 
     def __init__(
@@ -80,7 +77,6 @@ class CertificateManager(Generic[S]):
         Raises:
             ApiError: the API server is unavailable, or denies access.
             CertificateError: the Secret is unreadable.
-
         """
         held: Held | None = None
         for _ in range(TURNS_MAX):

@@ -65,7 +65,6 @@ def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted
         make: creates a pair.
         trusted: whether all configurations trust all of ``held.bundle``.
         now_ms: UTC epoch milliseconds.
-
     """
     if held is None or now_ms >= held.served.until_ms:
         return _anew(held, make, now_ms)

@@ -26,7 +26,6 @@ class Clients:
 
         Raises:
             CertificateError: the authority's file is unreadable.
-
         """
         try:
             context.load_verify_locations(cafile=self.ca)
@@ -53,7 +52,6 @@ class Tls:
 
     Raises:
         CertificateError: the clients' authority file is unreadable.
-
     """
 
     def __init__(self, pair: Pair, until_s: Callable[[float], None], clients: Clients | None = None) -> None:
@@ -83,7 +81,6 @@ def in_folder(folder: Path) -> Pair:
 
     Raises:
         CertificateError: a file is unreadable.
-
     """
     try:
         return read((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())

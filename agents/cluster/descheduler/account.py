@@ -29,7 +29,6 @@ class Account:
         epoch: of this term.
         to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
-
     """
 
     def __init__(self, bootstrap: Cluster, epoch: int, to_dead_letter: ToDeadLetter, clock: Clock) -> None:

@@ -93,7 +93,6 @@ class Cluster:
         Args:
             metric_of: a node's latest metric.
             settling: nodes whose averages still include evicted pods; none of their pods is evicted.
-
         """
         for name, place in self._places.items():
             metric, amounts = metric_of(name), place.facts.allocatable

@@ -45,7 +45,6 @@ class Descheduler:
         to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
         sign: adds the node proof to a record.
-
     """
 
     def __init__(

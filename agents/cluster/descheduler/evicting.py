@@ -43,7 +43,6 @@ class Evicting:
         may_go: whether the pod of this namespace, name and uid is still evictable.
         replica: this bridge's name.
         clock: the time.
-
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class Evicting:
 
         Raises:
             LogError: Kafka is unavailable; nothing is evicted until it is back.
-
         """
         if not done.terms["over_nodes"]:
             self.trouble = ""
@@ -147,7 +145,6 @@ class Evicting:
 
         Raises:
             LogError: Kafka is unavailable.
-
         """
         if self._unpublished:
             await self._send(self._unpublished)

@@ -43,7 +43,6 @@ class Passes:
 
     Args:
         epoch: of the leading bridge.
-
     """
 
     def __init__(self, epoch: int) -> None:
@@ -68,7 +67,6 @@ class Passes:
             policy: in force.
             now_s: monotonic.
             now_ms: UTC epoch.
-
         """
         wanted = policy.descheduling
         if self._dry_run and not wanted.dry_run:
@@ -104,7 +102,6 @@ class Passes:
         Args:
             node: its name.
             now_s: monotonic.
-
         """
         self._settled_s[node] = now_s + self._windows_s[node]
         self._rows = PassState(

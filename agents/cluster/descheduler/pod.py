@@ -67,7 +67,6 @@ def parsed(item: Mapping[str, Any]) -> DeschedulerPod:
 
     Raises:
         BadMessageError: a field is invalid; its path is in the text.
-
     """
     pod = read_pod(item)
     metadata = item.get("metadata") or {}

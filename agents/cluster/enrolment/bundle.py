@@ -17,7 +17,6 @@ class PublishedBundle:
         api: the API server.
         namespace: of the ConfigMap.
         name: of the ConfigMap.
-
     """
 
     def __init__(self, api: ApiServer, namespace: str, name: str) -> None:
@@ -30,7 +29,6 @@ class PublishedBundle:
 
         Raises:
             ApiError: the read failed.
-
         """
         found: dict[str, Any] = await self._api.get(CONFIGMAPS, self._name, dict[str, Any], namespace=self._namespace)
         return found
@@ -40,7 +38,6 @@ class PublishedBundle:
 
         Raises:
             ApiError: the write failed.
-
         """
         text = bundle.decode()
         if (read.get("data") or {}).get(KEY) == text:

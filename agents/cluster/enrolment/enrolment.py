@@ -59,7 +59,6 @@ class Enrolment:
         settings: of this replica.
         ring: the cluster keys.
         now_ms: UTC epoch milliseconds.
-
     """
 
     def __init__(self, api: ApiServer, settings: EnrolmentSettings, ring: Ring, now_ms: Callable[[], int]) -> None:

@@ -41,7 +41,6 @@ class Issuer:
         namespace: of the agents.
         ring: cluster keys, the active one first.
         now_ms: UTC epoch milliseconds.
-
     """
 
     def __init__(
@@ -59,7 +58,6 @@ class Issuer:
             NotAnAgentError: the token is not that of a node's agent.
             NoKeyError: there is no cluster key yet.
             ApiError: the API server is unavailable.
-
         """
         ring = self._ring()
         if not ring:

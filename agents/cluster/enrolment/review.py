@@ -64,7 +64,6 @@ def bound_of(review: TokenReview, namespace: str) -> Bound:
 
     Raises:
         NotAnAgentError: the token is invalid, not an agent's, or not bound to a pod.
-
     """
     status = review.status
     if not status.authenticated or AUDIENCE not in (status.audiences or ()):

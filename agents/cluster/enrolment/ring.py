@@ -33,7 +33,6 @@ class Ring:
         api: the API server.
         namespace: of the Secret.
         now_s: monotonic clock, in seconds.
-
     """
 
     def __init__(self, api: ApiServer, namespace: str, now_s: Callable[[], float]) -> None:
@@ -54,7 +53,6 @@ class Ring:
         Raises:
             ApiError: the API server is unavailable or denies access, or the Secret is missing.
             ProofKeyError: the Secret has an invalid key.
-
         """
         secret: dict[str, Any] = await self._api.get(SECRETS, SECRET, dict[str, Any], namespace=self._namespace)
         data: dict[str, str] = secret.get("data") or {}

@@ -72,7 +72,6 @@ async def serving(
 
     Raises:
         ServerError: the server cannot listen on the address.
-
     """
     asked = _Asked(answer)
     try:

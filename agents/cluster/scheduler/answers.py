@@ -82,7 +82,6 @@ class Answers:
         view: nodes and pods.
         publish: publishes a placement.
         clock: the time.
-
     """
 
     def __init__(self, view: View, publish: Callable[[PodPlacement], None], clock: Clock) -> None:
@@ -103,7 +102,6 @@ class Answers:
 
         Raises:
             BadMessageError: the request or its pod is invalid.
-
         """
         asked = _read(body)
         choice = self._choose(asked).choice
@@ -130,7 +128,6 @@ class Answers:
 
         Raises:
             BadMessageError: the request or its pod is invalid.
-
         """
         if self._view.dry_run:  # filter has judged the pod
             return _encoder.encode([_Priority(node, 0) for node in _read(body).nodes])

@@ -20,7 +20,6 @@ class Board:
 
         Args:
             changed: by node the number of its last change, in ascending order.
-
         """
         for node, change in reversed(changed.items()):
             if change <= self._followed:

@@ -43,7 +43,6 @@ class MissedPods:
         answered: whether this replica found a node for the pod of this uid.
         clock: the time.
         replica: this replica's name.
-
     """
 
     def __init__(

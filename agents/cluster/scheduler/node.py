@@ -38,7 +38,6 @@ class KnownNode:
         name: of the node.
         args: configuration of the rules.
         counting: whether pods count that were placed after the last report.
-
     """
 
     def __init__(self, name: str, args: LoadAwareArgs, *, counting: bool) -> None:
@@ -84,7 +83,6 @@ class KnownNode:
 
         Returns:
             Whether pods may see a difference: most scores repeat the metric.
-
         """
         same = self._counting and not self._view.silent and not self._view.expired
         if isinstance(figures, NodeScore):
@@ -114,7 +112,6 @@ class KnownNode:
 
         Returns:
             Whether pods may see a difference.
-
         """
         known, stale = self._zones, self._zones_stale(published_s)
         if known is not None and not stale and (record.boot_id, record.seq) < (known.boot_id, known.seq):
@@ -154,7 +151,6 @@ class KnownNode:
 
         Returns:
             Whether pods may see a difference.
-
         """
         if kind not in self._covered_s:
             return False

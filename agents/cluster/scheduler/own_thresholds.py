@@ -39,7 +39,6 @@ def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
 
     Raises:
         BadMessageError: the annotation is invalid.
-
     """
     text = annotations.get(ANNOTATION)
     if not text:

@@ -59,7 +59,6 @@ def parsed(item: Mapping[str, Any]) -> SchedulerPod:
 
     Raises:
         BadMessageError: a field is invalid; its path is in the text.
-
     """
     pod = read_pod(item)
     static = pod.uid != (item.get("metadata") or {}).get("uid")

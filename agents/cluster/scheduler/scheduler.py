@@ -51,7 +51,6 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event, health: Health) 
 
     Raises:
         ServerError: the server cannot listen on the address.
-
     """
     scheduler = _Scheduler(settings, health)
     if settings.access is None:

@@ -31,7 +31,6 @@ class Sent:
         pods_known: whether pods were listed; before that a placed pod's requests are unknown.
         clock: the time.
         leave: called for each placement with the pod's uid and its time, UTC epoch in ms.
-
     """
 
     def __init__(

@@ -40,7 +40,6 @@ async def serving(answers: Answers, lacking: Callable[[], str], host: str, port:
 
     Raises:
         ServerError: the server cannot listen on the address.
-
     """
     bounds = Bounds()
     app = web.Application(client_max_size=QUESTION_BYTES_MAX, middlewares=[bounds.middleware])

@@ -46,7 +46,6 @@ class TopicReader:
         args: configuration of the rules, apart from the policy.
         to_dead_letter: receives invalid records, each with the reason.
         clock: the time.
-
     """
 
     def __init__(

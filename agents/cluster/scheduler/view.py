@@ -46,7 +46,6 @@ class View:
     Args:
         args: configuration of the rules.
         counting: whether pods count that were placed after the last report; False for measurements.
-
     """
 
     def __init__(self, args: PlacementArgs, *, counting: bool = True) -> None:

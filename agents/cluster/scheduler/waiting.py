@@ -131,7 +131,6 @@ class Waiting:
         Args:
             judgements: limit for this call; the next one continues.
             now_s: the time.
-
         """
         self._govern()
         self._prune(now_s)

@@ -36,7 +36,6 @@ class Waker:
     Args:
         waiting: which pods to wake.
         clock: the time.
-
     """
 
     def __init__(self, waiting: Waiting, clock: Clock) -> None:

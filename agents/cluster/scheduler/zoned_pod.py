@@ -23,7 +23,6 @@ def zoned_pod(spec: Mapping[str, Any], kube_qos: str) -> ZonedPod | None:
 
     Raises:
         BadMessageError: an amount is invalid.
-
     """
     qos = QOS.get(kube_qos, "BestEffort")
     parts = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]

@@ -41,7 +41,6 @@ class Answers:
         left_out: namespaces whose pods are never changed, such as that of the webhook itself.
         quota: counts pods of namespaces with a quota.
         refusals: publishes refused pods.
-
     """
 
     def __init__(
@@ -59,7 +58,6 @@ class Answers:
         Raises:
             BadMessageError: not a request for a pod.
             NotKnownError: profiles are not known yet. The API server then stores the pod unchanged.
-
         """
         try:
             with ADMISSION.time():
@@ -120,7 +118,6 @@ class Answers:
 
         Raises:
             BadMessageError: not such a request. The API server then refuses the eviction.
-
         """
         request = review.asked(raw)
         eviction = eviction_of(request)

@@ -104,7 +104,6 @@ class ClusterCache:
     Args:
         api: the API server.
         config_map: the operator's policy.
-
     """
 
     def __init__(self, api: ApiServer, config_map: ConfigMapName) -> None:

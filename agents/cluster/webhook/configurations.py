@@ -26,7 +26,6 @@ class WebhookConfigurations:
     Args:
         api: the API server.
         name: of both.
-
     """
 
     def __init__(self, api: ApiServer, name: str) -> None:

@@ -21,7 +21,6 @@ class FreeClass:
 
     Args:
         config_map: the operator's policy.
-
     """
 
     def __init__(self, config_map: ConfigMapName) -> None:

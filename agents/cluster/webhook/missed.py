@@ -79,7 +79,6 @@ def dated(item: Mapping[str, Any]) -> DatedProfile:
 
     Raises:
         BadMessageError: a field has the wrong type; its path is in the text.
-
     """
     return DatedProfile(profile=profile_of(item), changed_ms=changed_ms(item))
 

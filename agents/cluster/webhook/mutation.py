@@ -46,7 +46,6 @@ def admission(
 
     Raises:
         BadMessageError: the object is not a pod.
-
     """
     all_of_them = list(profiles)
     live = [profile for profile in all_of_them if not profile.dry_run]

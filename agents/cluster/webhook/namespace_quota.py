@@ -38,7 +38,6 @@ class NamespaceQuota:
 
     Args:
         api: lists pods.
-
     """
 
     def __init__(self, api: ApiServer) -> None:
@@ -59,7 +58,6 @@ class NamespaceQuota:
         Raises:
             ApiError: pods cannot be listed.
             TimeoutError: the list took too long.
-
         """
         async with self._turns[namespace]:
             async with asyncio.timeout(LIST_S):
@@ -86,7 +84,6 @@ def requests_of(pod: Mapping[str, Any]) -> Resources:
 
     Raises:
         BadMessageError: a field is invalid.
-
     """
     return read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": pod.get("spec") or {}}).requests
 

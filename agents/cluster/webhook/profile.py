@@ -71,7 +71,6 @@ def profile_of(item: Mapping[str, Any]) -> Profile:
 
     Raises:
         BadMessageError: a field has the wrong type; its path is in the text.
-
     """
     try:
         read = msgspec.convert(item, _Profile)
@@ -103,7 +102,6 @@ def priority_class_of(item: Mapping[str, Any]) -> PriorityClass:
 
     Raises:
         BadMessageError: a field has the wrong type; its path is in the text.
-
     """
     try:
         read = msgspec.convert(item, _PriorityClass)

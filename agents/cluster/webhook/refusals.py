@@ -30,7 +30,6 @@ class Refusals:
     Args:
         sender: to Kafka.
         now_ms: UTC epoch milliseconds.
-
     """
 
     def __init__(self, sender: Sender, now_ms: Callable[[], int]) -> None:

@@ -72,7 +72,6 @@ def asked(raw: bytes) -> Request:
 
     Raises:
         BadMessageError: not an AdmissionReview v1 with a request.
-
     """
     try:
         review = _decoder.decode(raw)

@@ -41,7 +41,6 @@ class MissedPodScanner:
         sender: to Kafka.
         now_ms: UTC epoch milliseconds.
         replica: this replica's name.
-
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class MissedPodScanner:
 
         Raises:
             ApiError: pods cannot be listed; earlier results stay.
-
         """
         found = {pod.metadata.uid: pod async for pod in self._candidates() if pod.metadata.uid}
         now = {uid: missed for uid, pod in found.items() if (missed := self._missed(pod)) is not None}
@@ -144,7 +142,6 @@ class MissedPodScanner:
 
         Raises:
             ApiError: an Event was not created.
-
         """
         for one in missed:
             pod = About(namespace=one.namespace, name=one.name, uid=one.pod_uid)

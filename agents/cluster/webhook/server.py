@@ -39,7 +39,6 @@ async def serving(answers: Answers, tls: Tls, host: str, port: int, *, leaving: 
 
     Raises:
         ServerError: the server cannot listen on the address.
-
     """
     bounds = Bounds()
     app = web.Application(client_max_size=QUESTION_BYTES_MAX, middlewares=[bounds.middleware])
