@@ -23,8 +23,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Bounds:
     """Limits of one server. Use ``middleware`` in its application and ``kept`` around its lifetime.
 
-    Args:
-        lasting: paths with endless responses, such as an event stream.
+    ``lasting``: paths with endless responses, such as an event stream.
     """
 
     def __init__(self, lasting: frozenset[str] = frozenset()) -> None:

@@ -38,12 +38,9 @@ class PodListener(Protocol[P_contra]):
 class PodSource(Generic[O, P]):
     """Passes all pods and their changes to a listener.
 
-    Args:
-        kind: the type of a pod object: those of its fields that ``parse`` reads.
-        parse: raises BadMessageError for an invalid pod.
-        listener: keeps the pods.
-        ignored: what it means that an invalid pod is ignored, for the log.
-        blind: receives with each event whether the API server cannot be read.
+    ``parse`` reads the fields in ``kind``, and raises BadMessageError for an invalid pod.
+    ``ignored``: the effect of ignoring an invalid pod, for the log.
+    ``blind`` receives with each event whether the API server cannot be read.
     """
 
     def __init__(

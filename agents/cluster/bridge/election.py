@@ -29,16 +29,7 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class Election:
-    """One replica's part in leader election.
-
-    Args:
-        api: the API server.
-        namespace: of the lease.
-        name: of the lease.
-        me: unique name of this replica.
-        clock: monotonic and wall time.
-        timing: durations of the lease.
-    """
+    """One replica's part in leader election. ``me`` is its unique name."""
 
     def __init__(
         self, api: ApiServer, *, namespace: str, name: str, me: str, clock: Clock, timing: Timing = TIMING

@@ -26,14 +26,7 @@ PUBLISHED_AGAIN_MS = 36_000
 
 
 class FigureReader:
-    """Reads both topics; reconnects after errors.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        writing: receives the figures.
-        to_dead_letter: receives invalid records, each with the reason.
-        clock: the time.
-    """
+    """Reads both topics; reconnects after errors. ``to_dead_letter`` receives invalid records, each with the reason."""
 
     def __init__(
         self, bootstrap: Cluster, writing: Writing, to_dead_letter: Callable[[Record, str], None], clock: Clock

@@ -190,13 +190,9 @@ def named_conditions(spec: JobSpec) -> frozenset[str]:
 
 
 def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) -> JobPodFacts:
-    """The pod's facts.
+    """Return the pod's facts, with these condition types.
 
-    Args:
-        pod: the pod.
-        conditions: condition types to include.
-        before: its previous facts. A pod that ended with its finalizer stays ``tracked``, so that events may be
-            skipped.
+    ``before``: the previous. A pod that ended with its finalizer stays ``tracked``, so that events may be skipped.
     """
     status, annotations = pod.status, pod.metadata.annotations or {}
     containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]

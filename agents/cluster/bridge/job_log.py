@@ -39,13 +39,7 @@ class _Job:
 
 
 class JobLog:
-    """Events of one term.
-
-    Args:
-        writer_epoch: of the term.
-        known: by uid, Jobs of earlier terms; those that are not listed were deleted.
-        now_ms: UTC epoch milliseconds.
-    """
+    """Events of one term. ``known``: by uid, Jobs of earlier terms; those that are not listed were deleted."""
 
     def __init__(self, writer_epoch: int, known: Iterable[JobEvent], now_ms: Callable[[], int]) -> None:
         self.pending: dict[Key, JobEvent] = {}

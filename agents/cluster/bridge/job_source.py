@@ -39,14 +39,7 @@ AUDIT_BACK_MS = 600_000
 
 
 class JobSource:
-    """Publishes slacktide.job.pod.v1 in one term.
-
-    Args:
-        cluster: Kafka.
-        writer_epoch: of the term.
-        to_dead_letter: receives invalid records, each with the reason.
-        clock: the time.
-    """
+    """Publishes slacktide.job.pod.v1 in one term. ``to_dead_letter`` receives invalid records, each with the reason."""
 
     def __init__(
         self, cluster: Cluster, writer_epoch: int, to_dead_letter: Callable[[Record, str], None], clock: Clock

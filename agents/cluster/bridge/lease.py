@@ -100,11 +100,9 @@ def released(spec: LeaseSpec, wall_ms: int) -> LeaseSpec:
 
 
 def epoch_of(transitions: int, epoch_in_log: int) -> int:
-    """The writer epoch of a term: above all epochs in Kafka, even if the lease was deleted.
+    """Return the writer epoch of a term: above all epochs in Kafka, even if the lease was deleted.
 
-    Args:
-        transitions: of the acquired lease.
-        epoch_in_log: the highest epoch in policy and inventory records; 0 is a writer without Kubernetes.
+    ``epoch_in_log``: the highest epoch in policy and inventory records; 0 is a writer without Kubernetes.
     """
     return min(max(transitions, epoch_in_log) + 1, INT32_MAX)
 

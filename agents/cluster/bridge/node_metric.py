@@ -20,15 +20,10 @@ SPREADS = ("avg", "p50", "p90", "p95", "p99")
 
 
 def is_due(published: NodeMetric, *, reported_ms: int | None, since_s: float, colocation: Colocation) -> bool:
-    """Whether to write the node's NodeMetric now.
+    """Return whether to write the node's NodeMetric now.
 
-    Not for a silent node: its ``updateTime`` must grow old.
-
-    Args:
-        published: the latest figures; not frozen.
-        reported_ms: ``observed_ms`` of the last report; None: there was none.
-        since_s: time since that report.
-        colocation: strategy in force on the node.
+    Not for a silent node: its ``updateTime`` must grow old. ``reported_ms``: ``observed_ms`` of the last report;
+    None: there was none. ``since_s``: time since that report.
     """
     if published.stale_ms > 0 or published.observed_ms == reported_ms:
         return False

@@ -109,14 +109,7 @@ def _capacity(field: str, capacity: Resources) -> int:
 def status_write(
     shown: Shown, published: NodeAllocatable, colocation: Colocation, since_s: float
 ) -> StatusWrite | None:
-    """The write to make, if any.
-
-    Args:
-        shown: the current status.
-        published: the latest figures, ``capped``; not frozen.
-        colocation: strategy in force on the node.
-        since_s: time since the last write.
-    """
+    """Return the write to make, if any. ``published`` is ``capped`` and not frozen."""
     figures = figures_of(published)
     if shown.capacity == figures == shown.allocatable:
         return None

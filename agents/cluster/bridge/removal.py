@@ -84,10 +84,8 @@ class _Node(msgspec.Struct):
 class Removal:
     """Watches the RBAC objects of the bridge, and cleans up on exit.
 
-    Args:
-        api: the API server.
-        deployment: as NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
-        manager: the bridge's field manager name.
+    ``deployment`` is NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
+    ``manager``: the bridge's field manager name.
     """
 
     def __init__(self, api: ApiServer, deployment: str, manager: str) -> None:
@@ -120,12 +118,9 @@ class Removal:
             await asyncio.sleep(LOOK_S)
 
     async def finish(self, *, leads: bool) -> None:
-        """On exit: if the bridge is removed, remove resources from Nodes, then the finalizer.
+        """On exit: if the bridge is removed, remove resources from Nodes, then the finalizer. Never raises.
 
-        Never raises.
-
-        Args:
-            leads: this replica wrote to Nodes until now. Others wait until the leader has stopped.
+        ``leads``: this replica wrote to Nodes until now. Others wait until the leader has stopped.
         """
         try:
             async with asyncio.timeout(LAST_S):

@@ -138,12 +138,7 @@ class Topologies:
         self._nodes.pop(node, None)
 
     def due(self, nodes: Mapping[str, ShownNode], now_s: float) -> list[TopologyWrite]:
-        """Writes that are due, limited to a second's share of the nodes.
-
-        Args:
-            nodes: existing Nodes by name; no object is created for others.
-            now_s: the time.
-        """
+        """Return due writes, limited to a second's share of the nodes. No object is created for missing Nodes."""
         writes = []
         for name, node in self._nodes.items():
             if name not in nodes or now_s >= node.read_s + ZONES_STALE_S or not node.budget.allows(now_s, urgent=False):

@@ -37,14 +37,7 @@ NOT_FOUND = 404
 
 
 class TopologyMirror:
-    """The only writer of the objects that it created.
-
-    Args:
-        cluster: Kafka.
-        nodes: existing Nodes by name.
-        to_dead_letter: receives invalid records, each with the reason.
-        clock: the time.
-    """
+    """The only writer of its own objects. ``to_dead_letter`` receives invalid records, each with the reason."""
 
     def __init__(
         self,

@@ -52,15 +52,7 @@ class Trust(Protocol[S]):
 
 
 class CertificateManager(Generic[S]):
-    """One replica's manager of the shared certificate.
-
-    Args:
-        api: the API server.
-        place: the Secret.
-        trust: where clients read what to trust.
-        terms: lifetime of certificates.
-        now_ms: UTC epoch milliseconds.
-    """
+    """One replica's manager of the shared certificate. ``trust`` is where clients read what to trust."""
 
     def __init__(
         self, api: ApiServer, place: SecretPlace, trust: Trust[S], terms: Terms, now_ms: Callable[[], int]

@@ -57,14 +57,9 @@ class Terms:
 
 
 def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted: bool, now_ms: int) -> Held:
-    """The next step, or ``held`` itself if none is due.
+    """Return the next step, or ``held`` itself if none is due.
 
-    Args:
-        held: the shared pairs; None: none yet.
-        terms: lifetime of certificates.
-        make: creates a pair.
-        trusted: whether all configurations trust all of ``held.bundle``.
-        now_ms: UTC epoch milliseconds.
+    ``trusted``: whether all configurations trust all of ``held.bundle``. ``now_ms`` is UTC epoch time.
     """
     if held is None or now_ms >= held.served.until_ms:
         return _anew(held, make, now_ms)

@@ -45,10 +45,7 @@ class Clients:
 class Tls:
     """The served certificate. Existing connections keep theirs.
 
-    Args:
-        pair: the first to serve.
-        until_s: called with the expiry, UTC epoch seconds.
-        clients: allowed clients; None: any.
+    ``until_s`` is called with the expiry in UTC epoch seconds. ``clients``: allowed clients; None: any.
 
     Raises:
         CertificateError: the clients' authority file is unreadable.

@@ -22,14 +22,7 @@ ToDeadLetter = Callable[[Record, str], None]
 
 
 class Account:
-    """The account of one term.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        epoch: of this term.
-        to_dead_letter: receives invalid records, each with the reason.
-        clock: the time.
-    """
+    """The account of one term. ``to_dead_letter`` receives invalid records, each with the reason."""
 
     def __init__(self, bootstrap: Cluster, epoch: int, to_dead_letter: ToDeadLetter, clock: Clock) -> None:
         self.boot_id = f"{epoch:012}-bridge"

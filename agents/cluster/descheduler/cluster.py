@@ -86,13 +86,10 @@ class Cluster:
         return pod is not None and pod.pod.uid == uid and pod.pod.phase in LIVE_PHASES and not pod.stays
 
     def loaded(self, metric_of: MetricOf, settling: Collection[str]) -> Iterator[LoadedNode]:
-        """Each node with its pods and use; use is None without a fresh metric.
+        """Yield each node with its pods and use; use is None without a fresh metric.
 
         The same without allocatable, since any use would exceed it.
-
-        Args:
-            metric_of: a node's latest metric.
-            settling: nodes whose averages still include evicted pods; none of their pods is evicted.
+        The averages of ``settling`` nodes still include evicted pods, so none of their pods is evicted.
         """
         for name, place in self._places.items():
             metric, amounts = metric_of(name), place.facts.allocatable

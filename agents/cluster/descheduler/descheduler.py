@@ -37,14 +37,7 @@ LOOK_S, LAST_S = 1.0, 3.0
 class Descheduler:
     """One term. Without thresholds in the policy it does nothing, and watches no pods.
 
-    Args:
-        bootstrap: the Kafka cluster.
-        metric_of: a node's latest metric.
-        epoch: of this term.
-        replica: this bridge's name.
-        to_dead_letter: receives invalid records, each with the reason.
-        clock: the time.
-        sign: adds the node proof to a record.
+    ``to_dead_letter`` receives invalid records, each with the reason. ``sign`` adds the node proof to a record.
     """
 
     def __init__(

@@ -36,13 +36,8 @@ Result = Literal["applied", "refused", "failed"]
 class Evicting:
     """Evictions of one term.
 
-    Args:
-        account: eviction credit.
-        send: publishes to Kafka; raises LogError if that fails.
-        left: called with each node that a pod left, or may have.
-        may_go: whether the pod of this namespace, name and uid is still evictable.
-        replica: this bridge's name.
-        clock: the time.
+    ``send`` publishes to Kafka, or raises LogError. ``left`` is called with each node that a pod left, or may have.
+    ``may_go``: whether the pod of this namespace, name and uid is still evictable.
     """
 
     def __init__(
@@ -68,10 +63,7 @@ class Evicting:
     async def carry_out(self, api: ApiServer, done: DeschedulingPass, until_s: float) -> None:
         """Evict the pass's victims in order for up to a minute; those without credit are retried.
 
-        Args:
-            api: the API server.
-            done: a published pass.
-            until_s: when the next pass is due, monotonic.
+        The next pass is due at ``until_s``, monotonic.
 
         Raises:
             LogError: Kafka is unavailable; nothing is evicted until it is back.

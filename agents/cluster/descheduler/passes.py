@@ -39,11 +39,7 @@ VIEWS: dict[str, Kind] = {"high": "whole", "prod_high": "prod"}
 
 
 class Passes:
-    """The passes of one term.
-
-    Args:
-        epoch: of the leading bridge.
-    """
+    """The passes of one term."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
@@ -59,15 +55,7 @@ class Passes:
     def next(
         self, cluster: Cluster, metric_of: MetricOf, policy: Policy, now_s: float, now_ms: int
     ) -> DeschedulingPass:
-        """Judge all nodes.
-
-        Args:
-            cluster: nodes and pods.
-            metric_of: a node's latest metric.
-            policy: in force.
-            now_s: monotonic.
-            now_ms: UTC epoch.
-        """
+        """Judge all nodes. ``now_s`` is monotonic; ``now_ms`` is UTC epoch time."""
         wanted = policy.descheduling
         if self._dry_run and not wanted.dry_run:
             self._settled_s = {}
@@ -97,12 +85,7 @@ class Passes:
         )
 
     def left(self, node: str, now_s: float) -> None:
-        """A victim of the last pass has left its node, or may have. Otherwise the node still counts as overloaded.
-
-        Args:
-            node: its name.
-            now_s: monotonic.
-        """
+        """Record that a victim left its node, or may have. Otherwise the node still counts as overloaded."""
         self._settled_s[node] = now_s + self._windows_s[node]
         self._rows = PassState(
             whole=_as_after(node, self._rows.whole, self._relieved.whole),

@@ -11,13 +11,7 @@ KEY = "ca.crt"
 
 
 class PublishedBundle:
-    """A ConfigMap that the manifests create.
-
-    Args:
-        api: the API server.
-        namespace: of the ConfigMap.
-        name: of the ConfigMap.
-    """
+    """A ConfigMap that the manifests create."""
 
     def __init__(self, api: ApiServer, namespace: str, name: str) -> None:
         self._api = api

@@ -52,14 +52,7 @@ def names_of(namespace: str) -> frozenset[str]:
 
 
 class Enrolment:
-    """Enrols agents.
-
-    Args:
-        api: the API server.
-        settings: of this replica.
-        ring: the cluster keys.
-        now_ms: UTC epoch milliseconds.
-    """
+    """Enrols agents."""
 
     def __init__(self, api: ApiServer, settings: EnrolmentSettings, ring: Ring, now_ms: Callable[[], int]) -> None:
         self.trouble = ""

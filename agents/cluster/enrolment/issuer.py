@@ -34,14 +34,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Issuer:
-    """Enrols agents.
-
-    Args:
-        api: reviews tokens.
-        namespace: of the agents.
-        ring: cluster keys, the active one first.
-        now_ms: UTC epoch milliseconds.
-    """
+    """Enrols agents of one namespace. The first of the cluster keys in ``ring`` is the active one."""
 
     def __init__(
         self, api: ApiServer, namespace: str, ring: Callable[[], Sequence[ClusterKey]], now_ms: Callable[[], int]

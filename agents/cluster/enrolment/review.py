@@ -56,11 +56,7 @@ def request_of(token: str) -> dict[str, object]:
 
 
 def bound_of(review: TokenReview, namespace: str) -> Bound:
-    """The pod and node of the token.
-
-    Args:
-        review: of the token, for this audience.
-        namespace: of the agents.
+    """Return the pod and node of the token. ``namespace`` is that of the agents.
 
     Raises:
         NotAnAgentError: the token is invalid, not an agent's, or not bound to a pod.

@@ -27,13 +27,7 @@ CONFLICT = 409
 
 
 class Ring:
-    """The keys of one cluster, as one replica sees them.
-
-    Args:
-        api: the API server.
-        namespace: of the Secret.
-        now_s: monotonic clock, in seconds.
-    """
+    """The keys of one cluster, as one replica sees them. ``now_s`` is a monotonic clock, in seconds."""
 
     def __init__(self, api: ApiServer, namespace: str, now_s: Callable[[], float]) -> None:
         self._api = api

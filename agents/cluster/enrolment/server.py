@@ -62,13 +62,7 @@ class Bucket:
 async def serving(
     answer: Callable[[str], Awaitable[Reply]], context: ssl.SSLContext, host: str, port: int
 ) -> AsyncIterator[int]:
-    """Serve until left; yields the port.
-
-    Args:
-        answer: handles a bearer token. It does not raise.
-        context: of the server.
-        host: to listen on.
-        port: 0: any free port.
+    """Serve until left; yields the port. ``answer`` handles a bearer token, and does not raise. Port 0: any free port.
 
     Raises:
         ServerError: the server cannot listen on the address.

@@ -77,11 +77,6 @@ class Answers:
     """Filter and prioritize. A pod is judged once, in filter; prioritize returns the scores.
 
     Prioritize alone, or much later, judges the pod again. Each judgement is published.
-
-    Args:
-        view: nodes and pods.
-        publish: publishes a placement.
-        clock: the time.
     """
 
     def __init__(self, view: View, publish: Callable[[PodPlacement], None], clock: Clock) -> None:

@@ -16,11 +16,7 @@ class Board:
         self._willing: dict[str, Willing] = {}
 
     def follow(self, changed: dict[str, int]) -> None:
-        """Drop nodes that changed.
-
-        Args:
-            changed: by node the number of its last change, in ascending order.
-        """
+        """Drop nodes that changed. ``changed``: by node the number of its last change, in ascending order."""
         for node, change in reversed(changed.items()):
             if change <= self._followed:
                 break

@@ -37,12 +37,7 @@ NOTE = "it was placed without regard to the load of nodes: its scheduler could n
 class MissedPods:
     """Checks each bound pod: did this replica find its node, or does Kafka have a placement of another one?
 
-    Args:
-        bootstrap: the Kafka cluster.
-        view: provides bound pods.
-        answered: whether this replica found a node for the pod of this uid.
-        clock: the time.
-        replica: this replica's name.
+    ``answered``: whether this replica found a node for the pod of this uid.
     """
 
     def __init__(

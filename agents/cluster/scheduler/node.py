@@ -32,13 +32,7 @@ F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
 
 class KnownNode:
-    """A node, mutable.
-
-    Args:
-        name: of the node.
-        args: configuration of the rules.
-        counting: whether pods count that were placed after the last report.
-    """
+    """A node, mutable. ``counting``: whether pods count that were placed after the last report."""
 
     def __init__(self, name: str, args: LoadAwareArgs, *, counting: bool) -> None:
         self.pods: dict[str, LoadAwarePod] = {}
@@ -76,13 +70,8 @@ class KnownNode:
     def receive(self, figures: Figures, *, received_s: float, logged_s: float) -> bool:
         """Add figures of the node; figures older than the known ones are ignored.
 
-        Args:
-            figures: the figures.
-            received_s: when they were received, by the reader's own monotonic clock.
-            logged_s: when they were published, UTC epoch by the reader's clock.
-
-        Returns:
-            Whether pods may see a difference: most scores repeat the metric.
+        ``received_s`` is by the reader's own monotonic clock; ``logged_s``, when they were published, is UTC epoch.
+        Return whether pods may see a difference: most scores repeat the metric.
         """
         same = self._counting and not self._view.silent and not self._view.expired
         if isinstance(figures, NodeScore):

@@ -24,13 +24,9 @@ POLL_S = 0.1
 class Sent:
     """Reads placements that may not be bound yet.
 
-    Args:
-        cluster: the Kafka cluster.
-        view: receives the pods.
-        own: whether this process placed the pod of this uid; then it knows more than the record.
-        pods_known: whether pods were listed; before that a placed pod's requests are unknown.
-        clock: the time.
-        leave: called for each placement with the pod's uid and its time, UTC epoch in ms.
+    ``own``: whether this process placed the pod of this uid; then it knows more than the record.
+    ``pods_known``: whether pods were listed; before that a placed pod's requests are unknown.
+    ``leave`` is called for each placement with the pod's uid and its time, UTC epoch in ms.
     """
 
     def __init__(

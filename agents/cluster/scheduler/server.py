@@ -30,13 +30,9 @@ class ServerError(SlacktideError):
 
 @asynccontextmanager
 async def serving(answers: Answers, lacking: Callable[[], str], host: str, port: int) -> AsyncIterator[int]:
-    """Serve until left; yields the port.
+    """Serve until left; yields the port. Port 0 means any free port.
 
-    Args:
-        answers: handles requests.
-        lacking: why no request can be handled yet; "": it can. A kube-scheduler may ignore an extender's failure.
-        host: address.
-        port: 0: any free port.
+    ``lacking``: why no request can be handled yet; "": it can. A kube-scheduler may ignore an extender's failure.
 
     Raises:
         ServerError: the server cannot listen on the address.

@@ -38,15 +38,7 @@ YIELD_EVERY = 20
 
 
 class TopicReader:
-    """Reads these topics; reconnects after errors.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        view: receives the figures.
-        args: configuration of the rules, apart from the policy.
-        to_dead_letter: receives invalid records, each with the reason.
-        clock: the time.
-    """
+    """Reads topics; reconnects after errors. ``to_dead_letter`` receives invalid records, each with the reason."""
 
     def __init__(
         self,

@@ -43,9 +43,7 @@ class _Assumed:
 class View:
     """Nodes by name, and their pods.
 
-    Args:
-        args: configuration of the rules.
-        counting: whether pods count that were placed after the last report; False for measurements.
+    ``counting``: whether pods count that were placed after the last report; False for measurements.
     """
 
     def __init__(self, args: PlacementArgs, *, counting: bool = True) -> None:

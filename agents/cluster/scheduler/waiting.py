@@ -126,12 +126,7 @@ class Waiting:
             known.woken_s = None
 
     def wake(self, judgements: int, *, now_s: float) -> list[SchedulerPod]:
-        """Pods to wake now.
-
-        Args:
-            judgements: limit for this call; the next one continues.
-            now_s: the time.
-        """
+        """Return pods to wake now. ``judgements`` limits this call; the next one continues."""
         self._govern()
         self._prune(now_s)
         self._judge(judgements, now_s)

@@ -31,12 +31,7 @@ OTHER_POD = {NOT_FOUND, CONFLICT, INVALID}
 
 
 class Waker:
-    """Writes the annotations.
-
-    Args:
-        waiting: which pods to wake.
-        clock: the time.
-    """
+    """Writes the annotations."""
 
     def __init__(self, waiting: Waiting, clock: Clock) -> None:
         self.trouble = ""

@@ -17,10 +17,6 @@ QOS: Final[Mapping[str, Qos]] = {qos: qos for qos in get_args(Qos)}
 def zoned_pod(spec: Mapping[str, Any], kube_qos: str) -> ZonedPod | None:
     """Parse the containers' requests. Their structure was validated before.
 
-    Args:
-        spec: of the pod.
-        kube_qos: its QoS class.
-
     Raises:
         BadMessageError: an amount is invalid.
     """

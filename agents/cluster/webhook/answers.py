@@ -35,12 +35,8 @@ class NotKnownError(SlacktideError):
 class Answers:
     """Responds by the state of the cluster.
 
-    Args:
-        api: for reading the pod to evict, whose state must not be older than the request.
-        cache: the followed objects.
-        left_out: namespaces whose pods are never changed, such as that of the webhook itself.
-        quota: counts pods of namespaces with a quota.
-        refusals: publishes refused pods.
+    ``api`` reads the pod to evict, whose state must not be older than the request.
+    ``left_out``: namespaces whose pods are never changed, such as that of the webhook itself.
     """
 
     def __init__(

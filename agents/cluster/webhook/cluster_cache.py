@@ -99,12 +99,7 @@ class Followed(Generic[T]):
 
 
 class ClusterCache:
-    """Profiles, namespaces, priority classes, and whether free pods are translated.
-
-    Args:
-        api: the API server.
-        config_map: the operator's policy.
-    """
+    """Profiles, namespaces, priority classes, and whether free pods are translated."""
 
     def __init__(self, api: ApiServer, config_map: ConfigMapName) -> None:
         self.profiles: Followed[DatedProfile] = Followed(PROFILE_KIND, dated)

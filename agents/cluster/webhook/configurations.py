@@ -21,12 +21,7 @@ Configurations = dict[Resource, _Json]
 
 
 class WebhookConfigurations:
-    """The mutating and the validating configuration of one name.
-
-    Args:
-        api: the API server.
-        name: of both.
-    """
+    """The mutating and the validating configuration of one name."""
 
     def __init__(self, api: ApiServer, name: str) -> None:
         self.unasked = ""

@@ -17,11 +17,7 @@ KNOWN_S = 1.0
 
 
 class FreeClass:
-    """Follows the operator's ConfigMap; without one the class is disabled.
-
-    Args:
-        config_map: the operator's policy.
-    """
+    """Follows the operator's ConfigMap; without one the class is disabled."""
 
     def __init__(self, config_map: ConfigMapName) -> None:
         self.enabled = False

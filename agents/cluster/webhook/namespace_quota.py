@@ -35,9 +35,6 @@ class NamespaceQuota:
     """Lists pods for each request, since a watch may lag. Requests for one namespace are serialized.
 
     Two replicas that decide at the same moment do not see each other's pod.
-
-    Args:
-        api: lists pods.
     """
 
     def __init__(self, api: ApiServer) -> None:
@@ -47,13 +44,7 @@ class NamespaceQuota:
         """By namespace and request: pods that may not be stored yet."""
 
     async def refusal(self, uid: str, namespace: str, asked: Resources, bounds: Mapping[str, int]) -> Exceeded | None:
-        """Why a pod may not be created; None: it may, and counts from now on.
-
-        Args:
-            uid: of the admission request.
-            namespace: of the pod.
-            asked: requests of the pod.
-            bounds: of the namespace.
+        """Return why a pod may not be created; None: it may, and counts from now on. ``uid`` is of the request.
 
         Raises:
             ApiError: pods cannot be listed.

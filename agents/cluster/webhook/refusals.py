@@ -25,12 +25,7 @@ AGAIN_S = 5.0
 
 
 class Refusals:
-    """Queues refused pods until Kafka has them.
-
-    Args:
-        sender: to Kafka.
-        now_ms: UTC epoch milliseconds.
-    """
+    """Queues refused pods until Kafka has them. ``now_ms`` is UTC epoch time."""
 
     def __init__(self, sender: Sender, now_ms: Callable[[], int]) -> None:
         self.away = ""

@@ -34,13 +34,7 @@ REASON = "CreatedWithoutWebhook"
 class MissedPodScanner:
     """Compares pods with the profiles that select them.
 
-    Args:
-        api: lists pods by the profiles' selectors.
-        cache: profiles and namespaces.
-        left_out: namespaces whose pods are never changed.
-        sender: to Kafka.
-        now_ms: UTC epoch milliseconds.
-        replica: this replica's name.
+    ``left_out``: namespaces whose pods are never changed. ``now_ms`` is UTC epoch time.
     """
 
     def __init__(
