@@ -52,7 +52,7 @@ class CreditAccount:
             self._away_since_ns = now_ns
 
     def ready(self, now_ns: int, namespace: str) -> bool:
-        """Whether one more pod of the namespace may be evicted now."""
+        """Return whether one more pod of the namespace may be evicted now."""
         if self.spent + self._reserved >= self._granted or namespace in self._spared:
             return False
         return now_ns < self._until_ns or self._outlasts

@@ -25,7 +25,7 @@ class Letters:
             self._bytes -= _size(self._waiting.popleft())
 
     def some(self) -> list[Out]:
-        """The oldest, up to about one batch."""
+        """Return the oldest, up to about one batch."""
         found: list[Out] = []
         size = 0
         for letter in self._waiting:

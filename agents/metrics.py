@@ -133,7 +133,7 @@ ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
 def cpu_of(sample: NodeSample) -> dict[str, float | None]:
-    """A node's CPU figures by kind; None: keep the value of the last sample."""
+    """Return a node's CPU figures by kind; None: keep the value of the last sample."""
     best_effort = sum(pod.cpu_milli or 0 for pod in sample.pod_use if pod.best_effort_group)
     others = sum(pod.cpu_milli or 0 for pod in sample.pod_use if not pod.best_effort_group)
     pods, limits = sample.pods, sample.limits

@@ -73,7 +73,7 @@ class QueueCredit:
         self._seq = 0
 
     async def ready(self, victims: Iterable[Victim]) -> list[str]:
-        """Uids that may be evicted now, at most one. Without credit, request it.
+        """Return uids that may be evicted now, at most one. Without credit, request it.
 
         Raises:
             LogError: credit cannot be read or requested.

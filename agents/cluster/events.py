@@ -36,7 +36,7 @@ class About:
 
     @classmethod
     def of(cls, pod: Pod) -> Self:
-        """A pod."""
+        """Return a pod."""
         return cls(namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
 

@@ -79,7 +79,7 @@ async def of_kubeconfig(path: Path) -> Access:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether one of the files in $KUBECONFIG exists."""
+    """Return whether one of the files in $KUBECONFIG exists."""
     return any(Path(one).expanduser().exists() for one in str(path).split(os.pathsep) if one)
 
 

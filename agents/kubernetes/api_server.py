@@ -293,7 +293,7 @@ def _drop(answer: aiohttp.ClientResponse) -> None:
 
 
 async def _late(body: Mapping[str, object]) -> AsyncIterator[bytes]:
-    """A JSON body whose first byte, a space, is sent with the header. The rest follows later."""
+    """Return a JSON body whose first byte, a space, is sent with the header. The rest follows later."""
     yield b" "
     await asyncio.sleep(AUTHORISED_S)
     yield msgspec.json.encode(body)

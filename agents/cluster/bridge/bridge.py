@@ -127,7 +127,7 @@ async def _lasting(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _report_waiting(election: Election, health: Health) -> None:
-    """A standby replica is ready once it has read the lease."""
+    """Report a standby replica as ready once it has read the lease."""
     while True:
         if not election.leading:
             health.not_ready, health.not_fresh = election.trouble, ""
@@ -255,7 +255,7 @@ class _Leader:
         self._troubles[of] = why
 
     def listed(self, of: str) -> None:
-        """A complete list was read."""
+        """Record that a complete list was read."""
         metrics.LISTED.labels(of).inc()
 
     def _to_dead_letter(self, record: Record, reason: str) -> None:

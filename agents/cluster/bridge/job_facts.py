@@ -1,7 +1,4 @@
-"""What is published of Jobs and their pods. Pure.
-
-Only fields that a Job's status depends on are decoded.
-"""
+"""What is published of Jobs and their pods. Pure. Only fields that a Job's status depends on are decoded."""
 
 from __future__ import annotations
 
@@ -139,7 +136,7 @@ class Job(_Shape, frozen=True, kw_only=True):
 
 
 def spec_of(job: Job) -> JobSpec:
-    """The Job's spec, without unknown rules."""
+    """Return the Job's spec, without unknown rules."""
     spec, policy, success = job.spec, job.spec.get("podFailurePolicy"), job.spec.get("successPolicy")
     template = spec.get("template", {}).get("spec", {})
     return JobSpec(
@@ -165,7 +162,7 @@ def spec_of(job: Job) -> JobSpec:
 
 
 def counted_by(job: Job) -> ControllerStatus:
-    """The Job's status by its controller."""
+    """Return the Job's status by its controller."""
     status = job.status
     return ControllerStatus(
         succeeded=status.get("succeeded", 0),

@@ -60,7 +60,7 @@ class JobLog:
         self._named_ms = now_ms()
 
     def jobs_listed(self, jobs: Sequence[Job]) -> None:
-        """The complete list of Jobs."""
+        """Receive the complete list of Jobs."""
         there = {(one.metadata.namespace, one.metadata.name) for one in jobs}
         for name in [name for name in self._job_names if name not in there]:
             self.job_gone(*name)
@@ -73,7 +73,7 @@ class JobLog:
         self._named("jobs")
 
     def pods_listed(self, pods: Sequence[Pod]) -> None:
-        """The complete list of Job pods."""
+        """Receive the complete list of Job pods."""
         there = {(one.metadata.namespace, one.metadata.name) for one in pods}
         for name in [name for name in (*self._pod_names, *self._waiting) if name not in there]:
             self.pod_gone(*name)
@@ -82,7 +82,7 @@ class JobLog:
         self._named("pods")
 
     def job(self, job: Job) -> None:
-        """A Job was added or changed."""
+        """Record that a Job was added or changed."""
         meta = job.metadata
         name = meta.namespace, meta.name
         if self._job_names.get(name, meta.uid) != meta.uid:
@@ -105,7 +105,7 @@ class JobLog:
                 self.pod(self._waiting.pop((pod.metadata.namespace, pod.metadata.name)))
 
     def job_gone(self, namespace: str, name: str) -> None:
-        """A Job was deleted."""
+        """Record that a Job was deleted."""
         uid = self._job_names.pop((namespace, name), None)
         if uid is None:
             return
@@ -122,7 +122,7 @@ class JobLog:
         )
 
     def pod(self, pod: Pod) -> None:
-        """A pod was added or changed."""
+        """Record that a pod was added or changed."""
         uid, name = pod.job_uid, (pod.metadata.namespace, pod.metadata.name)
         known_as = self._pod_names.get(name)
         if known_as is not None and known_as[1] != pod.metadata.uid:
@@ -149,7 +149,7 @@ class JobLog:
             self._pod_names[name] = uid, facts.uid
 
     def _is_new(self, pod: Pod) -> bool:
-        """Whether to follow a new pod: not if the controller already counted it."""
+        """Return whether to follow a new pod: not if the controller already counted it."""
         if pod.ended and not pod.tracked:
             return False
         full = len(self._pod_names) >= PODS_MAX
@@ -157,7 +157,7 @@ class JobLog:
         return not full
 
     def pod_gone(self, namespace: str, name: str) -> None:
-        """A pod was deleted."""
+        """Record that a pod was deleted."""
         self._waiting.pop((namespace, name), None)
         job_uid, uid = self._pod_names.get((namespace, name), ("", ""))
         job = self._jobs.get(job_uid)

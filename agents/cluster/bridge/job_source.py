@@ -165,7 +165,7 @@ def _out(key: Key, change: JobEvent) -> Out:
 
 
 def _last_event(record: Record) -> JobEvent | None:
-    """The Job of a status record; None: it was deleted."""
+    """Return the Job of a status record; None: it was deleted."""
     try:
         status = None if record.value is None else decode(record.value, JobStatus)
     except BadMessageError:
@@ -176,7 +176,7 @@ def _last_event(record: Record) -> JobEvent | None:
 
 
 def _eviction(body: NodeOutcome) -> tuple[str, JobEviction] | None:
-    """The pod's uid and the reason, if the outcome is a completed eviction."""
+    """Return the pod's uid and the reason, if the outcome is a completed eviction."""
     kind, _, uid = body.target.partition("/")
     if body.result != "applied" or body.pod is None or kind != "pod" or body.bound in HOLDS | ENDS:
         return None

@@ -70,14 +70,14 @@ def seen(before: Seen | None, spec: LeaseSpec, now_s: float) -> Seen:
 
 
 def is_held(seen: Seen, me: str, now_s: float) -> bool:
-    """Whether another replica leads."""
+    """Return whether another replica leads."""
     holder = seen.spec.holder_identity
     duration_s = seen.spec.lease_duration_seconds or TIMING.duration_s
     return bool(holder) and holder != me and now_s < seen.at_s + duration_s
 
 
 def gained(spec: LeaseSpec | None, me: str, wall_ms: int, duration_s: int) -> LeaseSpec:
-    """The spec to write to acquire the lease; ``spec`` None: there is no lease yet."""
+    """Return the spec to write to acquire the lease; ``spec`` None: there is no lease yet."""
     transitions = 0 if spec is None else (spec.lease_transitions or 0) + 1
     now = micro_time(wall_ms)
     return LeaseSpec(
@@ -90,12 +90,12 @@ def gained(spec: LeaseSpec | None, me: str, wall_ms: int, duration_s: int) -> Le
 
 
 def renewed(spec: LeaseSpec, wall_ms: int, transitions: int) -> LeaseSpec:
-    """The spec to write to renew the lease."""
+    """Return the spec to write to renew the lease."""
     return msgspec.structs.replace(spec, renew_time=micro_time(wall_ms), lease_transitions=transitions)
 
 
 def released(spec: LeaseSpec, wall_ms: int) -> LeaseSpec:
-    """The spec to write to release the lease."""
+    """Return the spec to write to release the lease."""
     return msgspec.structs.replace(spec, holder_identity="", lease_duration_seconds=1, renew_time=micro_time(wall_ms))
 
 

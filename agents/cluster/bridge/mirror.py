@@ -44,7 +44,7 @@ class Mirror:
             await asyncio.sleep(max(0.0, rest_s, pause_s))
 
     def _pause_s(self, asked_s: float) -> float:
-        """How long to wait before the next request."""
+        """Return how long to wait before the next request."""
         if not asked_s:
             self._backoff.reset()
             return 0.0

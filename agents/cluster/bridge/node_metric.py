@@ -31,7 +31,7 @@ def is_due(published: NodeMetric, *, reported_ms: int | None, since_s: float, co
 
 
 def created(node: str, uid: str) -> Json:
-    """A new object, owned by its Node."""
+    """Return a new object, owned by its Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
     return {
         "apiVersion": NODE_METRICS.api_version,
@@ -42,7 +42,7 @@ def created(node: str, uid: str) -> Json:
 
 
 def status_of(published: NodeMetric) -> Json:
-    """The merge patch for ``nodemetrics/status``."""
+    """Return the merge patch for ``nodemetrics/status``."""
     node: Json = {
         "nodeUsage": _usage(published.node_use),
         "systemUsage": _usage(published.system_use),
@@ -92,7 +92,7 @@ def _resources(cpu_milli: int, mem_bytes: int) -> Json:
 
 
 def duration_text(ms: int) -> str:
-    """A duration in Go's format, such as ``5m0s``."""
+    """Return a duration in Go's format, such as ``5m0s``."""
     minutes, seconds = divmod(ms // 1_000, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

@@ -75,17 +75,17 @@ def shown(capacity: Mapping[str, str] | None, allocatable: Mapping[str, str] | N
 
 
 def figures_of(published: NodeAllocatable) -> Figures:
-    """The figures to write."""
+    """Return the figures to write."""
     return {field: getattr(published, field) for field in NAMES}
 
 
 def unsold(published: NodeAllocatable) -> NodeAllocatable:
-    """The same without figures, for a dry run."""
+    """Return the same without figures, for a dry run."""
     return msgspec.structs.replace(published, **dict.fromkeys(NAMES))
 
 
 def capped(published: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
-    """The same, capped at the node's capacity; resources that the node does not declare count as 0."""
+    """Return the same, capped at the node's capacity; resources that the node does not declare count as 0."""
     limits = {field: _capacity(field, capacity) for field in NAMES}
     above = {field: limit for field, limit in limits.items() if (getattr(published, field) or 0) > limit}
     return msgspec.structs.replace(published, **above) if above else published

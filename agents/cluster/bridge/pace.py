@@ -29,13 +29,13 @@ class Budget:
         return now_s - self.begun_s
 
     def allows(self, now_s: float, *, urgent: bool) -> bool:
-        """Whether a write is allowed now; an urgent one only waits for the gap."""
+        """Return whether a write is allowed now; an urgent one only waits for the gap."""
         if self.written and self.since_s(now_s) < GAP_S:
             return False
         return urgent or self._saved(now_s) >= 1
 
     def wrote(self, now_s: float) -> None:
-        """A write was tried."""
+        """Record that a write was tried."""
         self.saved = max(0.0, self._saved(now_s) - 1)
         self.begun_s, self.written = now_s, True
 
@@ -44,5 +44,5 @@ class Budget:
 
 
 def share(nodes: int, elapsed_s: float = 1.0) -> int:
-    """How many nodes may be written to in this time: all nodes in a minute, at least 10 a second."""
+    """Return how many nodes may be written to in this time: all nodes in a minute, at least 10 a second."""
     return math.ceil(max(AT_LEAST, nodes / ROUND_S) * elapsed_s)

@@ -70,7 +70,7 @@ class _Node(msgspec.Struct):
     status: Status = Status()
 
     def sold_by(self, manager: str) -> bool:
-        """Whether it has batch or mid resources that no other manager wrote last, such as Koordinator.
+        """Return whether it has batch or mid resources that no other manager wrote last, such as Koordinator.
 
         Without managed fields they count as the bridge's.
         """

@@ -49,11 +49,11 @@ class Latest(Generic[M]):
         self._last.clear()
 
     def is_silent(self, node: str, now_s: float) -> bool:
-        """Whether the node's figures are frozen."""
+        """Return whether the node's figures are frozen."""
         return node in self._last and self.of(node, now_s) is None
 
     def of(self, node: str, now_s: float) -> M | None:
-        """The node's figures; None: frozen or unknown."""
+        """Return the node's figures; None: frozen or unknown."""
         last = self._last.get(node)
         return None if last is None or now_s >= last.at_s + FROZEN_S else last.message
 

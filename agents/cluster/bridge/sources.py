@@ -61,7 +61,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return shown(self.status.capacity, self.status.allocatable)
 
     def place(self, facts: NodeFacts) -> Place:
-        """The Node as a target for pods."""
+        """Return the Node as a target for pods."""
         hard = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in self.spec.taints or ())
         pods = (self.status.allocatable or {}).get("pods")
         return Place(
@@ -84,7 +84,7 @@ class Listener(Protocol):
         """Note why ``nodes`` cannot be read; "": all is well."""
 
     def listed(self, of: str) -> None:
-        """A complete list was read."""
+        """Record that a complete list was read."""
 
 
 class NodeSource:

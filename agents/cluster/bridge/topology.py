@@ -31,7 +31,7 @@ class ShownNode(NamedTuple):
 
 
 def body_of(record: NodeZones, node: ShownNode) -> Json:
-    """The object's fields from the record and the Node's batch resources."""
+    """Return the object's fields from the record and the Node's batch resources."""
     settings = {
         "topologyManagerPolicy": record.policy,
         "topologyManagerScope": record.scope,
@@ -45,7 +45,7 @@ def body_of(record: NodeZones, node: ShownNode) -> Json:
 
 
 def created(node: str, uid: str, body: Json) -> Json:
-    """A new object, owned by its Node."""
+    """Return a new object, owned by its Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
     return {
         "apiVersion": NODE_RESOURCE_TOPOLOGIES.api_version,
@@ -96,7 +96,7 @@ class _Node:
     """The inputs of that body: comparing them is cheaper than building it each second."""
 
     def changed(self, shown: ShownNode) -> Json | None:
-        """The body, if it changed."""
+        """Return the body, if it changed."""
         if self.alike is not None and self.alike[0] is self.record and self.alike[1] == shown:
             return None
         body = body_of(self.record, shown)

@@ -103,7 +103,7 @@ class Writing:
         self.allocatables.forget(name)
 
     def overstated(self, published: NodeAllocatable) -> str:
-        """Which figures exceed the Node's capacity; "": none, or already reported."""
+        """Return which figures exceed the Node's capacity; "": none, or already reported."""
         node = self._nodes.get(published.node)
         why = "" if node is None else node_status.overstated(published, node.facts.capacity)
         if not why:
@@ -114,7 +114,7 @@ class Writing:
         return ""
 
     def frozen(self, now_s: float) -> int:
-        """The number of nodes whose figures are not fresh any more."""
+        """Return the number of nodes whose figures are not fresh any more."""
         return sum(self.allocatables.is_silent(name, now_s) for name in self._nodes)
 
     def due(self, now_s: float) -> list[Write]:

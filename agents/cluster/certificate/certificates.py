@@ -27,7 +27,7 @@ class CertificateError(SlacktideError):
 
 
 def made(names: frozenset[str], *, common_name: str, now_ms: int, life_ms: int) -> Pair:
-    """A new pair for these DNS names and addresses."""
+    """Return a new pair for these DNS names and addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.fromtimestamp(now_ms // 1000, UTC)
     until = now + timedelta(milliseconds=life_ms)

@@ -37,7 +37,7 @@ class Trust(Protocol[S]):
     """Where clients read which certificates to trust."""
 
     async def read(self) -> S:
-        """What clients trust now.
+        """Return what clients trust now.
 
         Raises:
             ApiError: the API server is unavailable, or denies access.

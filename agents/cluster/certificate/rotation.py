@@ -88,5 +88,5 @@ def _next(held: Held) -> Held:
 
 
 def _is_due(served: Pair, terms: Terms, now_ms: int) -> bool:
-    """Whether a third of its lifetime is left, or its names changed."""
+    """Return whether a third of its lifetime is left, or its names changed."""
     return now_ms >= served.until_ms - terms.life_ms // 3 or served.names != terms.names

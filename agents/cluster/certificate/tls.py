@@ -74,7 +74,7 @@ class Tls:
 
 
 def in_folder(folder: Path) -> Pair:
-    """The pair in a folder, mounted as cert-manager does: ``tls.crt`` and ``tls.key``.
+    """Return the pair in a folder, mounted as cert-manager does: ``tls.crt`` and ``tls.key``.
 
     Raises:
         CertificateError: a file is unreadable.

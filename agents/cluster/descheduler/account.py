@@ -50,7 +50,7 @@ class Account:
         await self._following.run(self._begun, self._receive)
 
     def ready(self, namespace: str) -> bool:
-        """Whether a pod of the namespace may be evicted now."""
+        """Return whether a pod of the namespace may be evicted now."""
         return self._credit_account.ready(self._clock.mono_ns(), namespace)
 
     def reserve(self) -> None:

@@ -65,7 +65,7 @@ class Cluster:
                 del self._on[known.node]
 
     def copy(self) -> Cluster:
-        """A snapshot for another thread."""
+        """Return a snapshot for another thread."""
         other = Cluster()
         other._places, other._pods = dict(self._places), dict(self._pods)
         other._on = {node: dict(pods) for node, pods in self._on.items()}
@@ -81,7 +81,7 @@ class Cluster:
         return self._on.get(node, {}).values()
 
     def may_go(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether this pod still exists, runs and is evictable."""
+        """Return whether this pod still exists, runs and is evictable."""
         pod = self._pods.get((namespace, name))
         return pod is not None and pod.pod.uid == uid and pod.pod.phase in LIVE_PHASES and not pod.stays
 

@@ -138,7 +138,7 @@ def _classes(seen: Survey, nodes: Sequence[LoadedNode], metric_of: MetricOf) -> 
 
 
 def _out_for(metric: NodeMetric | None) -> str:
-    """Why a node has no usable figures."""
+    """Return why a node has no usable figures."""
     if metric is None:
         return "unmeasured"
     return "stale" if metric.stale_ms else "nothing_allocatable"
@@ -161,7 +161,7 @@ def _sources(seen: Survey, done: Descheduled, cluster: Cluster, settling: Contai
 
 
 def _staying(cluster: Cluster, node: str, *, settling: bool) -> list[StayingPods]:
-    """Why pods of a node stay, without terminated ones."""
+    """Return why pods of a node stay, without terminated ones."""
     live = [pod for pod in cluster.pods_on(node) if pod.pod.phase in LIVE_PHASES]
     reasons = Counter(pod.stays or ("settling" if settling else "") for pod in live)
     return [
@@ -192,7 +192,7 @@ def _victims(seen: Survey, evictions: Sequence[Eviction]) -> Iterator[Victim]:
 
 
 def _share(node: ViewedNode, view: View) -> Terms:
-    """The most exceeded resource, in percent of allocatable."""
+    """Return the most exceeded resource, in percent of allocatable."""
     shares = {name: 100 / (node.node.capacity.get(name) or 1) for name in view.excess}
     used_pct, name = max((view.used[name] * share, name) for name, share in shares.items())
     return {"used_pct": round(used_pct, 1), "threshold_pct": round(view.limits.high[name] * shares[name], 1)}

@@ -50,7 +50,7 @@ class Bound:
 
 
 def request_of(token: str) -> dict[str, object]:
-    """The TokenReview to create."""
+    """Return the TokenReview to create."""
     spec = {"token": token, "audiences": [AUDIENCE]}
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
 

@@ -48,7 +48,7 @@ class Bucket:
         self._left, self._at_s = burst, now_s()
 
     def take(self) -> bool:
-        """Whether one more request is allowed."""
+        """Return whether one more request is allowed."""
         now_s = self._now_s()
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._rate)
         self._at_s = now_s
@@ -124,7 +124,7 @@ class _Asked:
 
 
 async def _token_in(reader: asyncio.StreamReader) -> str | Reply:
-    """The bearer token of a request, or the refusal."""
+    """Return the bearer token of a request, or the refusal."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

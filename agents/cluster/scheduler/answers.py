@@ -89,7 +89,7 @@ class Answers:
         self._answered: OrderedDict[str, None] = OrderedDict()
 
     def answered(self, uid: str) -> bool:
-        """Whether this replica found a node for the pod in its last request."""
+        """Return whether this replica found a node for the pod in its last request."""
         return uid in self._answered
 
     def filter(self, body: bytes) -> bytes:
@@ -135,7 +135,7 @@ class Answers:
         return _encoder.encode(ranked + refused)
 
     def _just_judged(self, body: bytes) -> _Judged | None:
-        """The filter's result; None: too old, or another plugin has removed nodes since."""
+        """Return the filter's result; None: too old, or another plugin has removed nodes since."""
         try:
             again = _again_decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

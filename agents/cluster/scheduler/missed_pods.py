@@ -103,10 +103,7 @@ class MissedPods:
 
 
 def _found(record: Record) -> bool:
-    """Whether a node accepted the pod.
-
-    An invalid record at least shows that an extender was called.
-    """
+    """Return whether a node accepted the pod. An invalid record at least shows that an extender was called."""
     try:
         return decode(record.value, PodPlacement).passed > 0
     except BadMessageError:
@@ -114,5 +111,5 @@ def _found(record: Record) -> bool:
 
 
 def _asked_s(pod: SchedulerPod) -> float:
-    """The earliest time of the extender request, UTC epoch."""
+    """Return the earliest time of the extender request, UTC epoch."""
     return max(pod.created_s or 0.0, (pod.asked.scheduled_s or 0.0) - BINDING_S)

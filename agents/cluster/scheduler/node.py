@@ -97,11 +97,7 @@ class KnownNode:
         return not same
 
     def take_zones(self, record: NodeZones, published_s: float) -> bool:
-        """Add a record of the node's NUMA zones, unless a newer one is fresh.
-
-        Returns:
-            Whether pods may see a difference.
-        """
+        """Add a record of the node's NUMA zones, unless a newer one is fresh. Return whether pods may see a difference."""
         known, stale = self._zones, self._zones_stale(published_s)
         if known is not None and not stale and (record.boot_id, record.seq) < (known.boot_id, known.seq):
             return False
@@ -136,11 +132,7 @@ class KnownNode:
         return self._recorded.less(reservations, stale=self._zones_stale(now_s))
 
     def cover(self, kind: type[Figures], received_s: float) -> bool:
-        """Cover the latest figures of this kind by a heartbeat.
-
-        Returns:
-            Whether pods may see a difference.
-        """
+        """Cover the latest figures of this kind by a heartbeat. Return whether pods may see a difference."""
         if kind not in self._covered_s:
             return False
         self._covered_s[kind] = max(self._covered_s[kind], received_s)
@@ -150,7 +142,7 @@ class KnownNode:
         return False
 
     def _older(self, figures: F, known: F | None, received_s: float) -> bool:
-        """Whether it has an older boot or sequence number; of equals the later one counts.
+        """Return whether it has an older boot or sequence number; of equals the later one counts.
 
         If newer figures are frozen, the older boot is the one that workers accept.
         """
@@ -214,7 +206,7 @@ class KnownNode:
             self.until_s, self._asked = -inf, None
 
     def view(self, now_s: float) -> NodeView:
-        """The node as pods see it now, by the clock of ``receive``; valid until something changes."""
+        """Return the node as pods see it now, by the clock of ``receive``; valid until something changes."""
         if now_s > self.until_s:
             self.until_s = self._changes_s(now_s)
             batch_left, mid_left, free_left = self._lefts()
@@ -232,7 +224,7 @@ class KnownNode:
         return self._view
 
     def silent(self, now_s: float) -> bool:
-        """Whether its figures are stale."""
+        """Return whether its figures are stale."""
         return bool(self._silent(now_s))
 
     def _silent(self, now_s: float) -> str:
@@ -275,7 +267,7 @@ class KnownNode:
         )
 
     def _report(self) -> NodeReport | None:
-        """The metric for the rules: with the pods that are on the node, and the statistics in use.
+        """Return the metric for the rules: with the pods that are on the node, and the statistics in use.
 
         Averages cover a young pod only in part: it is estimated until it fills the window.
         """
@@ -329,12 +321,12 @@ class KnownNode:
 
 
 def _of_zones(record: NodeZones) -> NodeZones:
-    """The fields that affect pods: without changing fields and pods."""
+    """Return the fields that affect pods: without changing fields and pods."""
     return msgspec.structs.replace(record, boot_id="", seq=0, observed_ms=0, pods=[], missing=[])
 
 
 def _least(amounts: Amounts, most: Amounts | None) -> Amounts:
-    """The minimum of each; None: unlimited."""
+    """Return the minimum of each; None: unlimited."""
     if most is None:
         return amounts
     return Amounts(min(amounts.cpu_milli, most.cpu_milli), min(amounts.mem_bytes, most.mem_bytes))

@@ -85,7 +85,7 @@ def parsed(item: Mapping[str, Any]) -> SchedulerPod:
 
 
 def _maps(there: Mapping[str, Any], path: str) -> list[Mapping[str, Any]]:
-    """The list at a path; absent: empty."""
+    """Return the list at a path; absent: empty."""
     found = there.get(path.rpartition(".")[2]) or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise BadMessageError("Pod", f"{path}: {found!r:.80}; accepted: a list of maps")

@@ -105,7 +105,7 @@ class _Scheduler:
             await self._placements.close()
 
     def _lacking(self) -> str:
-        """Why no pod can be judged yet; after the first complete read always ""."""
+        """Return why no pod can be judged yet; after the first complete read always ""."""
         if not self._reader.whole:
             return self._reader.trouble or "reading the topics"
         if self._settings.access is None:

@@ -29,7 +29,7 @@ class Shape:
     """Nodes that refused any of these pods."""
 
     def group(self, nodes: frozenset[str]) -> Group:
-        """The group of pods that these nodes refused; equal sets share one object."""
+        """Return the group of pods that these nodes refused; equal sets share one object."""
         group = self.groups.get(nodes)
         if group is None:
             group = self.groups[nodes] = Group(nodes)
@@ -78,7 +78,7 @@ class Shapes:
         return bool(self._kinds)
 
     def of(self, asks: Asking) -> Shape:
-        """The shape for these requests."""
+        """Return the shape for these requests."""
         kind = self._kinds.setdefault(_kind(asks), _Kind(asks))
         shape = kind.shapes.get(asks.shape)
         if shape is None:
@@ -115,13 +115,13 @@ class Shapes:
 
 
 def _kind(asks: Asking) -> Hashable:
-    """The parts of a shape that are not amounts."""
+    """Return the parts of a shape that are not amounts."""
     one = asks.candidate
     return one.prod, one.daemonset, asks.best_effort, asks.tier, asks.zoned
 
 
 def _least(one: Asking, other: Asking) -> Asking:
-    """The minimum of each amount."""
+    """Return the minimum of each amount."""
     estimate, amounts = one.candidate.estimate, other.candidate.estimate.amounts
     estimate = replace(estimate, amounts=Amounts(*map(min, estimate.amounts, amounts)))
     wanted = Amounts(*map(min, one.wanted, other.wanted))

@@ -173,7 +173,7 @@ class View:
             self._leave(pod.uid, pod.node)
 
     def blind(self, blind: bool, *, now_s: float) -> None:  # noqa: FBT001
-        """Whether the watch is down: then pods count where they were placed."""
+        """Return whether the watch is down: then pods count where they were placed."""
         if self._blind and not blind:
             until_s = now_s + BINDING_S
             self._assumed = {uid: _Assumed(assumed.node, until_s) for uid, assumed in self._assumed.items()}
@@ -201,21 +201,21 @@ class View:
         return list(newest_first)[::-1]
 
     def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
-        """Whether the node would accept the pod."""
+        """Return whether the node would accept the pod."""
         known = self._nodes.get(node) or self._unknown(node)
         refused = refusal_of(asks, known.view(now_s), self._args) is not None
         self._until_s = min(self._until_s, known.until_s)
         return not refused
 
     def waits(self, pod: SchedulerPod) -> bool | None:
-        """Whether the pod is pending; None: it is unknown or deleted."""
+        """Return whether the pod is pending; None: it is unknown or deleted."""
         known = self._pods.get(pod.key)
         if known is None:
             return None
         return known.uid == pod.uid and not known.node
 
     def _board(self, asks: Asking, nodes: set[str], now_s: float) -> Board:
-        """The cache with a result for each of these nodes."""
+        """Return the cache with a result for each of these nodes."""
         board = self._boards.pop(asks.shape, None) or Board()
         self._boards[asks.shape] = board
         if len(self._boards) > SHAPES_MAX:
@@ -264,7 +264,7 @@ class View:
             self._place(known.asked, node, at_s)
 
     def counts(self, now_s: float) -> tuple[int, int, int]:
-        """The numbers of known nodes, silent nodes and assumed pods."""
+        """Return the numbers of known nodes, silent nodes and assumed pods."""
         self._expire(now_s)
         return len(self._nodes), sum(one.silent(now_s) for one in self._nodes.values()), len(self._assumed)
 

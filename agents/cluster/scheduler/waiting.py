@@ -46,10 +46,10 @@ class Nodes(Protocol):
         """Nodes changed since that change, each with its last one, oldest first; -1: all."""
 
     def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
-        """Whether the node would accept the pod."""
+        """Return whether the node would accept the pod."""
 
     def waits(self, pod: SchedulerPod) -> bool | None:
-        """Whether the pod is pending; None: it is unknown or deleted."""
+        """Return whether the pod is pending; None: it is unknown or deleted."""
 
 
 def _whole() -> float:
@@ -95,7 +95,7 @@ class Waiting:
         return len(self._pods)
 
     def refuse(self, pod: SchedulerPod, asks: Asking, nodes: Iterable[str], *, now_s: float, decided_ms: int) -> None:
-        """All of these nodes (at least one) refused the pod; ``decided_ms``: UTC epoch."""
+        """Record that all of these nodes (at least one) refused the pod; ``decided_ms``: UTC epoch."""
         self._drop(pod.uid)
         refused = frozenset(nodes)
         shape = self._shapes.of(asks)
@@ -109,18 +109,18 @@ class Waiting:
             self._drop(next(iter(self._pods)))
 
     def accept(self, uid: str) -> None:
-        """A node accepted the pod."""
+        """Record that a node accepted the pod."""
         self._drop(uid)
         self._pauses.pop(uid, None)
 
     def leave(self, uid: str, decided_ms: int) -> None:
-        """A replica placed or refused the pod at this time; if later than here, that replica wakes it."""
+        """Record that a replica placed or refused the pod at this time; if later than here, that replica wakes it."""
         known = self._pods.get(uid)
         if known is not None and decided_ms > known.decided_ms:
             self._drop(uid)
 
     def fail(self, uid: str) -> None:
-        """The pod could not be woken."""
+        """Record that the pod could not be woken."""
         known = self._pods.get(uid)
         if known is not None:
             known.woken_s = None
@@ -168,7 +168,7 @@ class Waiting:
         return woken
 
     def _expects(self, node: str, now_s: float) -> bool:
-        """Whether a pod that was woken for the node may still be tried."""
+        """Return whether a pod that was woken for the node may still be tried."""
         one = self._promised.get(node)
         if one is None:
             return False

@@ -14,7 +14,7 @@ _MIB = 2**20
 
 
 def lacking_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
-    """What the pod requests of zones, the closest node, and whose reservations count there."""
+    """Return what the pod requests of zones, the closest node, and whose reservations count there."""
     node = min(lacking, key=lambda one: (-lacking[one].lacks[0].free, one))
     refusal = lacking[node]
     lacks = [_of_lack(lack, before) for lack, before in zip(refusal.lacks, refusal.free_before, strict=True)]
@@ -22,7 +22,7 @@ def lacking_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
 
 
 def given_zones(given: ZonesGiven) -> str:
-    """The zones that a kubelet would assign, their free resources before and after, and counted reservations."""
+    """Return the zones that a kubelet would assign, their free resources before and after, and counted reservations."""
     parts = [f"{_name(one.container)} requests {_amounts(one.request)}, {_ids(one.zones)}" for one in given.requests]
     parts += [
         f"zone {zone}: {', '.join(_change(name, free, given.after[zone][name]) for name, free in before.items())}"

@@ -88,7 +88,7 @@ class Answers:
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
 
     async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:
-        """The same, or the refusal by the namespace's quota."""
+        """Return the same, or the refusal by the namespace's quota."""
         try:
             bounds = bounds_of(namespace.annotations)
         except BadMessageError as exc:
@@ -110,7 +110,7 @@ class Answers:
         return Admission(result="over_quota", refused=refusal_text(request.namespace, found))
 
     async def fence(self, raw: bytes) -> bytes:
-        """Whether an agent may evict a pod.
+        """Return whether an agent may evict a pod.
 
         Raises:
             BadMessageError: not such a request. The API server then refuses the eviction.

@@ -71,7 +71,7 @@ def eviction_of(request: Request) -> Eviction | Refusal:
 
 
 def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None:
-    """Why the pod's current state forbids the eviction; None: it is allowed. ``pod`` None: it does not exist."""
+    """Return why the pod's current state forbids the eviction; None: it is allowed. ``pod`` None: it does not exist."""
     if pod is None:
         return _gone("pod_gone", eviction, "no pod of that name")
     uid, node = (pod.get("metadata") or {}).get("uid"), (pod.get("spec") or {}).get("nodeName") or ""
@@ -94,7 +94,7 @@ def away(eviction: Eviction, why: str) -> Refusal:
 
 
 def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
-    """The same response for a free name and another uid, so that nothing is revealed."""
+    """Return the same response for a free name and another uid, so that nothing is revealed."""
     message = (
         f"{eviction.pod} with uid {eviction.pod_uid} does not exist: it is gone, and another one of its name may have "
         "taken its place; decide again with the newest pod list"

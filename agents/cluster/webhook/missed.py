@@ -94,7 +94,7 @@ def namespace_of(item: Mapping[str, Any]) -> Namespace:
 
 
 def changed_ms(item: Mapping[str, Any]) -> int:
-    """The last write outside of the status, in UTC epoch milliseconds, to the second."""
+    """Return the last write outside of the status, in UTC epoch milliseconds, to the second."""
     metadata = item.get("metadata") or {}
     written = [one.get("time") for one in metadata.get("managedFields") or () if not one.get("subresource")]
     return max((_ms(text) for text in (metadata.get("creationTimestamp"), *written) if text), default=0)

@@ -58,7 +58,7 @@ def admission(
 
 
 def _changes(pod: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
-    """Which values of a pod would be others, as JSON pointers."""
+    """Return which values of a pod would be others, as JSON pointers."""
     places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(pod, trial)]
     return f"would change {', '.join(places)}" if places else ""
 
@@ -87,7 +87,7 @@ def _admission(
 
 
 def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
-    """The same with the request's uid as an annotation, which identifies the pod once it is stored."""
+    """Return the same with the request's uid as an annotation, which identifies the pod once it is stored."""
     metadata = admitted.pod.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), annotation: request.uid}
     pod = {**admitted.pod, "metadata": {**metadata, "annotations": annotations}}
@@ -95,5 +95,5 @@ def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
 
 
 def drawn(uid: str, profile: str) -> int:
-    """A number from 0 to 99 from the request's uid, so that a retried request gets the same result."""
+    """Return a number from 0 to 99 from the request's uid, so that a retried request gets the same result."""
     return int.from_bytes(hashlib.sha256(f"{uid}/{profile}".encode()).digest()[:8]) % 100

@@ -1,7 +1,4 @@
-"""AdmissionReview requests and responses.
-
-Source: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go.
-"""
+"""AdmissionReview requests and responses. Source: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class MissedPodScanner:
 
 
 def note_of(missed: MissedPod) -> str:
-    """The Event's text."""
+    """Return the Event's text."""
     profiles = ", ".join(dict.fromkeys(one.profile for one in missed.lacks))
     lacks = "; ".join(f"{one.field} is {one.found or 'absent'}, not {one.wanted}" for one in missed.lacks)
     return (

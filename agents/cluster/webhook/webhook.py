@@ -94,7 +94,7 @@ class _Webhook:
         self._certificate = self._seeking = ""
 
     async def _pair(self) -> Pair:
-        """The certificate to serve."""
+        """Return the certificate to serve."""
         folder = self._settings.cert_folder
         return await (self._certificates.look() if folder is None else asyncio.to_thread(in_folder, folder))
 
