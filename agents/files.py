@@ -130,7 +130,6 @@ def _inspect(path: Path, content: bytes) -> None:
 
 
 def _too_much(event: yaml.Event, depth: int, count: int) -> tuple[str, str] | None:
-    """Return which limit the document exceeds, and the accepted maximum."""
     if isinstance(event, yaml.AliasEvent):
         return f"*{event.anchor}", "no aliases"
     if depth > DEPTH_MAX:

@@ -141,7 +141,6 @@ class Publisher:
                     del self._latest[key]
 
     async def _rest(self, stop: asyncio.Event) -> None:
-        """Wait for a second, or until something changes."""
         self._stirred.clear()
         waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
         await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)

@@ -30,7 +30,6 @@ class Bounds:
         self._lasting = lasting
         self._born: dict[Any, float] = {}
         self._asked: set[Any] = set()
-        """Connections that have sent a request."""
         self._busy: set[Any] = set()
 
     @property

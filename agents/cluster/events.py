@@ -21,7 +21,6 @@ class EventSource:
     """The component, such as ``scheduler``."""
     replica: str
     action: str
-    """The action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from slacktide.schemas.errors import BadMessageError
 log = logging.getLogger(__name__)
 
 YIELD_EVERY = 100
-"""Pods between two yields to the event loop."""
 O = TypeVar("O")  # noqa: E741 - an object of the API server
 P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
@@ -54,7 +53,6 @@ class PodSource(Generic[O, P]):
         self.trouble = "pods were not listed yet"
         """Why pods cannot be read; "": they can."""
         self.listed = False
-        """Whether a complete list was ever read."""
         self._kind, self._parse, self._listener, self._ignored, self._blind = kind, parse, listener, ignored, blind
 
     async def run(self, api: ApiServer) -> None:

@@ -20,7 +20,6 @@ RENEW_S = 60.0
 """Interval of refreshing a kubeconfig's token, which may come from a program or file and expire."""
 
 _TROUBLE = (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)
-"""Errors of the loaders for a missing or malformed file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +78,10 @@ async def of_kubeconfig(path: Path) -> Access:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether one of the files in $KUBECONFIG exists."""
     return any(Path(one).expanduser().exists() for one in str(path).split(os.pathsep) if one)
 
 
 class _Renewal:
-    """Refreshes the token by the kubeconfig."""
-
     def __init__(self, loader: KubeConfigLoader) -> None:
         self._loader = loader
         self._read_s = asyncio.get_running_loop().time()

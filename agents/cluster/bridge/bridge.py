@@ -58,9 +58,7 @@ class BridgeSettings:
     bootstrap: Cluster
     access: Access
     replica: str
-    """Unique name of the replica."""
     namespace: str
-    """Namespace of the lease."""
     config_map: ConfigMapName
     timing: Timing = TIMING
     node_proof: Mode = "off"
@@ -72,7 +70,6 @@ class BridgeSettings:
 
     None: they keep them."""
     queue: bool = False
-    """Whether the job queue is enabled."""
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
@@ -143,7 +140,6 @@ async def _lead(
     ring: Ring,
     removal: Removal | None,
 ) -> None:
-    """Run the leader's tasks until cancelled."""
     if removal is not None:
         await removal.hold()
     health.not_ready = "leading: reading the records of an earlier leader"
@@ -178,8 +174,6 @@ async def _read_earlier_term(bootstrap: Cluster, health: Health) -> EarlierTerm:
 
 
 class _Leader:
-    """One term of a leader."""
-
     def __init__(self, settings: BridgeSettings, earlier: EarlierTerm, epoch: int, clock: Clock, ring: Ring) -> None:
         self._clock = clock
         self._node_proof = settings.node_proof
@@ -259,7 +253,6 @@ class _Leader:
         metrics.LISTED.labels(of).inc()
 
     def _to_dead_letter(self, record: Record, reason: str) -> None:
-        """Count an invalid record, and publish a dead letter."""
         metrics.REFUSED.labels(record.topic).inc()
         self._publisher.to_dead_letter(record, reason)
 

@@ -37,11 +37,9 @@ class Election:
         self.trouble = "the lease was not read yet"
         """Why the lease is unknown; "": it is known."""
         self.leader = ""
-        """The current leader, if known."""
         self._api = api
         self._metadata = LeaseMetadata(namespace=namespace, name=name)
         self.leading = False
-        """Whether this replica leads."""
         self._me = me
         self._clock = clock
         self._timing = timing
@@ -80,7 +78,6 @@ class Election:
             await self._release()
 
     async def _gain(self) -> bool:
-        """Try once to acquire the lease."""
         try:
             lease = await self._read()
             now_s = self._clock.mono_ns() / 1e9

@@ -80,12 +80,12 @@ def figures_of(published: NodeAllocatable) -> Figures:
 
 
 def unsold(published: NodeAllocatable) -> NodeAllocatable:
-    """Return the same without figures, for a dry run."""
+    """Return the record without figures, for a dry run."""
     return msgspec.structs.replace(published, **dict.fromkeys(NAMES))
 
 
 def capped(published: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
-    """Return the same, capped at the node's capacity; resources that the node does not declare count as 0."""
+    """Return the record, capped at the node's capacity; resources that the node does not declare count as 0."""
     limits = {field: _capacity(field, capacity) for field in NAMES}
     above = {field: limit for field, limit in limits.items() if (getattr(published, field) or 0) > limit}
     return msgspec.structs.replace(published, **above) if above else published

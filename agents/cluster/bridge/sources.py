@@ -132,7 +132,6 @@ class NodeSource:
         self._listener.removed(name)
 
     def _warn_once(self, name: str, why: str) -> None:
-        """Log each problem once."""
         if why and self._refused.get(name) != why:
             log.warning("%s", why)
         self._refused[name] = why

@@ -91,7 +91,6 @@ class _Node:
     read_s: float
     budget: Budget
     written: Json | None = None
-    """The last written body."""
     alike: tuple[NodeZones, ShownNode] | None = None
     """The inputs of that body: comparing them is cheaper than building it each second."""
 

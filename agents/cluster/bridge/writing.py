@@ -27,7 +27,6 @@ class Write:
     of: StatusWrite | NodeMetric
     reason: str
     observed_ms: int
-    """Timestamp of its sample."""
     waits_s: float
     """How long it has been allowed and not written; the longest wait goes first."""
 

@@ -23,7 +23,6 @@ class Pair:
     key: bytes
     """PEM."""
     until_ms: int
-    """UTC epoch milliseconds."""
     names: frozenset[str]
     """Its DNS names and addresses."""
 

@@ -138,7 +138,6 @@ def _classes(seen: Survey, nodes: Sequence[LoadedNode], metric_of: MetricOf) -> 
 
 
 def _out_for(metric: NodeMetric | None) -> str:
-    """Return why a node has no usable figures."""
     if metric is None:
         return "unmeasured"
     return "stale" if metric.stale_ms else "nothing_allocatable"

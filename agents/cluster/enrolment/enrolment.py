@@ -42,7 +42,6 @@ class EnrolmentSettings:
     terms: Terms | None = None
     """Lifetime of certificates; None: the default, for the Service's names."""
     look_s: float = LOOK_S
-    """Interval for checking certificate and cluster keys."""
 
 
 def names_of(namespace: str) -> frozenset[str]:
@@ -58,7 +57,6 @@ class Enrolment:
         self.trouble = ""
         """Why agents cannot enrol, or soon cannot; "": they can."""
         self.port = 0
-        """The port, once it listens."""
         self._settings = settings
         namespace = settings.namespace
         terms = settings.terms or Terms(names=names_of(namespace), settle_ms=SETTLE_MS)
@@ -78,7 +76,6 @@ class Enrolment:
                 await self._look(tls)
 
     async def _first(self) -> Tls:
-        """Wait for the first certificate."""
         while True:
             try:
                 return Tls(await self._certificates.look(), metrics.CERTIFICATE_UNTIL.set)

@@ -124,7 +124,6 @@ class _Asked:
 
 
 async def _token_in(reader: asyncio.StreamReader) -> str | Reply:
-    """Return the bearer token of a request, or the refusal."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

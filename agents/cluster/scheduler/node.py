@@ -60,7 +60,6 @@ class KnownNode:
         self._recorded: NodeZonesView | None = None
         """The record as the rules read it."""
         self._zones_s = -inf
-        """When the record of zones was published."""
         self._named: frozenset[str] = frozenset()
         """Uids of the pods in that record."""
         self._view = NodeView(name=name, state=self._stands())
@@ -97,7 +96,7 @@ class KnownNode:
         return not same
 
     def take_zones(self, record: NodeZones, published_s: float) -> bool:
-        """Add a record of the node's NUMA zones, unless a newer one is fresh. Return whether pods may see a difference."""
+        """Add a record of NUMA zones, unless a newer one is fresh. Return whether pods may see a difference."""
         known, stale = self._zones, self._zones_stale(published_s)
         if known is not None and not stale and (record.boot_id, record.seq) < (known.boot_id, known.seq):
             return False

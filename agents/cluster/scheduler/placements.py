@@ -97,7 +97,6 @@ class Placements:
                     self._waiting.popleft()
 
     def _is_published(self, placement: PodPlacement) -> bool:
-        """Return whether the same pending placement was published recently."""
         uid = placement.pod_uid
         if placement.passed:
             self._waits.pop(uid, None)

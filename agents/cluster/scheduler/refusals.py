@@ -63,7 +63,6 @@ def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
 
 
 def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
-    """Return the threshold with its key, the nodes' use and the pod's estimate."""
     limit, counts = checks[0].limit, checks[0].pod
     name = RESOURCES[limit.resource].name
     where = f"the node's annotation {ANNOTATION}" if first.own else KEY

@@ -38,7 +38,6 @@ class SchedulerSettings:
     access: Access | None
     """None: without an API server bindings are unknown; a placed pod counts on its node for a while."""
     replica: str
-    """Unique name of the replica."""
     host: str
     port: int
     args: PlacementArgs = field(default_factory=PlacementArgs)

@@ -115,7 +115,6 @@ class Shapes:
 
 
 def _kind(asks: Asking) -> Hashable:
-    """Return the parts of a shape that are not amounts."""
     one = asks.candidate
     return one.prod, one.daemonset, asks.best_effort, asks.tier, asks.zoned
 

@@ -240,7 +240,6 @@ class View:
                 self._until_s = min(self._until_s, node.until_s)
 
     def _note(self, node: str) -> None:
-        """Note a changed node."""
         self._changed.pop(node, None)
         self._changed[node] = next(self._changes)
 

@@ -88,7 +88,7 @@ class Answers:
         return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
 
     async def _within_quota(self, request: review.Request, done: Admission, namespace: Namespace) -> Admission:
-        """Return the same, or the refusal by the namespace's quota."""
+        """Return the answer, or the refusal by the namespace's quota."""
         try:
             bounds = bounds_of(namespace.annotations)
         except BadMessageError as exc:

@@ -46,7 +46,6 @@ class Followed(Generic[T]):
         self.known = asyncio.Event()
         """Set after the first list, or when it fails."""
         self.whole = False
-        """Whether a complete list was ever read."""
         self.trouble = ""
         """Why the kind cannot be read now; "": it can."""
         self.unusable: set[str] = set()

@@ -26,7 +26,6 @@ class Admission:
     pod: Mapping[str, Any] = field(default_factory=dict)
     """The patched pod; empty if refused."""
     refused: str = ""
-    """The reason, for the creator."""
     because: tuple[Because, ...] = ()
     dry_run: str = ""
     """What profiles in dry run would change, or why they would refuse the pod; "": nothing."""
@@ -58,7 +57,7 @@ def admission(
 
 
 def _changes(pod: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
-    """Return which values of a pod would be others, as JSON pointers."""
+    """Return which values of a pod would change, as JSON pointers."""
     places = [f"{one['path']} {json.dumps(one.get('value'))}" for one in difference(pod, trial)]
     return f"would change {', '.join(places)}" if places else ""
 
@@ -87,7 +86,7 @@ def _admission(
 
 
 def marked(admitted: Admission, request: Request, annotation: str) -> Admission:
-    """Return the same with the request's uid as an annotation, which identifies the pod once it is stored."""
+    """Annotate the pod with the request's uid, which identifies the pod once it is stored."""
     metadata = admitted.pod.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), annotation: request.uid}
     pod = {**admitted.pod, "metadata": {**metadata, "annotations": annotations}}

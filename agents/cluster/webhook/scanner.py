@@ -53,7 +53,6 @@ class MissedPodScanner:
         """Why Kafka does not have all of them; "": it has."""
         self._reported: set[str] = set()
         self._shown: set[str] = set()
-        """Uids of pods with an Event."""
         self._source = EventSource(part="webhook", replica=replica, action="Admit")
         self._api = api
         self._cache = cache

@@ -30,7 +30,6 @@ from slacktide.streams.kafka import Sender
 log = logging.getLogger(__name__)
 
 NAME = "slacktide-webhook"
-"""Name of the Service and of this program."""
 SECRET = "slacktide-webhook-tls"  # noqa: S105 - its name
 CONFIGURATION = "slacktide"
 SYSTEM_NAMESPACE = "kube-system"
@@ -51,17 +50,14 @@ class WebhookSettings:
     bootstrap: Cluster
     config_map: ConfigMapName
     replica: str = NAME
-    """Unique name of the replica."""
     cert_folder: Path | None = None
     """With tls.crt and tls.key from another issuer; None: a self-signed certificate."""
     clients: Clients | None = None
-    """Allowed clients; None: all."""
+    """None: all clients are allowed."""
     terms: Terms | None = None
     """Lifetime of self-signed certificates; None: the default, for the Service's names."""
     look_s: float = 10.0
-    """Interval for checking the certificate."""
     scan_s: float = 60.0
-    """Interval of scans for missed pods."""
 
 
 def names_of(namespace: str, host: str) -> frozenset[str]:
@@ -94,7 +90,6 @@ class _Webhook:
         self._certificate = self._seeking = ""
 
     async def _pair(self) -> Pair:
-        """Return the certificate to serve."""
         folder = self._settings.cert_folder
         return await (self._certificates.look() if folder is None else asyncio.to_thread(in_folder, folder))
 
@@ -143,7 +138,6 @@ class _Webhook:
         return None
 
     async def _renew(self, tls: Tls) -> None:
-        """Rotate the certificate until cancelled."""
         while True:
             await asyncio.sleep(self._settings.look_s)
             try:
@@ -157,7 +151,6 @@ class _Webhook:
                 self._certificate = ""
 
     async def _seek(self) -> None:
-        """Scan for missed pods until cancelled."""
         await self._cache.known()
         while True:
             try:
@@ -172,7 +165,6 @@ class _Webhook:
             await asyncio.sleep(self._settings.scan_s)
 
     async def _report(self) -> None:
-        """Update health and metrics until cancelled."""
         await self._cache.known()
         self._health.not_ready = ""
         while True:
