@@ -76,7 +76,7 @@ class Bounds:
                     one.transport.abort()
 
     def _out_of_bounds(self, now_s: float) -> list[Any]:
-        """Connections that are too slow, and above the limit the newest without a request."""
+        """Return connections that are too slow, and above the limit the newest without a request."""
         slow = [one for one, born_s in self._born.items() if one not in self._asked and now_s - born_s > FIRST_S]
         idle = [one for one in self._born if one not in self._busy and one not in slow]
         idle.sort(key=lambda one: (one in self._asked, -self._born[one]))

@@ -293,14 +293,14 @@ def _drop(answer: aiohttp.ClientResponse) -> None:
 
 
 async def _late(body: Mapping[str, object]) -> AsyncIterator[bytes]:
-    """Return a JSON body whose first byte, a space, is sent with the header. The rest follows later."""
+    """Yield a JSON body whose first byte, a space, is sent with the header. The rest follows later."""
     yield b" "
     await asyncio.sleep(AUTHORISED_S)
     yield msgspec.json.encode(body)
 
 
 def _proxy_of(url: str) -> str:
-    """Proxy for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "": none."""
+    """Return proxy for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "": none."""
     at = urlsplit(url)
     return "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
 

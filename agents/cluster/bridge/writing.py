@@ -117,7 +117,7 @@ class Writing:
         return sum(self.allocatables.is_silent(name, now_s) for name in self._nodes)
 
     def due(self, now_s: float) -> list[Write]:
-        """Writes that are due: per kind a second's share of the nodes, urgent and overdue ones first.
+        """Return writes that are due: per kind a second's share of the nodes, urgent and overdue ones first.
 
         Nodes without resources are added once each: no batch pod can be placed there before.
         """

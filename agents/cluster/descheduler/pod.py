@@ -89,7 +89,7 @@ def amounts_of(resources: Resources) -> dict[str, int]:
 
 
 def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
-    """Reasons against an eviction, permanent ones first."""
+    """Yield reasons against an eviction, permanent ones first."""
     metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
     if pod.namespace in OWN_NAMESPACES:
         yield "system_namespace"
@@ -106,7 +106,7 @@ def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
 
 
 def _by_owner(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Reasons by owner: no controller would recreate the pod, or only on the same node."""
+    """Yield reasons by owner: no controller would recreate the pod, or only on the same node."""
     owners = metadata.get("ownerReferences") or ()
     if MIRRORS & (metadata.get("annotations") or {}).keys() or any(one.get("kind") == "Node" for one in owners):
         yield "static"
@@ -117,7 +117,7 @@ def _by_owner(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Reasons by node: local data or node constraints."""
+    """Yield reasons by node: local data or node constraints."""
     if any("emptyDir" in one or "hostPath" in one for one in spec.get("volumes") or ()):
         yield "local_storage"
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}

@@ -83,7 +83,7 @@ class MissedPods:
                 self._bound[pod.uid] = pod, now_s
 
     async def _placed(self, due: list[SchedulerPod]) -> set[str]:
-        """Uids of those pods for which the last placement has a node."""
+        """Return uids of those pods for which the last placement has a node."""
         since_s = min(map(_asked_s, due)) - BEFORE_S
         uids = {pod.uid.encode(): pod.uid for pod in due}
         reading = read_topic(self._bootstrap, PLACEMENT.name, since_ms=round(since_s * 1000))

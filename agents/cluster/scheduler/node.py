@@ -119,7 +119,7 @@ class KnownNode:
         return now_s > self._zones_s + ZONES_STALE_S
 
     def _zones_view(self, now_s: float) -> NodeZonesView | None:
-        """Zones without the resources of pods that the record does not include yet."""
+        """Return zones without the resources of pods that the record does not include yet."""
         if self._recorded is None:
             return None
         waiting = [pod for uid, pod in self.pods.items() if uid not in self._named] if self._counting else []
@@ -249,7 +249,7 @@ class KnownNode:
         return self._covered_s[NodeMetric] + self._args.expiration_s
 
     def _changes_s(self, now_s: float) -> float:
-        """When the view changes by time alone."""
+        """Return when the view changes by time alone."""
         zones_s = inf if self._zones is None else self._zones_s + ZONES_STALE_S
         return min((one for one in (self._freezes_s, self._expires_s, zones_s) if one >= now_s), default=inf)
 
@@ -296,12 +296,12 @@ class KnownNode:
         )
 
     def _statistics(self) -> set[str]:
-        """Statistics that thresholds may use."""
+        """Return statistics that thresholds may use."""
         asked = (self._args.score_aggregation, self._args.thresholds.aggregation, self._own.aggregation)
         return {one.kind for one in asked if one is not None} if any(asked) else set()
 
     def _lefts(self) -> tuple[Amounts, Amounts, Amounts]:
-        """Unrequested batch, mid and free-tier resources; without counting, as published."""
+        """Return unrequested batch, mid and free-tier resources; without counting, as published."""
         if not self._counting:
             score = self._score
             lefts = () if score is None else (score.batch_left, score.mid_left, score.free_left)
@@ -313,7 +313,7 @@ class KnownNode:
         return batch, mid, free
 
     def _left(self, tier: str, asked: Resources) -> Amounts:
-        """Published minus requested resources of a tier."""
+        """Return published minus requested resources of a tier."""
         fields = f"{tier}_cpu_milli", f"{tier}_mem_bytes"
         sold = _least(Amounts(*(getattr(self._allocatable, field, None) or 0 for field in fields)), self._most)
         return Amounts(*(max(0, one - (getattr(asked, field) or 0)) for one, field in zip(sold, fields, strict=True)))

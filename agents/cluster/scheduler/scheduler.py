@@ -114,7 +114,7 @@ class _Scheduler:
         return "" if self._sent.whole else self._sent.trouble or "placements are being read"
 
     def _troubles(self) -> dict[str, str]:
-        """Errors by part; "": none."""
+        """Return errors by part; "": none."""
         found = {"log": self._reader.trouble or self._placements.away}
         if self._settings.access is not None:
             found["log"] = found["log"] or (self._sent.trouble if self._pods.listed else "")

@@ -37,7 +37,7 @@ class Shape:
         return group
 
     def refused_by(self, node: str) -> Iterator[Waits]:
-        """Pods that the node refused."""
+        """Return pods that the node refused."""
         return (one for group in self.groups.values() if node in group.nodes for one in group.pods.values())
 
 

@@ -101,7 +101,7 @@ def changed_ms(item: Mapping[str, Any]) -> int:
 
 
 def lacked(pod: StoredPod, namespace: Namespace | None, profiles: Iterable[DatedProfile]) -> list[LackedMark]:
-    """Fields that the pod should have; empty if no profile selects it, or it is older."""
+    """Return fields that the pod should have; empty if no profile selects it, or it is older."""
     if namespace is None:
         return []
     matched = _matched(pod, namespace, sorted(profiles, key=lambda dated: dated.profile.name))
@@ -114,7 +114,7 @@ def lacked(pod: StoredPod, namespace: Namespace | None, profiles: Iterable[Dated
 
 
 def _matched(pod: StoredPod, namespace: Namespace, profiles: Sequence[DatedProfile]) -> list[Profile]:
-    """Profiles that selected the pod when it was created, whatever labels they set."""
+    """Return profiles that selected the pod when it was created, whatever labels they set."""
     labels = pod.metadata.labels or {}
     meant = [one for one in profiles if _is_for(one.profile, labels, namespace.labels)]
     if any(pod.created_ms <= since for since in (namespace.changed_ms, *(one.changed_ms for one in meant))):
@@ -167,7 +167,7 @@ def _labels_set(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _uncertain(profile: Profile) -> Iterator[_Mark]:
-    """Fields that may differ although the profile was applied."""
+    """Yield fields that may differ although the profile was applied."""
     if profile.probability not in (100, "100%"):
         yield from (mark for mark, _ in _set(profile))
     for key in (*profile.label_keys_mapping.values(), *profile.label_suffixes):

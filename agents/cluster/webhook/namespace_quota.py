@@ -62,7 +62,7 @@ class NamespaceQuota:
             return found
 
     def _pending(self, namespace: str, items: Sequence[Mapping[str, Any]], now_s: float) -> dict[str, _Admitted]:
-        """Admitted pods that are not listed yet; expired ones are dropped."""
+        """Return admitted pods that are not listed yet; expired ones are dropped."""
         listed = {(item["metadata"].get("annotations") or {}).get(ADMITTED) for item in items}
         kept = self._admitted[namespace]
         for key in [key for key, one in kept.items() if key in listed or one.until_s < now_s]:
