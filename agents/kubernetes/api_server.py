@@ -300,7 +300,7 @@ async def _late(body: Mapping[str, object]) -> AsyncIterator[bytes]:
 
 
 def _proxy_of(url: str) -> str:
-    """Return proxy for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "": none."""
+    """Return the proxy for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "": none."""
     at = urlsplit(url)
     return "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
 

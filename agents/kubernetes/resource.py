@@ -26,7 +26,7 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, *, namespace: str = "", name: str = "", sub: str = "") -> str:
-        """Return path of one object or a collection; without namespace: of all namespaces."""
+        """Return the path of one object or a collection; without namespace: of all namespaces."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts += ["namespaces", namespace] if namespace else []
         parts += [part for part in (self.plural, name, sub) if part]

@@ -79,7 +79,7 @@ class JobSource:
             await self._sender.close()
 
     async def _known(self) -> list[JobEvent]:
-        """Return jobs with a status in Kafka."""
+        """Return Jobs with a status in Kafka."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             known: dict[bytes | None, JobEvent | None] = {}
