@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -175,15 +175,16 @@ class DiskSpool:
     def _read_on(self) -> None:
         """Fill the window with the next outcomes: from disk, then those not yet on disk."""
         self._take(self._database.outcomes(self._read_to, WINDOW - len(self._window)))
-        self._take(iter(self._unwritten))
+        self._take(self._unwritten)
 
-    def _take(self, found: Iterator[tuple[int, NodeOutcome]]) -> None:
+    def _take(self, found: Iterable[tuple[int, NodeOutcome | None]]) -> None:
         for position, outcome in found:
             if len(self._window) >= WINDOW:
                 return
             if position > self._read_to:
-                self._window.append((position, outcome))
                 self._read_to = position
+                if outcome is not None:
+                    self._window.append((position, outcome))
 
     def _merge(self, outcome: NodeOutcome) -> None:
         self._gap = msgspec.structs.replace(

@@ -59,10 +59,12 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     db = sqlite3.connect(path, timeout=0, isolation_level=None)
-    for setting in SETTINGS:
-        db.execute(f"PRAGMA {setting}")
-    for table in TABLES:
-        db.execute(table)
+    try:
+        for statement in (*(f"PRAGMA {setting}" for setting in SETTINGS), *TABLES):
+            db.execute(statement)
+    except sqlite3.Error:
+        db.close()
+        raise
     return db
 
 
@@ -85,12 +87,12 @@ class SpoolDatabase:
         if (db := self._opened()) is None:
             return kept
         try:
-            self._take_lines(db)
             bodies = db.execute("SELECT body FROM intent ORDER BY number").fetchall()
             kept.intents = [one for (body,) in bodies for one in self._decoded(body)]
             kept.gap = next(self._decoded(self._gap), None) if self._gap else None
             first, last = db.execute("SELECT min(position), max(position) FROM outcome").fetchone()
             kept.first, kept.last = first or 1, last or 0
+            self._take_lines(kept)
         except sqlite3.Error as exc:
             self._failed(exc)
         return kept
@@ -128,19 +130,25 @@ class SpoolDatabase:
         self._acknowledged = max(self._acknowledged, change.acknowledged)
         return True
 
-    def outcomes(self, after: int, limit: int) -> Iterator[tuple[int, NodeOutcome]]:
-        """Stored outcomes behind a position, in order."""
-        if (db := self._opened()) is None:
-            return
-        found: list[tuple[int, bytes]] = []
+    def outcomes(self, after: int, limit: int) -> Iterator[tuple[int, NodeOutcome | None]]:
+        """Yield so many stored outcomes behind a position, in order. None: one cannot be read, and does not count."""
+        rows = self._rows(after, limit)
+        while rows:
+            asked, limit = limit, limit - len(rows)
+            for position, body in rows:
+                outcome = next(self._decoded(body), None)
+                limit += outcome is None
+                yield position, outcome
+            rows = self._rows(rows[-1][0], limit) if len(rows) == asked and limit else []
+
+    def _rows(self, after: int, limit: int) -> list[tuple[int, bytes]]:
+        question = "SELECT position, body FROM outcome WHERE position > ? ORDER BY position LIMIT ?"
         try:
-            question = "SELECT position, body FROM outcome WHERE position > ? ORDER BY position LIMIT ?"
-            found = db.execute(question, (after, limit)).fetchall()
+            db = self._opened()
+            return [] if db is None else db.execute(question, (after, limit)).fetchall()
         except sqlite3.Error as exc:
             self._failed(exc)
-        for position, body in found:
-            for outcome in self._decoded(body):
-                yield position, outcome
+            return []
 
     def close(self) -> None:
         """Close it."""
@@ -171,12 +179,16 @@ class SpoolDatabase:
                 with suppress(OSError):
                     (self._folder / name).replace(self._folder / f"{name}.damaged")
 
-    def _take_lines(self, db: sqlite3.Connection) -> None:
+    def _take_lines(self, kept: Kept) -> None:
         """Take over what a version up to 0.2 has left."""
         lines = read_lines(self._folder)
         self.torn += lines.torn
-        first = 1 + (db.execute("SELECT max(position) FROM outcome").fetchone()[0] or 0)
-        if lines.files and self.store(Change(0, list(enumerate(lines.outcomes, first)), lines.intents, None)):
+        if not lines.files:
+            return
+        outcomes = list(enumerate(lines.outcomes, kept.last + 1))
+        if self.store(Change(0, outcomes, [*kept.intents, *lines.intents], kept.gap)):
+            kept.intents += lines.intents
+            kept.last += len(outcomes)
             lines.delete()
 
     def _bytes(self, db: sqlite3.Connection, until: int | None = None) -> int:

@@ -310,18 +310,18 @@ def test_a_database_that_is_damaged_in_use_is_begun_anew(tmp_path: Path) -> None
 def test_a_record_that_nobody_can_read_is_skipped_and_counted(tmp_path: Path) -> None:
     """It does not hide the others."""
     spool = DiskSpool(tmp_path)
-    for number in range(1, 4):
+    for number in range(1, 2_000):
         spool.conclude(outcome(number))
     spool.close()
     with closing(spool_database.connect(tmp_path / "spool.db")) as db:
-        db.execute("UPDATE outcome SET body = ? WHERE position = 2", (b"{",))
+        db.execute("UPDATE outcome SET body = ? WHERE position BETWEEN 2 AND 1500", (b"{",))
         db.execute("INSERT INTO intent (body) VALUES (?)", (b"[]",))
         db.execute("INSERT INTO gap VALUES (1, ?)", (b"no",))
     again = DiskSpool(tmp_path)
 
-    assert [one.seq for one in drained(again)] == [1, 3]
+    assert [one.seq for one in drained(again)] == [1, *range(1_501, 2_000)]
     assert again.interrupted() == []
-    assert again.torn == 3
+    assert again.torn == 1_499 + 2
     again.close()
 
 
