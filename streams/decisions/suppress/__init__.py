@@ -1,1 +1,1 @@
-"""How much CPU best-effort pods may use, and by which limits: quota, CPU set, pressure. Pure."""
+"""Computes the CPU limits of best-effort pods: quota, CPU set and pressure. Pure."""

@@ -1,9 +1,9 @@
-"""Whether best-effort pods shall stop for a moment, because others wait: a gate with a learned baseline.
+"""Decides whether to stop best-effort pods for a moment, because latency-sensitive groups stall.
 
-Each look, about 100 ms, gives the stall of latency-sensitive groups per time that they run. Stall far above the
-baseline closes the gate at once. The second look at stopped best-effort pods is the proof: stall that did not fall had
-another cause. The gate then opens, and stays open for a pause, which doubles each time. All figures are integers, in
-microseconds, milliseconds and permille; every division rounds down. Slacktide's own: Koordinator does not know it.
+A look of about 100 ms measures the stall of these groups per running time. Stall far above a learned baseline closes
+the gate. The second look at stopped best-effort pods opens it again. If the stall did not fall, it had another cause:
+the gate then stays open for a pause, which doubles each time. All values are integers in microseconds, milliseconds
+and permille; divisions round down. Koordinator has no counterpart.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from slacktide.schemas.sample import PAUSE_MS_MAX, LsPressure, PressureGate, Pre
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, QUOTA_US_MIN
 
 RISE_PERMILLE: Final = 1_500
-"""Stall that counts, of the baseline. A cut has helped where stall falls by the same factor."""
+"""Stall above this share of the baseline counts. A stop has helped if stall falls by the same factor."""
 LINE_PERMILLE_MIN: Final = 400
 """Stall per running time that never counts, whatever the baseline."""
 LEARNED_LOOKS: Final = 5
-"""The baseline is an average over about so many looks without best-effort work."""
+"""The baseline averages about this many looks without best-effort work."""
 
 PROOF_LOOKS: Final = 2
-"""Of stopped best-effort pods. The first of them is partly of before the stop."""
+"""Looks at stopped best-effort pods. The first one partly covers the time before the stop."""
 RUNS_PERMILLE: Final = QUOTA_US_MIN * 1_000 // PERIOD_US
-"""Of the node: less CPU than the least quota gives is no work."""
+"""Share of the node's CPU. Below it, the minimum quota, best-effort pods count as not running."""
 
 Bound: TypeAlias = Literal[
     "calm", "idle", "not_running", "paused", "cut", "held", "helped", "not_the_cause", "unproven"
@@ -35,7 +35,7 @@ Bound: TypeAlias = Literal[
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The gate after looks."""
+    """The gate after one or more looks."""
 
     gate: PressureGate
     bound: Bound
@@ -43,21 +43,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def fold(pressure: LsPressure, capacity_milli: int) -> Step:
-    """Take the looks of a sample one by one.
-
-    Args:
-        pressure: the gate at the sample before, and the looks since.
-        capacity_milli: CPU of the node.
-
-    Returns:
-        The step of the newest look; of none, the gate as it is.
-
-    """
+    """Apply the looks of a sample in order. Without looks, the gate is unchanged."""
     return last(pressure.gate, pressure.looks, capacity_milli)
 
 
 def last(gate: PressureGate, looks: Sequence[PressureLook], capacity_milli: int) -> Step:
-    """The step of the newest look."""
+    """Return the step of the newest look. Without looks, the gate is unchanged."""
     found = Step(gate=gate, bound="held" if gate.closed else "calm", terms={"base_permille": gate.base_permille})
     for look in looks:
         found = step(found.gate, look, capacity_milli)
@@ -65,7 +56,7 @@ def last(gate: PressureGate, looks: Sequence[PressureLook], capacity_milli: int)
 
 
 def step(gate: PressureGate, look: PressureLook, capacity_milli: int) -> Step:
-    """Take one look."""
+    """Apply one look to the gate."""
     node_us = max(1, look.span_us * capacity_milli // 1_000)
     be_permille = look.be_cpu_us * 1_000 // node_us
     ran_us = max(1, look.ls_cpu_us, node_us * RUNS_PERMILLE // 1_000)
@@ -99,7 +90,7 @@ def step(gate: PressureGate, look: PressureLook, capacity_milli: int) -> Step:
     if not runs:
         return Step(gate=learned, bound="not_running", terms=terms)
     if look.idle_us >= look.span_us and mem_permille <= line:
-        # A whole CPU was free all the time: who waits does not wait for best-effort pods.
+        # A whole CPU was idle all the time, so best-effort pods do not cause the stall.
         return Step(gate=learned, bound="idle", terms=terms)
     if wait_ms:
         return Step(gate=learned, bound="paused", terms=terms | {"wait_ms": wait_ms})
@@ -110,7 +101,7 @@ def step(gate: PressureGate, look: PressureLook, capacity_milli: int) -> Step:
 
 
 def _prove(gate: PressureGate, stall_permille: int, terms: Terms, *, stopped: bool, span_ms: int) -> Step:
-    """The gate is closed: open it on the proof, whichever way it goes, or once none has come for long."""
+    """Open the closed gate after the proof, or without a proof after ``PAUSE_MS_MAX``."""
     closed_ms, looks = gate.closed_ms + span_ms, gate.proof_looks + stopped
     terms = terms | {"cut_permille": gate.cut_permille, "proof_looks": looks, "closed_ms": closed_ms}
     if looks < PROOF_LOOKS and closed_ms < PAUSE_MS_MAX:

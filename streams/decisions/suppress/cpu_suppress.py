@@ -1,6 +1,6 @@
-"""What shall hold for best-effort CPU on a node: the one function that stream and guard both call.
+"""Decides the best-effort CPU limits of a node, for both the stream and the guard.
 
-One knob acts, the quota or the CPU set; the other is given back, a step at a time like any raise. Reading:
+The policy selects one knob, quota or CPU set. The other one is released step by step. Reading:
 koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go, suppressBECPU.
 """
 
@@ -31,32 +31,31 @@ TARGET = "besteffort"
 RAISE_SPACING_MS = 900
 UNLIMITED = Limits(be_cfs_quota_us=None)
 BY_QUOTA = "quota_"
-"""Before a bound where the policy asks for a CPU set, and the node is held by quota."""
-
+"""Prefix of the bound if the policy selects the CPU set, but the quota is used."""
 
 OFF_EXCLUSIVE = "exclusive_cpus"
-"""The bound where only CPUs that pods have alone are taken from best-effort pods."""
+"""The bound if only exclusive CPUs of other pods are removed from the CPU set."""
 
 PRESSURE = "pressure_"
-"""Before a bound that the gate of ``cpu_pressure`` fixed."""
+"""Prefix of a bound that the gate of ``cpu_pressure`` determines."""
 
 NO_PRESSURE = "no_pressure_"
-"""Before a bound by use, where the policy goes by pressure and the sample has none."""
+"""Prefix of a usage bound, if the policy uses pressure and the sample has none."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Limits that shall hold, or why none can be named."""
+    """The limits to apply, or the reason why there are none."""
 
     answer: Answer
     limits: Limits | None
-    """What shall hold after it; None where skipped."""
+    """The limits after the decision; None if skipped."""
     bound: str
     reason: str = ""
     terms: Terms
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one of the two knobs comes to, with the other given back."""
+    """The limits that one knob requires, with the other knob released."""
 
     wanted: Limits
     bound: str
@@ -64,11 +63,11 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Decision:
-    """Decide the best-effort CPU limit from one sample, its pods, its node and what of the policy holds there.
+    """Decide the best-effort CPU limits from a sample, its pods, the node and the policy.
 
-    Suppress off: the limit is lifted. On: one step toward what is allowed; a raise waits until
-    900 ms after the last one, a cut never waits. A policy that goes by pressure goes by use where a sample has none.
-    Best-effort pods leave CPUs that other pods have alone whatever else is known, and without a policy, too.
+    If suppression is disabled, the limits are lifted. Otherwise they move one step toward the allowed CPU. A raise
+    waits until 900 ms after the last raise; a cut never waits. Without pressure in the sample, usage decides. Exclusive
+    CPUs of other pods are always removed from the CPU set, also without a policy.
     """
     if sample.limits is None:
         return _skip("the limit in force is unknown")
@@ -97,7 +96,7 @@ def _decide(sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequenc
 
 
 def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
-    """No limit: no quota, and all CPUs but those kept from best-effort pods."""
+    """Return limits without a quota, and with all CPUs that best-effort pods may use."""
     free = _free(facts, pods)
     return Limits(be_cfs_quota_us=None, be_cpuset=released(current.be_cpuset, free, len(free)))
 
@@ -105,7 +104,7 @@ def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
 def _by_signal(
     sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
 ) -> Decision:
-    """A closed gate leaves best-effort pods the least; an open one all, or what their use allows."""
+    """Decide by pressure. A closed gate leaves the minimum; an open one leaves all, or the limit by usage."""
     if sample.ls_pressure is None:
         usage = _suppress(sample, current, facts, pods, threshold)
         return msgspec.structs.replace(usage, bound=f"{NO_PRESSURE}{usage.bound}")
@@ -155,7 +154,7 @@ def _suppress(
 def _step(
     current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: Allowed, threshold: ResourceThreshold
 ) -> _Step:
-    """By the knob that the policy asks for; by quota where no CPU set could hold best-effort pods back."""
+    """Move the knob that the policy selects, or the quota if a CPU set cannot limit best-effort pods."""
     free = _free(facts, pods)
     if threshold.cpu_suppress_policy == "cfsQuota":
         return _by_quota(current, facts, free, allowed)
@@ -205,7 +204,7 @@ def _by_cpuset(current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: 
 
 
 def _raised_us(current_us: int | None, cpus: int, capacity_milli: int) -> int | None:
-    """One step up for a quota that is no longer in use; None, no quota, once it would give all of these CPUs."""
+    """Raise an unused quota by one step. Return None, no quota, once it covers all ``cpus``."""
     if current_us is None:
         return None
     raised_us = current_us + -(-capacity_milli // 1000) * PERIOD_US // 10
@@ -217,10 +216,7 @@ def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
 
 
 def _used(sample: NodeSample, pods: Sequence[Pod], apart_milli: int) -> tuple[CpuUse, CpuUse]:
-    """What pods used, those that are best-effort together and the others: by the pod list, else by their cgroup.
-
-    ``apart_milli``: what the others used of CPUs that they have alone is left out.
-    """
+    """Sum the usage of best-effort pods, and of others without ``apart_milli``. The pod list overrides the cgroup."""
     listed = known(pods)
     names, best_effort = listed.names, listed.best_effort
     all_milli = best_effort_milli = 0
@@ -234,7 +230,7 @@ def _used(sample: NodeSample, pods: Sequence[Pod], apart_milli: int) -> tuple[Cp
 
 
 def _rise(sample: NodeSample) -> CpuUse:
-    """What latency-sensitive pods use beyond the sample's rates, which do not show a rise that has just begun."""
+    """Return the recent CPU usage of latency-sensitive pods that the sample's rates do not show yet."""
     lately_milli = sample.ls_lately_cpu_milli or 0
     if lately_milli <= 0:
         return CpuUse(used_cores=0.0, best_effort=False)

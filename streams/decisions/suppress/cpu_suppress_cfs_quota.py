@@ -1,8 +1,7 @@
-"""From the allowed CPU to the next CFS quota of the best-effort group.
+"""Computes the next CFS quota of the best-effort group from the allowed CPU.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
-adjustByCfsQuota. Different on purpose: a small target on an unset quota is applied, for unlimited
-is never close enough.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go, adjustByCfsQuota.
+Unlike the reference, a small target is applied if no quota is set.
 """
 
 from __future__ import annotations
@@ -16,22 +15,18 @@ QUOTA_US_MIN = 2_000
 
 
 class QuotaStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The quota that shall hold, per 100 ms period."""
+    """The quota to apply, per 100 ms period."""
 
     quota_us: int
     bound: str
-    """``target``, ``floored``, ``stepped`` (a raise is cut to 10% of the node) or ``bypassed``."""
+    """``target``, ``floored``, ``stepped`` (a raise is limited to 10% of the node) or ``bypassed``."""
     terms: Terms
 
 
 def next_cfs_quota(*, allowed_milli: int, current_us: int | None, capacity_milli: int) -> QuotaStep:
-    """One step toward the allowed CPU: cuts at once, raises by at most 10% of the node.
+    """Compute one step toward the allowed CPU. A raise is at most 10% of the node; a cut is immediate.
 
-    Args:
-        allowed_milli: what ``be_allowed_cpu`` gave; may be negative.
-        current_us: the quota in force per 100 ms period; None: unlimited.
-        capacity_milli: the node's CPU capacity.
-
+    ``allowed_milli`` may be negative. A ``current_us`` of None is unlimited.
     """
     node_us = -(-capacity_milli // 1000) * PERIOD_US
     target_us = max(allowed_milli * PERIOD_US // 1000, QUOTA_US_MIN)

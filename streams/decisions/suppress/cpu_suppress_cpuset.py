@@ -1,8 +1,7 @@
-"""From the allowed CPU to the next CPU set of the best-effort group.
+"""Computes the next CPU set of the best-effort group from the allowed CPU.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
-adjustByCPUSet (kubelet's CPU manager policy "none"). Different on purpose: where every CPU is reserved
-or exclusive the set stays and the bound gives the reason, instead of a division by zero.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go, adjustByCPUSet (kubelet's
+CPU manager policy "none"). The reference divides by zero if all CPUs are reserved or exclusive. Here the set stays.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ CPUS_MIN = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCpus:
-    """A node's CPUs and those kept from best-effort pods."""
+    """A node's CPUs, and those excluded from best-effort pods."""
 
     processors: Sequence[Processor]
-    """Distinct CPUs; their order does not matter."""
+    """Distinct, in any order."""
     reserved: Collection[int] = ()
     system: Collection[int] = ()
     """CPUs of the SYSTEM class."""
     system_exclusive: bool = True
-    """Whether best-effort pods are kept from them."""
+    """Whether best-effort pods may not use system CPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +35,20 @@ class PinnedPod:
     """A pod that is bound to CPUs."""
 
     qos_label: str | None
-    """As written; a text that names no class counts as none."""
+    """The label's text; an unknown class counts as none."""
     cpus: Collection[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpusetStep:
-    """The CPU set that shall hold."""
+    """The CPU set to apply."""
 
     cpus: tuple[int, ...]
-    """Ascending."""
+    """In ascending order."""
     bound: str
-    """How many CPUs: ``target``, ``floored``, ``stepped`` (a raise is cut to 10% of the node), or
-    ``pool_short`` (one pool has too few and gives none). Why the set stays: ``no_free_cpus`` (all are
-    reserved or exclusive) or ``pools_short`` (neither pool has as many as are wanted of it)."""
+    """The size: ``target``, ``floored``, ``stepped`` (a raise is limited to 10% of the node) or ``pool_short`` (one
+        pool is too small and gives none). No change: ``no_free_cpus`` or ``pools_short`` (both pools are too small).
+    """
     terms: Terms
 
 
@@ -61,18 +60,12 @@ def next_be_cpuset(
     pods: Iterable[PinnedPod],
     cpus_min: int = CPUS_MIN,
 ) -> CpusetStep:
-    """One step toward the allowed CPU: cuts at once, raises by at most 10% of the node's CPUs.
+    """Compute one step toward the allowed CPU. A raise is at most 10% of the node's CPUs; a cut is immediate.
 
-    The CPUs come from two pools in proportion to their sizes: those of LSR pods, and those of nobody
-    or of other pods. Reserved CPUs, exclusive ones of the SYSTEM class and those of LSE pods are in none.
-
-    Args:
-        allowed_milli: what ``be_allowed_cpu`` gave; may be negative.
-        current: the CPU set in force. A set that stays may hold CPUs that were since taken from it.
-        node: the node's CPUs.
-        pods: of a CPU that several list, the last one's class counts.
-        cpus_min: the fewest CPUs to aim at, at least 1.
-
+    Two pools give CPUs in proportion to their sizes: CPUs of LSR pods, and CPUs of no pod or of other pods. They
+    exclude reserved CPUs, exclusive SYSTEM CPUs and CPUs of LSE pods. ``allowed_milli`` may be negative; ``cpus_min``
+    is at least 1. If several ``pods`` list a CPU, the last one decides its class. An unchanged set may keep excluded
+    CPUs.
     """
     current = set(current)
     wanted, bound, terms = _wanted(allowed_milli, len(current), len(node.processors), cpus_min)
@@ -91,13 +84,13 @@ def next_be_cpuset(
 
 
 def free_cpus(node: NodeCpus, pods: Iterable[PinnedPod]) -> list[int]:
-    """All CPUs that best-effort pods may have, ascending: those of both pools."""
+    """Return the CPUs of both pools, ascending."""
     lsr, ls = _pools(node, pods)
     return sorted(one.cpu for one in (*lsr, *ls))
 
 
 def _wanted(allowed_milli: int, current: int, total: int, cpus_min: int) -> tuple[int, str, Terms]:
-    """How many CPUs, what fixed the number, and its arithmetic."""
+    """Return the number of CPUs, its bound and its terms."""
     target = -(-allowed_milli // 1000)
     wanted = max(cpus_min, target)
     bound = "floored" if wanted > target else "target"
@@ -115,7 +108,7 @@ def _wanted(allowed_milli: int, current: int, total: int, cpus_min: int) -> tupl
 
 
 def _pools(node: NodeCpus, pods: Iterable[PinnedPod]) -> tuple[list[Processor], list[Processor]]:
-    """The processors of LSR pods, and those that no pod or one of another class than LSE is bound to."""
+    """Return the CPUs of LSR pods, and the CPUs of no pod or of pods that are neither LSR nor LSE."""
     owners: dict[int, str] = {}
     for pod in pods:
         owners.update(dict.fromkeys(pod.cpus, raw_qos(pod.qos_label)))

@@ -1,8 +1,7 @@
-"""Which CPUs to take first: spread over NUMA nodes, whole cores before single CPUs.
+"""Selects CPUs: spread over NUMA nodes, whole cores before single CPUs.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
-calculateBESuppressCPUSetPolicy. Different on purpose: groups are (socket, NUMA node) themselves, not
-a number made of both that two groups could share.
+calculateBESuppressCPUSetPolicy. Unlike the reference, a group's key is (socket, NUMA node), which is always unique.
 """
 
 from __future__ import annotations
@@ -20,25 +19,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """CPU ids in the order in which they were picked."""
+    """CPU ids in the order of selection."""
 
     cpus: tuple[int, ...]
     bound: str
-    """``picked``, or ``short``: fewer CPUs were given than are wanted, so none is taken."""
+    """``picked``, or ``short``: too few CPUs are given, so none is selected."""
     terms: Terms
 
 
 def pick_cpus(wanted: int, processors: Collection[Processor]) -> Picked:
-    """Pick ``wanted`` of the given CPUs, or none where they are too few.
+    """Select ``wanted`` of the given CPUs, or none if they are too few. A ``wanted`` below 1 selects none.
 
-    Groups take turns, the largest first: each gives two CPUs of one core while two are wanted, then
-    single ones, beginning after the group that gave the last pair wanted, or again with the first
-    where pairs ran out.
-
-    Args:
-        wanted: how many; below 1: none.
-        processors: distinct CPUs; their order does not matter.
-
+    Groups take turns, the largest first. Each gives two CPUs of one core while two are wanted, then single CPUs. Single
+    CPUs begin after the group of the last wanted pair, or with the first group if pairs ran out.
+    The ``processors`` are distinct, in any order.
     """
     terms: Terms = {"wanted_cpus": wanted, "given_cpus": len(processors)}
     if wanted > len(processors):
@@ -56,7 +50,7 @@ def pick_cpus(wanted: int, processors: Collection[Processor]) -> Picked:
 
 
 def _numa_groups(processors: Collection[Processor]) -> list[list[Processor]]:
-    """The CPUs of each (socket, NUMA node), the siblings of a core side by side; the largest group first."""
+    """Group CPUs by (socket, NUMA node), the largest first. Siblings of a core are adjacent."""
     groups: defaultdict[tuple[int, int], list[Processor]] = defaultdict(list)
     for processor in sorted(processors, key=lambda one: (one.core, one.cpu)):
         groups[processor.socket, processor.numa_node].append(processor)
@@ -64,7 +58,7 @@ def _numa_groups(processors: Collection[Processor]) -> list[list[Processor]]:
 
 
 def _pairs(group: Sequence[Processor]) -> Iterator[tuple[int, int]]:
-    """Siblings two by two; of a core with an odd number of CPUs given, the last stays single."""
+    """Yield pairs of siblings. The last CPU of a core with an odd number of CPUs stays single."""
     at = 0
     while at < len(group) - 1:
         one, other = group[at], group[at + 1]
@@ -75,7 +69,7 @@ def _pairs(group: Sequence[Processor]) -> Iterator[tuple[int, int]]:
 
 
 def _in_turn(queues: Sequence[Sequence[T]], first: int = 0) -> list[tuple[int, T]]:
-    """All items, one of each queue in turn from queue ``first`` on, each with the number of its queue."""
+    """Return all items, one of each queue in turn from queue ``first``, each with the index of its queue."""
     turns = sorted(
         (nth, (queue - first) % len(queues), queue) for queue, items in enumerate(queues) for nth in range(len(items))
     )
