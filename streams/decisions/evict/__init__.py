@@ -1,1 +1,1 @@
-"""Which pods leave a node when CPU or memory runs short. Pure."""
+"""Selects pods to evict when CPU or memory is short. Pure."""

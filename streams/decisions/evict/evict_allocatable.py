@@ -1,8 +1,7 @@
-"""How much to release where pods up to a priority requested more than a percent of what their classes are sold.
+"""Computes the amount to release if pods' requests exceed a percentage of allocatable, per resource.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and
-cpuevict/cpu_evict.go, the release by allocatable threshold percent. Different on purpose: native CPU is
-millicores like all other, where the reference stores it as cores.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and cpuevict/cpu_evict.go,
+the release by allocatable threshold percent. Unlike the reference, native CPU is in millicores, not in cores.
 """
 
 from __future__ import annotations
@@ -26,34 +25,25 @@ from slacktide.streams.decisions.evict.evict_pod import (
 from slacktide.streams.decisions.evict.evict_release import Release, invalid, nothing
 
 PRIORITY_MAX = BANDS["koord-mid"][1]
-"""Nobody above mid is evicted for what was requested."""
+"""Pods above the mid band are never evicted because of requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatableThreshold:
-    """Above ``threshold_pct`` of a resource's allocatable, what exceeds ``lower_pct`` of it is to be released.
-
-    None: not configured.
-    """
+    """Above ``threshold_pct`` of allocatable, requests above ``lower_pct`` are released. None: not configured."""
 
     threshold_pct: int | None
     lower_pct: int | None
     priority_max: int | None
-    """Pods above it neither count nor are evicted."""
+    """Pods above it do not count and are not evicted."""
 
 
 def by_allocatable(
     feature: str, measure: Measure, *, allocatable: Resources, pods: Iterable[EvictPod], at: AllocatableThreshold
 ) -> Release:
-    """Per resource: what its pods requested less the lower percent of what the node sells of it.
+    """Compute, per resource, the requests minus ``lower_pct`` of allocatable.
 
-    Args:
-        feature: who asks.
-        measure: CPU or memory; every pod counts for its own class's resource of it.
-        allocatable: what the node sells; of a resource it does not sell, all that was requested is released.
-        pods: all of the node, in any phase.
-        at: the percents, and whose requests count.
-
+    Each pod counts for its own class's resource of ``measure``. Without allocatable, all requests are released.
     """
     threshold_pct, lower_pct, priority_max = at.threshold_pct, at.lower_pct, at.priority_max
     if (
@@ -84,7 +74,7 @@ def by_allocatable(
 
 
 def _requested(pods: Iterable[EvictPod], measure: Measure, priority_max: int) -> Amounts:
-    """Sums by resource, in a fixed order; a resource that no pod counts for is left out."""
+    """Sum the requests by resource in a fixed order. Omit resources that no pod counts for."""
     sums: Amounts = {}
     for evictable in pods:
         pod = evictable.pod
@@ -95,7 +85,7 @@ def _requested(pods: Iterable[EvictPod], measure: Measure, priority_max: int) ->
 
 
 def _over(measure: Measure, requested: int, sold: int, threshold: float, lower: float) -> tuple[str, int | None]:
-    """Bound and amount. The two measures differ in the order of the doubles' arithmetic, as in the reference."""
+    """Return bound and amount. Each measure keeps the reference's order of floating-point arithmetic."""
     if not sold:
         return "not_sold", requested
     share = requested / sold

@@ -1,8 +1,7 @@
-"""From what the features want released to victims: the features in turn, counting what each victim frees.
+"""Selects victims for the features' releases, one feature after the other.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/util/evict_utils.go, KillAndEvictPods.
-Different on purpose: a victim counts in true units, and one that would free only what is released already,
-or nothing that is asked for, stays.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/util/evict_utils.go, KillAndEvictPods. Unlike the
+reference, victims count in true units. A pod that frees nothing of what is still missing is not evicted.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ from slacktide.streams.decisions.evict.evict_pod import Amounts, EvictPod
 from slacktide.streams.decisions.evict.evict_release import Release
 
 Kind = Literal["used", "request"]
-"""What is counted of a victim: the two are released side by side."""
+"""What a victim's amount measures. Both kinds are released side by side."""
 Tally = Counter[tuple[Kind, str]]
 """Amounts by kind and resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictTask:
-    """One feature's part: what it wants released, of whom, and how a victim counts toward it."""
+    """The release of one feature, its candidates, and what each of them frees."""
 
     feature: str
     kind: Kind
     release: Release
     candidates: Candidates
-    """The first victim first; those evicted in an earlier run among them."""
+    """In order of eviction, including pods evicted in an earlier run."""
     frees: Callable[[EvictPod], Amounts]
 
     def missing(self, released: Tally) -> set[str]:
-        """The resources of which not enough is released."""
+        """Return the resources that are not fully released."""
         amounts = self.release.amounts.items()
         return {resource for resource, amount in amounts if amount > released[self.kind, resource]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """A pod to evict, and the feature that wants it."""
+    """A pod to evict, and the feature that selected it."""
 
     pod: EvictPod
     feature: str
@@ -51,7 +50,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evictions:
-    """Victims in the order of their eviction, and all that led to them."""
+    """The victims in order of eviction, and the tasks and reasons behind them."""
 
     tasks: tuple[EvictTask, ...]
     victims: tuple[Victim, ...]
@@ -59,10 +58,10 @@ class Evictions:
 
 
 def evict(tasks: Sequence[EvictTask]) -> Evictions:
-    """Walk each task's candidates until what it wants is released, by whichever task.
+    """Select each task's candidates until its amounts are released, by whichever task.
 
-    A victim counts toward every task that wants something, once for each kind and resource. A pod that was
-    evicted in an earlier run counts when its turn comes and is no victim again.
+    A victim counts toward every task, once per kind and resource. A pod evicted in an earlier run counts at its turn,
+    but is not evicted again.
     """
     counting = [task for task in tasks if task.release.amounts and task.missing(Counter())]
     released: Tally = Counter()
@@ -71,7 +70,7 @@ def evict(tasks: Sequence[EvictTask]) -> Evictions:
     for task in tasks:
         missing = task.missing(released)
         for pod in task.candidates:
-            # Also where nothing is missing any more: then no resource is left to have in common.
+            # If nothing is missing, the sets are disjoint, too.
             if pod in handled or missing.isdisjoint(task.frees(pod)):
                 continue
             handled.add(pod)
@@ -84,7 +83,7 @@ def evict(tasks: Sequence[EvictTask]) -> Evictions:
 
 
 def _freed(pod: EvictPod, counting: Sequence[EvictTask]) -> Tally:
-    """What a victim frees: of what several tasks count, the largest."""
+    """Return what a victim frees. If tasks differ on a resource, the largest amount counts."""
     freed: Tally = Counter()
     for task in counting:
         freed |= _tally(task, task.frees(pod))
@@ -92,7 +91,7 @@ def _freed(pod: EvictPod, counting: Sequence[EvictTask]) -> Tally:
 
 
 def _outcome(counting: Sequence[EvictTask], released: Tally, victims: int) -> Because:
-    """Released against wanted; of what several tasks want, the largest."""
+    """Compare released amounts with targets. If tasks differ on a resource, the largest target counts."""
     targets: Tally = Counter()
     for task in counting:
         targets |= _tally(task, task.release.amounts)

@@ -1,8 +1,8 @@
-"""The features that CPU and memory have in common: by the node's use, and by what pods requested.
+"""Builds the tasks that CPU and memory eviction share: release by node usage and by requests.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and
-cpuevict/cpu_evict.go, buildEvictTask. Different on purpose: used memory counts once, not 1000-fold, and a pod
-whose request frees nothing of what is to be released is no candidate.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and cpuevict/cpu_evict.go,
+buildEvictTask. Unlike the reference, used memory counts once, not 1000-fold. A pod whose request frees nothing of the
+amount to release is no candidate.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from slacktide.streams.decisions.evict.evict_usage import UsageThreshold, by_usa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictNode:
-    """A node as one decision sees it: millicores if that is about CPU, bytes if it is about memory."""
+    """A node in the unit of the measure: millicores for CPU, bytes for memory."""
 
     capacity: int
     used: int | None
     """None: no metric."""
     allocatable: Resources
-    """What is sold, by class."""
     pods: Sequence[EvictPod]
-    """All of the node, in any phase."""
+    """All pods of the node, in any phase."""
 
 
 def used_task(
@@ -43,7 +42,7 @@ def used_task(
     order: Order,
     helps: Callable[[EvictPod], object] = lambda _: True,
 ) -> EvictTask:
-    """Releases what is used, by ending pods up to a priority that help; without that priority it is not configured."""
+    """Build a task that releases usage by pods that pass ``helps``. Without ``priority_max`` it is invalid."""
     candidates: Candidates = ()
     if priority_max is None:
         release = invalid(feature, threshold_pct=at.threshold_pct, lower_pct=at.lower_pct)
@@ -60,7 +59,7 @@ def used_task(
 def allocatable_task(
     *, feature: str, measure: Measure, node: EvictNode, at: AllocatableThreshold, order: Order
 ) -> EvictTask:
-    """Releases what pods requested beyond what the node sells, each class's own resource."""
+    """Build a task that releases requests above allocatable, for each class's own resource."""
     release = by_allocatable(feature, measure, allocatable=node.allocatable, pods=node.pods, at=at)
 
     def frees(pod: EvictPod) -> Amounts:
@@ -78,11 +77,11 @@ def allocatable_task(
 
 
 def used(pod: EvictPod) -> int:
-    """What the pod is known to use."""
+    """Return the pod's usage; 0 if unknown."""
     return pod.used or 0
 
 
 def no_capacity() -> Evictions:
-    """A node without capacity is not known well enough to evict anybody."""
+    """Return no victims, because a node without capacity is not known well enough."""
     because = Because(of="evicted_pods", bound="no_capacity", terms={"evicted_pods": 0})
     return Evictions(tasks=(), victims=(), because=(because,))

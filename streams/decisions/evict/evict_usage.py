@@ -1,7 +1,7 @@
-"""How much to release where a node uses more than a percent of its capacity.
+"""Computes the amount to release if a node's usage exceeds a percentage of its capacity.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and
-cpuevict/cpu_evict.go, the release by used threshold percent.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go and cpuevict/cpu_evict.go,
+the release by used threshold percent.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ LOWER_BELOW_THRESHOLD_PCT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageThreshold:
-    """From ``threshold_pct`` of the capacity on, what exceeds ``lower_pct`` of it is to be released.
+    """From ``threshold_pct`` of the capacity on, the usage above ``lower_pct`` of it is released.
 
-    None: not configured. The lower percent is then two below the threshold.
+    None: not configured. A missing ``lower_pct`` is two below the threshold.
     """
 
     threshold_pct: int | None
@@ -28,15 +28,10 @@ class UsageThreshold:
 
 
 def by_usage(feature: str, measure: Measure, *, capacity: int, used: int | None, at: UsageThreshold) -> Release:
-    """Capacity x (used% - lower%), with both percents whole numbers.
+    """Compute capacity x (used% - lower%), with whole percentages.
 
-    Args:
-        feature: who asks.
-        measure: what is short; ``capacity`` and ``used`` are in its unit.
-        capacity: the node's, above 0.
-        used: the node's; None: no metric, and nothing to release.
-        at: the percents.
-
+    ``capacity`` is above 0 and, like ``used``, in the unit of ``measure``. A ``used`` of None, no metric, releases
+    nothing.
     """
     threshold_pct, lower_pct = at.threshold_pct, at.lower_pct
     if threshold_pct is None or threshold_pct < 0:

@@ -1,7 +1,7 @@
-"""Who shall leave a node, by memory and by CPU: the live side of the eviction rules.
+"""Selects the pods to evict from a node, by memory and by CPU, from one sample.
 
-Only what is best-effort by the pod list and lies under the best-effort group may go, whatever a policy or a label
-has. Nobody is named while the last eviction of the kind is young: it has yet to show in the node's use.
+Only pods that are best-effort by the pod list and in the best-effort cgroup are evicted, whatever a policy or label
+sets. Each kind has a cool-down after an eviction, because usage does not show the eviction yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slacktide.streams.decisions.evict.evict_satisfaction import NOT_MEASURED
 from slacktide.streams.decisions.evict.evict_tasks import EvictNode
 
 MEMORY_RULES, CPU_RULES = frozenset(memory_evict.FEATURES), frozenset(cpu_evict.FEATURES)
-"""By which of the two a victim goes; its cool-down is in the sample."""
+"""The features of each kind."""
 MEMORY_COOL_MS, CPU_COOL_MS = 4_000, 20_000
 _BY_MEMORY_USED = frozenset({"BEMemoryEvict", "MemoryEvict"})
 _NOWHERE = PodUse(uid="")
@@ -34,17 +34,17 @@ _LACKS = {feature.name: feature.lacks for feature in FEATURES if feature.name in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod that shall go, and why."""
+    """A pod to evict, and the reason."""
 
     pod: Pod
     rule: str
-    """The feature that wants it."""
+    """The feature that evicts it."""
     bound: str
     terms: Terms
 
 
 def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> tuple[Eviction, ...]:
-    """The victims, the first one first: those by memory, then those by CPU. A pod is named once."""
+    """Return the victims in order: by memory, then by CPU. Each pod is listed once."""
     threshold = resource_threshold_on(policy, facts)
     features = _acting(threshold)
     if _young(sample.evict.since_mem_ms, MEMORY_COOL_MS):
@@ -65,17 +65,17 @@ def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy:
 
 @lru_cache(maxsize=64)
 def _acting(threshold: ResourceThreshold) -> frozenset[str]:
-    """The features that these thresholds make act."""
+    """Return the features that the thresholds enable."""
     return frozenset(name for name, lacks in _LACKS.items() if not lacks(threshold))
 
 
 def evicts_by_memory_alone(threshold: ResourceThreshold) -> bool:
-    """Whether no feature acts but those that look at the memory used, or none at all."""
+    """Return whether only features by used memory are active, or none."""
     return _acting(threshold) <= _BY_MEMORY_USED
 
 
 def mem_below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
-    """Whether a look at the node's memory shows that none is to be released, as of most samples."""
+    """Return whether used memory is below the threshold. It is if a value is unknown, too."""
     used, capacity, line_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
     return not used or not capacity or line_pct is None or used * 100 // capacity < line_pct
 
@@ -86,7 +86,7 @@ def _young(since_ms: int | None, cool_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A sample as the rules want it."""
+    """A sample in the form that the rules require."""
 
     sample: NodeSample
     facts: NodeFacts
@@ -117,7 +117,7 @@ class _Node:
         )
 
     def _pods(self, measure: Measure, dying: Collection[str]) -> list[EvictPod]:
-        """Each pod once: those that the kernel has, those about to run, and those that died just now."""
+        """Return each live pod once that has usage, is pending or was just evicted."""
         uses = {use.uid: use for use in self.sample.pod_use}
         listed = {pod.uid: pod for pod in self.pods if pod.phase in LIVE_PHASES}
         return [
@@ -128,13 +128,13 @@ class _Node:
 
     def _evictable(self, pod: Pod, use: PodUse, measure: Measure, dying: Collection[str]) -> EvictPod:
         used: int | None = getattr(use, measure)
-        if pod.uid in dying:  # the kernel may be rid of it before the pod list is
+        if pod.uid in dying:  # its cgroup may end before the pod list drops it
             return EvictPod(pod=pod, used=used or 0, already_evicted=True)
         touchable = use.best_effort_group and is_best_effort(pod) and pod.uid not in self.sample.evict.stuck
         return EvictPod(pod=pod, used=used, kept=pod.uid in self.sample.evict.kept, spared=not touchable)
 
     def _cpu_milli(self) -> int | None:
-        """Over the policy's window; where it names none, since the previous sample."""
+        """Return the usage over the policy's window; without a window, since the previous sample."""
         if self.threshold.cpu_evict_time_window_s is None:
             return self.sample.use.cpu_milli
         be = self.sample.evict.be_cpu
@@ -142,7 +142,7 @@ class _Node:
 
 
 class _Lazily(Sequence[EvictPod]):
-    """Made when a rule first asks for them: most samples are below every threshold."""
+    """Builds the pods on first access, because most samples are below every threshold."""
 
     def __init__(self, make: Callable[[], list[EvictPod]]) -> None:
         self._make = make
@@ -165,7 +165,7 @@ def _named(found: Evictions) -> Iterator[Eviction]:
 
 
 def _eviction(victim: EvictPod, task: EvictTask) -> Eviction:
-    """Rule, threshold and observed value: the arithmetic that asked for it, then what the victim frees."""
+    """Build an eviction: its rule, the terms of the release, and what the victim frees."""
     frees = task.frees(victim)
     because = next(one for one in task.release.because if one.of.rpartition("/")[2] in frees)
     own = {f"victim_{task.kind}_{resource}": amount for resource, amount in frees.items()}

@@ -27,7 +27,7 @@ LEARNED_LOOKS: Final = 5
 PROOF_LOOKS: Final = 2
 """Looks at stopped best-effort pods. The first one partly covers the time before the stop."""
 RUNS_PERMILLE: Final = QUOTA_US_MIN * 1_000 // PERIOD_US
-"""Share of the node's CPU. Below it, the minimum quota, best-effort pods count as not running."""
+"""Best-effort pods that use less than this share of the node's CPU count as not running."""
 
 Bound: TypeAlias = Literal[
     "calm", "idle", "not_running", "paused", "cut", "held", "helped", "not_the_cause", "unproven"

@@ -47,7 +47,7 @@ class CpusetStep:
     """In ascending order."""
     bound: str
     """The size: ``target``, ``floored``, ``stepped`` (a raise is limited to 10% of the node) or ``pool_short`` (one
-        pool is too small and gives none). No change: ``no_free_cpus`` or ``pools_short`` (both pools are too small).
+    pool is too small and gives none). No change: ``no_free_cpus`` or ``pools_short`` (both pools are too small).
     """
     terms: Terms
 
@@ -64,8 +64,7 @@ def next_be_cpuset(
 
     Two pools give CPUs in proportion to their sizes: CPUs of LSR pods, and CPUs of no pod or of other pods. They
     exclude reserved CPUs, exclusive SYSTEM CPUs and CPUs of LSE pods. ``allowed_milli`` may be negative; ``cpus_min``
-    is at least 1. If several ``pods`` list a CPU, the last one decides its class. An unchanged set may keep excluded
-    CPUs.
+    is at least 1. If several ``pods`` list a CPU, the last one decides its class. An unchanged set may keep any CPU.
     """
     current = set(current)
     wanted, bound, terms = _wanted(allowed_milli, len(current), len(node.processors), cpus_min)
