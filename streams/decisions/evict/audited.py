@@ -6,17 +6,17 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.decisions.evict.node_evict import CPU_RULES, MEMORY_RULES
 
 HOLDS = frozenset({"throttled", "lifted", "frozen", "thawed"})
-"""Bounds of the acts that hold best-effort pods back, and of those that end it."""
+"""Bounds of actions that throttle or freeze best-effort pods, and of those that end it."""
 NOTICE = "notice"
-"""Bound of what announces an eviction, and of each wait for it."""
+"""Bound of an eviction's announcement, and of each wait for it."""
 ENDS = frozenset({"ended", "killed", "stuck"})
-"""Bounds of how an evicted pod went."""
+"""Bounds of how an eviction ended."""
 
 
 def audited(outcome: NodeOutcome) -> bool:
     """Return whether the audit keeps an outcome: actions on pods and failures, but no requests or dry runs."""
     if outcome.knob is not None or outcome.result in {"refused", "dry-run", "gap"}:
         return False
-    if outcome.pod is None:  # of the best-effort limit: suppression alone is no hold
+    if outcome.pod is None:  # the best-effort limit: the audit omits suppression
         return outcome.bound in HOLDS and outcome.rule in MEMORY_RULES | CPU_RULES
     return outcome.result != "unchanged" or outcome.bound in HOLDS

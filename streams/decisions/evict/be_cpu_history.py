@@ -1,7 +1,7 @@
-"""What best-effort pods got of the CPU over the last while: the history behind BECPUEvict and CPUEvict. Pure.
+"""Records the recent CPU usage, request and limit of best-effort pods, for BECPUEvict and CPUEvict. Pure.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/metricsadvisor/collectors/beresource/be_resource_collector.go. Different on
-purpose: time counts, not readings, so that the sampling interval changes no average.
+Reading: koordinator a7a1b76b, pkg/koordlet/metricsadvisor/collectors/beresource/be_resource_collector.go. Unlike the
+reference, averages are weighted by time, so that the sampling interval does not change them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slacktide.schemas.qos import raw_qos
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, Limits, NodeUse, PodUse
 
 SPANS_MAX = 120
-"""However long the window is and however often it is sampled, so many averages are kept."""
+"""The maximum number of spans, for any window and sampling interval."""
 SECOND_NS = 1_000_000_000
 
 Figures = tuple[int, int, int, int]
@@ -26,33 +26,33 @@ Figures = tuple[int, int, int, int]
 
 
 class Measured(Protocol):
-    """What was read of a node: an agent's reading, or a sample."""
+    """A measurement of a node: an agent's reading, or a sample."""
 
     @property
     def interval_ms(self) -> int:
-        """Monotonic time since the one before."""
+        """Monotonic time since the previous one."""
 
     @property
     def use(self) -> NodeUse:
-        """Of the node."""
+        """The node's usage."""
 
     @property
     def pod_use(self) -> Sequence[PodUse]:
-        """Of each pod."""
+        """The usage of each pod."""
 
     @property
     def limits(self) -> Limits | None:
-        """What best-effort pods are held to."""
+        """The limits of best-effort pods."""
 
 
 @dataclass(slots=True)
 class _Span:
-    """Some seconds of the monotonic clock, as far as they were measured."""
+    """Some seconds of the monotonic clock, and the measured part of them."""
 
     number: int
     measured_ns: int = 0
     sums: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
-    """Figures times nanoseconds: whole, so that an average of equal figures is that figure."""
+    """Figures x nanoseconds. They are integers, so that an average of equal figures is exact."""
 
     def add(self, seen: Figures, measured_ns: int) -> None:
         self.measured_ns += measured_ns
@@ -61,25 +61,25 @@ class _Span:
 
 
 class BeCpuHistory:
-    """Remembers as far back as a policy in force asks for, and nothing where none does."""
+    """Records as much history as the policy in force requires."""
 
     def __init__(self) -> None:
         self._spans: deque[_Span] = deque(maxlen=SPANS_MAX)
         self._width_s = 0
-        """Of a span; 0: nobody asks."""
+        """Width of a span; 0: no rule requires a window."""
         self._seen_ns: int | None = None
         self._current: Figures | None = None
 
     def asked(self, threshold: ResourceThreshold) -> bool:
-        """Whether a rule in force looks back."""
+        """Return whether a rule in force requires a window."""
         return _asked_s(threshold) > 0
 
     def saw(self, now_ns: int, reading: Measured, facts: NodeFacts, pods: Sequence[Pod]) -> None:
-        """The kernel was read; what could not be read leaves a gap."""
+        """Add a reading. An unknown value leaves a gap."""
         self.add(now_ns, reading.interval_ms, figures(reading, facts, pods) if self._width_s else None)
 
     def add(self, now_ns: int, interval_ms: int, seen: Figures | None) -> None:
-        """Take in the figures of the time since the reading before; None: a gap."""
+        """Add the figures since the previous reading; None: a gap."""
         before_ns = now_ns - interval_ms * 1_000_000 if self._seen_ns is None else self._seen_ns
         self._seen_ns = now_ns
         self._current = seen if self._width_s else None
@@ -91,7 +91,7 @@ class BeCpuHistory:
         self._spans[-1].add(self._current, max(1, now_ns - before_ns))
 
     def window(self, threshold: ResourceThreshold) -> BeCpuWindow | None:
-        """The last while, up to the last reading; None where no rule asks for it or that reading is empty."""
+        """Return the window up to the last reading. None if no rule requires it, or that reading is empty."""
         window_s = _asked_s(threshold)
         width_s = -(-window_s // SPANS_MAX)
         if width_s != self._width_s:
@@ -114,7 +114,7 @@ class BeCpuHistory:
 
 
 def _asked_s(threshold: ResourceThreshold) -> int:
-    """How far back the rules in force look; 0: none does."""
+    """Return the window that the rules in force require; 0: none."""
     window_s = threshold.cpu_evict_time_window_s
     if not threshold.enable:
         return 0
@@ -124,7 +124,7 @@ def _asked_s(threshold: ResourceThreshold) -> int:
 
 
 def figures(reading: Measured, facts: NodeFacts, pods: Sequence[Pod]) -> Figures | None:
-    """Of one reading. None where the rates are not known, as of the first reading, or the limit is not."""
+    """Compute the figures of one reading. None if rates or limits are unknown, as in the first reading."""
     node_milli, limits = reading.use.cpu_milli, reading.limits
     if node_milli is None or limits is None:
         return None
@@ -143,7 +143,7 @@ def _requested_milli(pod: Pod) -> int:
 
 
 def _limit_milli(limits: Limits, facts: NodeFacts) -> int:
-    """The least of the quota and of the CPUs that the group may run on; where these are not known: all."""
+    """Return the smaller of the quota and the CPU set. An unknown CPU set counts as all CPUs."""
     cpus_milli = (facts.capacity.cpu_milli or 0) if limits.be_cpuset is None else len(limits.be_cpuset) * 1000
     if limits.be_cfs_quota_us is None:
         return cpus_milli

@@ -39,14 +39,7 @@ def cpu_evict(
 ) -> Evictions:
     """Run the enabled ones of BECPUEvict, CPUAllocatableEvict and CPUEvict, in this order.
 
-    Args:
-        node: in millicores, with average usage; nothing is evicted without capacity.
-        features: the enabled features.
-        policy: thresholds, and whether sub-priorities order best-effort victims.
-        free_first: whether koord-free pods are evicted first.
-        dying_first: whether all that dying pods free counts, not only what comes before a victim's turn.
-        classes_first: whether to evict free pods first, then batch, then mid.
-
+    ``node`` is in millicores, with average usage; without capacity, no pod is evicted. ``Order`` documents the flags.
     """
     if node.capacity <= 0:
         return no_capacity()

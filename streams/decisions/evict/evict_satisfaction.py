@@ -1,7 +1,7 @@
-"""How much batch CPU to release where best-effort pods get too little of what they requested.
+"""Computes the batch CPU to release if best-effort pods get too little of their requests.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuevict/cpu_evict.go,
-calculateMilliReleaseByBESatisfaction. The order of the arithmetic is the reference's.
+calculateMilliReleaseByBESatisfaction. The arithmetic follows the order of the reference.
 """
 
 from __future__ import annotations
@@ -19,21 +19,15 @@ LOWER_PCT_MAX = 60
 ONE_CORE_MILLI = 1000
 _NOTHING = BeCpu(usage_milli=0, request_milli=0, limit_milli=0)
 NOT_MEASURED = BeCpuWindow(average=_NOTHING, current=_NOTHING, samples=0, interval_s=1)
-"""Nothing is released by it: no limit is known."""
+"""Releases nothing, because no limit is known."""
 
 
 def by_satisfaction(
     feature: str, *, window: BeCpuWindow, allocatable_milli: int | None, policy: ResourceThreshold
 ) -> Release:
-    """Request x (upper% - limit / request), the smaller of the window's average and the last sample.
+    """Compute request x (upper% - limit / request): the smaller of the window's average and the last sample.
 
-    Args:
-        feature: who asks.
-        window: what best-effort pods used, requested and were limited to.
-        allocatable_milli: batch CPU the node sells, the limit under policy ``evictByAllocatable``;
-            None: it sells none, and nothing is released.
-        policy: the thresholds.
-
+    Under policy ``evictByAllocatable``, ``allocatable_milli`` is the limit; None releases nothing.
     """
     lower_pct, upper_pct = policy.cpu_evict_be_satisfaction_lower_pct, policy.cpu_evict_be_satisfaction_upper_pct
     if lower_pct is None or upper_pct is None or not 0 < lower_pct <= min(LOWER_PCT_MAX, upper_pct) or upper_pct >= 100:
@@ -62,16 +56,16 @@ def by_satisfaction(
 
 
 def _limited(be: BeCpu, allocatable_milli: int | None) -> BeCpu:
-    """With what is sold as the limit; sold out is next to nothing, so that satisfaction can still be figured."""
+    """Use allocatable as the limit. A limit of 0 becomes 1, so that satisfaction can be computed."""
     return msgspec.structs.replace(be, limit_milli=-1 if allocatable_milli is None else max(allocatable_milli, 1))
 
 
 def _release(be: BeCpu, lower: float, upper: float, busy: float) -> tuple[str, int, Terms]:
-    """Bound, amount and terms of one measurement."""
+    """Return bound, amount and terms of one measurement."""
     terms: Terms = {"usage_milli": be.usage_milli, "request_milli": be.request_milli, "limit_milli": be.limit_milli}
     if be.limit_milli <= 0:
         return "unlimited", 0, terms
-    # Below one core pods are held back however little they use.
+    # Below one core, pods are throttled even at low usage.
     if be.limit_milli >= ONE_CORE_MILLI and be.usage_milli / be.limit_milli < busy:
         return "not_busy", 0, terms
     if be.request_milli <= 0:

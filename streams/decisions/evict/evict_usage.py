@@ -30,8 +30,7 @@ class UsageThreshold:
 def by_usage(feature: str, measure: Measure, *, capacity: int, used: int | None, at: UsageThreshold) -> Release:
     """Compute capacity x (used% - lower%), with whole percentages.
 
-    ``capacity`` is above 0 and, like ``used``, in the unit of ``measure``. A ``used`` of None, no metric, releases
-    nothing.
+    ``capacity`` is above 0 and, like ``used``, in the unit of ``measure``. A ``used`` of None releases nothing.
     """
     threshold_pct, lower_pct = at.threshold_pct, at.lower_pct
     if threshold_pct is None or threshold_pct < 0:

@@ -1,4 +1,4 @@
-"""Which pods leave a node when memory runs short.
+"""Selects pods to evict when memory is short.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go, memoryEvict.
 """
@@ -29,14 +29,7 @@ def memory_evict(
 ) -> Evictions:
     """Run the enabled ones of BEMemoryEvict, MemoryAllocatableEvict and MemoryEvict, in this order.
 
-    Args:
-        node: in bytes; without capacity nothing is done.
-        features: those enabled.
-        policy: thresholds, and whether sub-priorities order best-effort victims.
-        free_first: whether pods of class koord-free go before all others.
-        dying_first: whether all that dying pods free counts, not only what comes before a victim's turn.
-        classes_first: whether free pods go before batch pods, and these before mid pods.
-
+    ``node`` is in bytes; without capacity, no pod is evicted. ``Order`` documents the flags.
     """
     if node.capacity <= 0:
         return no_capacity()
@@ -77,7 +70,7 @@ def _used(feature: str, node: EvictNode, policy: ResourceThreshold, order: Order
         at=_threshold(policy),
         priority_max=policy.evict_enabled_priority_threshold,
         order=order,
-        # A pod that uses nothing frees nothing; only BEMemoryEvict ends it all the same, as the reference does.
+        # A pod without usage frees nothing. Only BEMemoryEvict evicts it, as in the reference.
         helps=used,
     )
 

@@ -75,7 +75,7 @@ def evicts_by_memory_alone(threshold: ResourceThreshold) -> bool:
 
 
 def mem_below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
-    """Return whether used memory is below the threshold. It is if a value is unknown, too."""
+    """Return whether no memory is to be released: usage is below the threshold, or a value is unknown."""
     used, capacity, line_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
     return not used or not capacity or line_pct is None or used * 100 // capacity < line_pct
 

@@ -1,1 +1,1 @@
-"""What the knobs of a node's groups hold: weights, ``cpu.idle``, limits and memory protection. Pure."""
+"""Computes the knobs of a node's groups: weights, ``cpu.idle``, limits and memory protection. Pure."""

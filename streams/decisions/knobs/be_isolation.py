@@ -1,9 +1,8 @@
-"""What a batch, mid or free pod's groups hold by its spec: the weight, CPU quota and memory limit of what it bought.
+"""Computes CPU weight, CPU quota and memory limit of batch, mid and free pods from their requests and limits.
 
-The kubelet knows nothing of these resources: to it such a pod asked for nothing, and may take all. A free pod has the
-least weight, whatever it requests: it gets what the pods beside it leave.
-Reading: koordinator a7a1b76b, pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go. Different on purpose: a
-knob that the spec leaves unlimited is left alone, and quotas stay under CPU suppress by quota, cut to fit meanwhile.
+The kubelet ignores these resources: without these knobs, such a pod has no limits. A free pod always has the minimum
+weight. Reading: koordinator a7a1b76b, pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go. Unlike the
+reference, a knob without a limit in the spec is not written. Quotas remain under suppression by quota, cut to fit.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _FIELDS: Mapping[Tier, tuple[str, str]] = {
     "free": ("free_cpu_milli", "free_mem_bytes"),
     "mid": ("mid_cpu_milli", "mid_mem_bytes"),
 }
-"""CPU and memory of ``Resources``."""
+"""CPU and memory fields of ``Resources``."""
 
 
 def isolation(pods: Sequence[Pod], colocation: Colocation) -> Iterator[WantedSetting]:
-    """The knobs of all pods with batch, mid or free resources, while colocation is enabled."""
+    """Yield the knobs of all pods with batch, mid or free resources, if colocation is enabled."""
     if not colocation.enable:
         return
     for pod in pods:
@@ -46,10 +45,10 @@ def isolation(pods: Sequence[Pod], colocation: Colocation) -> Iterator[WantedSet
 
 
 def _tier(pod: Pod) -> Tier | None:
-    """Whose resources it holds; None: nobody's.
+    """Return the tier of a pod's resources; None without any.
 
-    Native requests are the kubelet's business: a pod that has any is not in the best-effort group. Batch and free
-    resources are for pods of class BE.
+    The kubelet manages native requests: a pod that has any is not in the best-effort group. Batch and free resources
+    require class BE.
     """
     if pod.kube_qos != "BestEffort" or pod.phase not in LIVE_PHASES:
         return None
@@ -59,14 +58,14 @@ def _tier(pod: Pod) -> Tier | None:
 
 
 def _asks(requests: Resources, limits: Resources, tier: Tier) -> bool:
-    """Whether it asks for resources of the tier at all."""
+    """Return whether there are requests or limits of the tier."""
     cpu, mem = _FIELDS[tier]
     return any((getattr(requests, cpu), getattr(requests, mem), getattr(limits, cpu), getattr(limits, mem)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """What a group holds; a limit of 0 is none."""
+    """The requests and limits of a group; a limit of 0 is none."""
 
     request_milli: int
     limit_milli: int
@@ -79,10 +78,10 @@ def _amounts(requests: Resources, limits: Resources, tier: Tier) -> _Amounts:
 
 
 def _whole(pod: Pod, tier: Tier) -> _Amounts:
-    """A pod's: what runs together or the largest init container, and its RuntimeClass's overhead.
+    """Compute a pod's amounts: its containers or its largest init container, plus the RuntimeClass's overhead.
 
-    Of a pod that has no native requests the native amounts are overhead. A pod has a limit where all have one that run
-    in it: its containers, and each init container that has not ended.
+    Without native requests, the pod's native amounts are overhead. A pod has a limit if all its containers and all init
+    containers that have not ended have one.
     """
     total = _amounts(pod.requests, pod.limits, tier)
     parts = [_amounts(one.requests, one.limits, tier) for one in pod.containers] or [total]
@@ -100,7 +99,7 @@ def _whole(pod: Pod, tier: Tier) -> _Amounts:
 
 
 def _group(group: str, amounts: _Amounts, tier: Tier) -> Iterator[WantedSetting]:
-    """What a group holds by the requests and limits of what is in it."""
+    """Yield the knobs of a group for its requests and limits."""
     request_milli, limit_milli, limit_bytes = amounts.request_milli, amounts.limit_milli, amounts.limit_bytes
     shares = request_milli * 1024 // 1000
     fits = SHARES_MIN if tier == "free" else min(max(shares, SHARES_MIN), SHARES_MAX)

@@ -64,7 +64,7 @@ def next_be_cpuset(
 
     Two pools give CPUs in proportion to their sizes: CPUs of LSR pods, and CPUs of no pod or of other pods. They
     exclude reserved CPUs, exclusive SYSTEM CPUs and CPUs of LSE pods. ``allowed_milli`` may be negative; ``cpus_min``
-    is at least 1. If several ``pods`` list a CPU, the last one decides its class. An unchanged set may keep any CPU.
+    is at least 1. If several ``pods`` list a CPU, the last one decides its class. A kept set may hold excluded CPUs.
     """
     current = set(current)
     wanted, bound, terms = _wanted(allowed_milli, len(current), len(node.processors), cpus_min)
