@@ -1,1 +1,1 @@
-"""CPU beyond their limit for throttled latency-sensitive pods, for a while. Pure."""
+"""Raises the CPU quotas of throttled latency-sensitive pods above their limits for a while. Pure."""

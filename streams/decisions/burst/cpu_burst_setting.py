@@ -1,7 +1,7 @@
-"""How much CPU time latency-sensitive pods and their containers may save up: the rule of ``cpu_burst_value``, live.
+"""Applies ``cpu_burst_value``, the CPU time to save up, to latency-sensitive pods and their containers.
 
-Different from the reference on purpose: a burst is at most the quota, for Linux takes no larger one (EINVAL), and a
-group without quota, which has nothing to save up, is left alone.
+Unlike the reference, a burst is at most the quota, because Linux rejects a larger one (EINVAL). A group without a quota
+has nothing to save up and is skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RULE = "CPUBurst"
 
 
 def cpu_burst(pods: Sequence[Pod], config: CpuBurst) -> Iterator[WantedSetting]:
-    """The bursts of all pods that may have one, by the node's strategy and their own annotation."""
+    """Yield the bursts of all pods that may burst, by the node's strategy and their annotation."""
     for pod in pods:
         if not may_burst(pod):
             continue

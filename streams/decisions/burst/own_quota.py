@@ -1,4 +1,4 @@
-"""The CPU quota that the kubelet gives for the limits in a pod's spec, per 100 ms."""
+"""Computes the CPU quota that the kubelet sets for a pod's limits, per 100 ms."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_U
 
 
 def container_quota_us(limit_milli: int | None) -> int | None:
-    """Of a container; None: it has no limit, and so no quota."""
+    """Return a container's quota; None without a limit."""
     return max(QUOTA_US_MIN, limit_milli * PERIOD_US // 1000) if limit_milli else None
 
 
 def pod_quota_us(pod: Pod) -> int | None:
-    """Of a pod; None: it has a container without limit and none as a whole, and so no quota."""
+    """Return a pod's quota. None if a container has no limit and the pod as a whole has none."""
     limited = pod.cpu_limited_whole or all(one.limits.cpu_milli for one in pod.containers)
     return container_quota_us(pod.limits.cpu_milli) if limited else None

@@ -1,8 +1,8 @@
 """Computes CPU weight, CPU quota and memory limit of batch, mid and free pods from their requests and limits.
 
-The kubelet ignores these resources: without these knobs, such a pod has no limits. A free pod always has the minimum
-weight. Reading: koordinator a7a1b76b, pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go. Unlike the
-reference, a knob without a limit in the spec is not written. Quotas remain under suppression by quota, cut to fit.
+The kubelet ignores these resources, and so sets no limits. A free pod always has the minimum weight. Reading:
+koordinator a7a1b76b, pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go. Unlike the reference, a knob
+without a limit in the spec is not written. Under suppression by quota, quotas stay; cgroup v1 needs them cut to fit.
 """
 
 from __future__ import annotations

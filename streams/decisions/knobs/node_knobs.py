@@ -1,4 +1,4 @@
-"""What knobs of a node's groups shall hold by spec and policy, and what becomes of those that hold something else."""
+"""Computes the knobs of a node's groups by spec and policy, and the changes to those that differ."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from slacktide.streams.decisions.knobs.qos_class_memory import memory_qos
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RELEASED = "released"
-"""The rule by which a knob that nobody wants any more goes back to what the kubelet and the kernel make it."""
+"""The rule that resets a knob to the default of kubelet and kernel if no other rule sets it."""
 
 
 def wanted(facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Mapping[KnobKey, WantedSetting]:
-    """Every knob that somebody wants to hold something; of two rules for one knob the first holds."""
+    """Return all knobs that a rule sets. If two rules set one knob, the first takes precedence."""
     found: dict[KnobKey, WantedSetting] = {}
     strategy = resource_qos_on(policy, facts)
     for one in (
@@ -37,10 +37,10 @@ def wanted(facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Mapping[Kno
 def drift_settings(
     drift: Sequence[Drift], facts: NodeFacts, pods: Sequence[Pod], policy: Policy
 ) -> tuple[WantedSetting, ...]:
-    """What the knobs that hold something else shall hold, in the order in which a kernel takes it.
+    """Return the changes to knobs that differ, in an order that the kernel accepts.
 
-    Of what is lowered the inner groups come first, then of what is raised the outer ones: a container may not hold
-    more than its pod. For the same reason bursts are cut before quotas, and raised after them.
+    Decreases come first, from inner to outer groups, then increases from outer to inner: a container may not exceed its
+    pod. For the same reason, bursts decrease before quotas and increase after them.
     """
     if not drift:
         return ()
@@ -49,7 +49,7 @@ def drift_settings(
 
 
 def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
-    """What a knob holds that nobody wants to hold anything; None: not ours to set, or no such group."""
+    """Return the default of a knob that no rule sets. None if it is not ours or its group does not exist."""
     pod = known.get(uid_of(key.group))
     if pod is None:
         there = key.group in TIERS.values()
@@ -65,7 +65,7 @@ def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
 
 
 def sorted_for_kernel(drift: Sequence[Drift], settings: Iterator[WantedSetting]) -> list[WantedSetting]:
-    """Inner groups first where less is to be held, outer groups first where more is."""
+    """Sort decreases from inner to outer groups, then increases from outer to inner groups."""
     held = {KnobKey(one.group, one.knob): one.held for one in drift}
 
     def place(one: WantedSetting) -> tuple[bool, int, bool, str, str]:
@@ -86,5 +86,5 @@ def _settings(
 
 
 def _amount(value: int | None) -> float:
-    """Unlimited is more than any figure."""
+    """Return the value; infinity if unlimited."""
     return float("inf") if value is None else value

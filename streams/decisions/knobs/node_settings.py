@@ -1,4 +1,4 @@
-"""What knobs of a node's groups shall hold, beyond the limit of best-effort CPU."""
+"""Computes the knobs of a node's groups, except the best-effort CPU limit."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ __all__ = ["WantedSetting", "settings"]
 
 
 def settings(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> tuple[WantedSetting, ...]:
-    """What of the sample's drift and bursts shall change. Bursts last: a knob that both want is theirs."""
+    """Return the changes by drift, then by bursts. On a knob in both, the burst takes precedence."""
     return (*drift_settings(sample.drift, facts, pods, policy), *burst_settings(sample, facts, pods, policy))

@@ -1,9 +1,9 @@
-"""Best-effort pods run last: by the weight of their tier, or only when nobody else wants the CPU (``cpu.idle``).
+"""Runs best-effort pods last: by the weight of their tier or by ``cpu.idle``.
 
-The reference's group identity is a kernel's of Anolis OS (``cpu.bvt_warp_ns``). What every kernel has in its place is
-the weight: 2, which the kubelet gives the tier, too. An idle group takes no weight, and a kubelet that restarts over an
-idle tier ends: it fails to write the tier's. Our ``podIdle`` therefore makes each best-effort pod idle, and leaves the
-tier to the kubelet. Reading: koordinator a7a1b76b, apis/slo/v1alpha1/nodeslo_types.go (CPUQOS);
+The reference's group identity needs the kernel of Anolis OS (``cpu.bvt_warp_ns``). Other kernels have the weight
+instead: 2, which the kubelet also gives the tier. An idle group accepts no weight. A kubelet that restarts over an idle
+tier exits, because it fails to write the tier's weight. ``podIdle`` therefore makes each best-effort pod idle, not the
+tier. Reading: koordinator a7a1b76b, apis/slo/v1alpha1/nodeslo_types.go (CPUQOS);
 pkg/koordlet/runtimehooks/hooks/{groupidentity,coresched,cpuidle}.
 """
 
@@ -23,7 +23,7 @@ _LAST = frozenset({"koord-batch", "koord-free"})
 
 
 def cpu_qos(pods: Sequence[Pod], strategy: ResourceQos) -> Iterator[WantedSetting]:
-    """The one knob that the strategy asks for, of the best-effort tier or of each best-effort pod in it."""
+    """Yield the knob that the strategy selects, for the best-effort tier or for each best-effort pod in it."""
     cpu, by = strategy.be.cpu, strategy.policies.cpu
     if not cpu.enable:
         return
@@ -50,6 +50,6 @@ def cpu_qos(pods: Sequence[Pod], strategy: ResourceQos) -> Iterator[WantedSettin
 
 
 def runs_last(pod: Pod) -> bool:
-    """Whether a pod may be idle: it is best-effort, and not a mid or critical one that only lies in their tier."""
+    """Return whether a pod may be idle: it is best-effort, and neither mid nor critical."""
     best_effort = pod.kube_qos == "BestEffort" and effective_qos(pod.qos_label, pod.kube_qos) == "BE"
     return best_effort and effective_priority_class(pod) in _LAST and not is_spared(pod)

@@ -1,8 +1,7 @@
-"""Whose memory the kernel keeps and whom it slows down, by QoS class: ``memory.min``, ``memory.low``, ``memory.high``.
+"""Computes ``memory.min``, ``memory.low`` and ``memory.high`` by QoS class.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile.go; plugins/helpers
-(GetPodResourceQoSByQoSClass). Different on purpose: a knob that the strategy leaves at the kernel's default is left
-alone.
+(GetPodResourceQoSByQoSClass). Unlike the reference, a knob with the kernel's default in the strategy is not written.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _CLASSES = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClas
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """A pod's QoS class and what holds for it."""
+    """A pod's QoS class and its memory strategy."""
 
     name: str
     config: MemoryQos
@@ -35,7 +34,7 @@ class _Class:
 
 
 def memory_qos(pods: Sequence[Pod], facts: NodeFacts, strategy: ResourceQos) -> Iterator[WantedSetting]:
-    """The memory knobs of pods, their containers and their tiers, of classes whose part is enabled."""
+    """Yield the memory knobs of pods, their containers and their tiers, for all enabled classes."""
     protected: list[tuple[Pod, WantedSetting]] = []
     for pod in pods:
         of = _class_of(pod, strategy)
@@ -71,7 +70,7 @@ def _container(pod: Pod, container: Container, facts: NodeFacts, of: _Class) -> 
 
 
 def _protection(group: str, request_bytes: int, of: _Class) -> Iterator[WantedSetting]:
-    """What is kept at any price, and what is kept while others have something to give."""
+    """Yield ``memory.min``, and a ``memory.low`` that is at least as high."""
     config = of.config
     min_bytes = request_bytes * config.min_limit_pct // 100
     low_bytes = request_bytes * config.low_limit_pct // 100
@@ -86,7 +85,7 @@ def _protection(group: str, request_bytes: int, of: _Class) -> Iterator[WantedSe
 
 
 def _high(group: str, request_bytes: int, limit_bytes: int, min_bytes: int, of: _Class) -> WantedSetting:
-    """From where on a container is slowed down: a part of the way from its request to its limit, in whole pages."""
+    """Return the throttling threshold, which is between request and limit, in whole pages."""
     way_bytes = (limit_bytes - request_bytes) * of.config.throttling_pct // 100
     high_bytes = (request_bytes + way_bytes) // PAGE_BYTES * PAGE_BYTES
     bound = "formula" if high_bytes >= min_bytes else "min"
@@ -101,7 +100,7 @@ def _high(group: str, request_bytes: int, limit_bytes: int, min_bytes: int, of: 
 
 
 def _tiers(protected: Sequence[tuple[Pod, WantedSetting]]) -> Iterator[WantedSetting]:
-    """A group protects nothing that the groups above it do not: each tier gets the sum, and the top all of it."""
+    """Yield the sum of each tier, and of all at the top. A group protects at most what its parents protect."""
     knobs: tuple[Knob, ...] = ("mem_min_bytes", "mem_low_bytes")
     for kube_qos, group in TIERS.items():
         for knob in knobs:
@@ -118,7 +117,7 @@ def _tiers(protected: Sequence[tuple[Pod, WantedSetting]]) -> Iterator[WantedSet
 
 
 def _amount_bytes(amounts: Resources, of: _Class) -> int:
-    """What a pod or container bought: of class BE batch or free memory, else native, or mid memory in its place."""
+    """Return batch or free memory for class BE; native or mid memory for other classes."""
     if of.name == "beClass":
         return amounts.batch_mem_bytes or amounts.free_mem_bytes or 0
     return amounts.mem_bytes or amounts.mid_mem_bytes or 0
