@@ -1,10 +1,8 @@
-"""How long a container may stay beyond its limit: a token bucket.
+"""Limits how long a container may exceed its CPU limit, by a token bucket.
 
-Tokens are percents of the limit times seconds: use beyond the limit spends them, use below 60% saves
-some up. While there are any, the quota may be raised.
-
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, burstLimiter,
-cfsBurstAllowedByLimiter.
+A token is a percent of the limit for a second. Usage above the limit spends tokens; usage below 60% saves them. While
+tokens are left, the quota may be raised. Reading: koordinator a7a1b76b,
+pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, burstLimiter, cfsBurstAllowedByLimiter.
 """
 
 from __future__ import annotations
@@ -20,25 +18,25 @@ SAVE_BELOW_PCT = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limiter:
-    """A container's bucket. Its state is the caller's to keep from one decision to the next."""
+    """A container's bucket. The caller keeps it from one decision to the next."""
 
     capacity_tokens: int
     tokens: int
-    """Negative: in debt, down to minus the capacity."""
+    """At least minus the capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limited:
-    """Whether the quota may be raised, and the bucket after that."""
+    """Whether the quota may be raised, and the bucket after the decision."""
 
     allowed: bool
     limiter: Limiter | None
-    """None: the configuration has no limiter, or none that can work."""
+    """None: the configuration has no limiter, or an invalid one."""
     terms: Terms
 
 
 def limiter_capacity(config: CpuBurst) -> int | None:
-    """The bucket's size: the whole period at the ceiling; None where the configuration has no bucket."""
+    """Return the bucket's capacity: the whole period at the ceiling. None without a valid period and ceiling."""
     period_s, ceiling_pct = config.cfs_quota_burst_period_s, config.cfs_quota_burst_pct
     if period_s is None or period_s < 0 or ceiling_pct is None or ceiling_pct < 100:
         return None
@@ -46,26 +44,15 @@ def limiter_capacity(config: CpuBurst) -> int | None:
 
 
 def start_tokens(capacity_tokens: int, draw: float) -> int:
-    """What a new bucket holds: anything below half its size, so that containers do not all burst in step.
-
-    Args:
-        capacity_tokens: the bucket's size.
-        draw: a random number in [0, 1).
-
-    """
+    """Return a new bucket's tokens, below half its capacity. A random ``draw`` in [0, 1) desynchronizes bursts."""
     return int(capacity_tokens * (draw / 2))
 
 
 def limit(config: CpuBurst, before: Limiter | None, *, start: int, used_pct: int, elapsed_s: int) -> Limited:
-    """Spend or save tokens for the time since the last decision, and return whether any are left.
+    """Spend or save tokens for the time since the last decision. Return whether any are left.
 
-    Args:
-        config: without a period everything is allowed; with one, but a ceiling below the limit, nothing.
-        before: the bucket after the last decision; None: there was none.
-        start: the tokens of a new bucket, which one of another size is, too.
-        used_pct: what the container used, in percent of its limit.
-        elapsed_s: whole seconds since the last decision.
-
+    Without a period, raises are always allowed; with a period and a ceiling below the limit, never. If ``before`` is
+    None or has another capacity, a new bucket gets ``start`` tokens. ``used_pct`` is in percent of the limit.
     """
     if config.cfs_quota_burst_period_s is None or config.cfs_quota_burst_period_s < 0:
         return Limited(allowed=True, limiter=None, terms={})
@@ -89,5 +76,5 @@ def limit(config: CpuBurst, before: Limiter | None, *, start: int, used_pct: int
 
 
 def _saved_in_a_second(used_pct: int) -> int:
-    """Negative: spent."""
+    """Return the tokens saved per second; negative if spent."""
     return 100 - used_pct if used_pct >= SPEND_FROM_PCT or used_pct < SAVE_BELOW_PCT else 0

@@ -1,4 +1,4 @@
-"""Whether a node has CPU to lend to throttled containers.
+"""Determines whether a node has CPU to lend to throttled containers.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, getNodeStateForBurst.
 """
@@ -15,15 +15,15 @@ from slacktide.schemas.qos import raw_qos
 
 NodeState = Literal["idle", "cooling", "overload", "unknown"]
 COOLING = 0.9
-"""Of the threshold: from here on nothing more is lent, but nothing is taken back yet."""
+"""Share of the threshold from which quotas are no longer raised, but not yet cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePoolPod:
-    """What the share pool of CPUs has to know of a pod."""
+    """A pod's input to the share pool."""
 
     qos_label: str | None
-    """As written; a text that names no class counts as none."""
+    """The label's text; an unknown class counts as none."""
     request_milli: int
     used_cores: float | None
     """None: no metric."""
@@ -31,28 +31,21 @@ class SharePoolPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePool:
-    """The node's state by its share pool: the CPUs that no pod has for itself."""
+    """The node's state by its share pool: the CPUs that no pod has exclusively."""
 
     state: NodeState
     bound: str
-    """``formula``, ``no_share_pool`` (all CPUs are taken: that counts as fully used) or ``no_metric``."""
+    """``formula``, ``no_metric``, or ``no_share_pool`` (no CPU is left, which counts as fully used)."""
     terms: Terms
 
 
 def share_pool(
     *, node_cpus: int, node_used_cores: float | None, pods: Iterable[SharePoolPod], threshold_pct: int
 ) -> SharePool:
-    """Compare the use of the share pool with a threshold.
+    """Compare the usage of the share pool with ``threshold_pct``, from which the node is overloaded.
 
-    Pool = CPUs - what LSE and LSR pods request; used = the node's use - that of LSE, LSR and BE pods.
-    What the system uses counts as the pool's.
-
-    Args:
-        node_cpus: number of CPUs.
-        node_used_cores: what the node used; None: no metric.
-        pods: all pods of the node, in any order.
-        threshold_pct: use of the pool from which on the node is overloaded.
-
+    Pool = CPUs - requests of LSE and LSR pods. Used = usage of the node - usage of LSE, LSR and BE pods. The pool's
+    usage includes the system's. Without a metric of the node, the state is unknown.
     """
     if node_used_cores is None:
         return SharePool(state="unknown", bound="no_metric", terms={})

@@ -1,4 +1,4 @@
-"""Which pods burst, and by whose configuration: the node's, or what the pod's annotation sets over it.
+"""Selects pods that burst, and their configuration: the node's, overridden by the pod's annotation.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, genPodBurstConfig;
 pkg/util/pod.go, IsPodCPUBurstable, IsPodInactive; apis/slo/v1alpha1/pod.go.
@@ -16,12 +16,12 @@ from slacktide.schemas.qos import raw_qos
 
 ANNOTATION = "koordinator.sh/cpuBurst"
 Number = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-"""Within 32 bits, so that a product of two, a limiter's capacity, is within 64."""
+"""Within 32 bits, so that a limiter's capacity, a product of two, fits in 64 bits."""
 _POLICIES: tuple[BurstPolicy, ...] = get_args(BurstPolicy)
 
 
 class _PodBurst(msgspec.Struct, frozen=True, rename="camel"):
-    """The annotation. A null and an empty policy are absent, as there."""
+    """The annotation. A null and an empty policy count as absent, as in the reference."""
 
     policy: str | None = None
     cpu_burst_percent: Number | None = None
@@ -33,30 +33,23 @@ _decoder = msgspec.json.Decoder(_PodBurst)
 
 
 def may_burst(pod: Pod) -> bool:
-    """Whether CPU burst touches the pod at all: it lives, has no CPUs alone, and its class is not best-effort."""
+    """Return whether CPU burst applies: the pod is live, not best-effort, and has no exclusive CPUs."""
     own = pod.exclusive_cpus or raw_qos(pod.qos_label) in {"LSR", "LSE", "BE"}
     return pod.phase in LIVE_PHASES and not own
 
 
 def burst_policy(text: str | None) -> BurstPolicy:
-    """The policy of that name; what names none is the policy ``none``."""
+    """Return the policy of that name; ``none`` for an unknown name."""
     return next((policy for policy in _POLICIES if policy == text), "none")
 
 
 def pod_burst_config(node: CpuBurst, annotation: str | None) -> CpuBurst:
-    """The node's configuration, each field replaced that the pod's annotation holds.
-
-    Args:
-        node: what holds for pods that set nothing.
-        annotation: the text of ``koordinator.sh/cpuBurst``, a JSON object; one that cannot be read is
-            ignored as a whole.
-
-    """
+    """Override the node's configuration with the pod's annotation. An invalid annotation is ignored as a whole."""
     if annotation is None:
         return node
     try:
         decoded = _decoder.decode(annotation)
-    # A text with half a surrogate pair cannot even be encoded; one nested too deep ends the decoder.
+    # Half a surrogate pair cannot be encoded. Deep nesting exceeds the recursion limit.
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return node
     fields = {

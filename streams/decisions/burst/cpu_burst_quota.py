@@ -1,4 +1,4 @@
-"""The next CFS quotas of a pod and its containers: throttled ones get more than their limit for a while.
+"""Computes the next CFS quotas of a pod and its containers. Throttled ones may exceed their limit for a while.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, applyCFSQuotaBurst,
 genOperationByContainer, changeOperationByNode.
@@ -24,62 +24,55 @@ Operation = Literal["scale_up", "scale_down", "remain", "reset"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstContainer:
-    """A container as it is."""
+    """The current state of a container."""
 
     name: str
     limit_milli: int | None
-    """CPU limit; None or 0: none."""
+    """None or 0: no CPU limit."""
     quota_us: int
-    """In force, per 100 ms period; -1: unlimited."""
+    """Current quota per 100 ms period; -1: unlimited."""
     running: bool = True
     throttled_ratio: float | None = None
-    """Share of periods in which it was throttled, last; None: no metric."""
+    """Share of throttled periods, as last measured; None: no metric."""
     used_cores: float | None = None
     """None: no metric, which counts as the limit."""
     limiter: Limiter | None = None
-    """What the last decision gave; None: nothing yet."""
+    """The limiter after the last decision; None: no decision yet."""
     start_tokens: int = 0
-    """What a new limiter starts with, see ``start_tokens`` in cpu_burst_limiter."""
+    """The tokens of a new limiter, see ``start_tokens`` in cpu_burst_limiter."""
     elapsed_s: int = 0
     """Whole seconds since the limiter's last decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerQuota:
-    """What shall hold for a container."""
+    """The quota to apply to a container."""
 
     name: str
     quota_us: int
     limiter: Limiter | None
     because: Because
-    """Its ``bound``: the operation, ``base`` or ``ceiling`` where these stopped it, or why the quota stays:
-    ``not_running``, ``no_limit``."""
+    """``bound``: the operation, ``base`` or ``ceiling`` if one limits it, ``not_running`` or ``no_limit``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodQuota:
-    """What shall hold for a pod and its containers, in the order given."""
+    """The quotas to apply to a pod and its containers, in the given order."""
 
     quota_us: int
     containers: tuple[ContainerQuota, ...]
     because: tuple[Because, ...]
-    """The containers', then the pod's: ``formula``, or ``unlimited`` (no quota: nothing to add to)."""
+    """The containers' reasons, then the pod's: ``formula``, or ``unlimited`` (no quota to change)."""
 
 
 def next_quotas(
     *, config: CpuBurst, node_state: NodeState, pod_quota_us: int, containers: Iterable[BurstContainer]
 ) -> PodQuota:
-    """One step for each container between its limit (base) and its ceiling; the pod's quota goes along.
+    """Move each container's quota one step between its limit (base) and its ceiling. The pod's quota follows.
 
-    A throttled container's quota is raised by 20%. It is cut by 20% where its limiter has no tokens
-    left or the node is overloaded, and is not raised while the node is cooling or unknown.
-
-    Args:
-        config: the pod's configuration. Under a policy without quota burst, quotas go back to the limit.
-        node_state: whether the node has CPU to lend.
-        pod_quota_us: in force for the pod; 0 or below: unlimited.
-        containers: as they are.
-
+    A throttled container's quota rises by 20%, but not while the node is cooling or unknown. It is cut by 20% if its
+    limiter has no tokens left or the node is overloaded. A policy without quota burst resets quotas to the limit. A
+    ``pod_quota_us`` of 0 or below is unlimited.
     """
     results = []
     quota_us = pod_quota_us
@@ -97,12 +90,12 @@ def next_quotas(
 
 
 def lends(config: CpuBurst) -> bool:
-    """Whether the configuration has quota burst at all."""
+    """Return whether the configuration has quota burst."""
     return config.policy in {"auto", "cfsQuotaBurstOnly"}
 
 
 def used_pct(used_cores: float | None, limit_milli: int) -> int:
-    """What a container used, in percent of its limit."""
+    """Return the usage in percent of the limit; 100 if unknown."""
     return 100 if used_cores is None else int(used_cores / (limit_milli / 1000) * 100)
 
 
@@ -146,7 +139,7 @@ def _ceiling_us(base_us: int, ceiling_pct: int | None) -> int:
 
 
 def _operation(config: CpuBurst, *, allowed: bool, throttled_ratio: float | None) -> Operation:
-    """What the container itself asks for."""
+    """Return the operation that the container requires, regardless of the node."""
     if not lends(config):
         return "reset"
     if not allowed:
@@ -155,7 +148,7 @@ def _operation(config: CpuBurst, *, allowed: bool, throttled_ratio: float | None
 
 
 def _on_node(operation: Operation, node_state: NodeState) -> Operation:
-    """What of it the node permits."""
+    """Return the operation that the node's state permits."""
     if node_state == "overload" and operation in {"scale_up", "remain"}:
         return "scale_down"
     return "remain" if operation == "scale_up" and node_state in {"cooling", "unknown"} else operation

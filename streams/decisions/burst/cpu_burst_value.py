@@ -1,7 +1,7 @@
-"""How much CPU time a container may save up and use at once: ``cpu.cfs_burst_us``.
+"""Computes the CPU time that a container may save up and use at once: ``cpu.cfs_burst_us``.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go,
-calcStaticCPUBurstVal. The order of the arithmetic is the reference's: it decides the last digit.
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, calcStaticCPUBurstVal. The
+arithmetic follows the order of the reference, which decides the last digit.
 """
 
 from __future__ import annotations
@@ -16,30 +16,24 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstValue:
-    """What one container may save up, per 100 ms period."""
+    """The burst of one container, per 100 ms period."""
 
     burst_us: int
     bound: str
-    """``formula``, ``off`` (the policy has no CPU burst) or ``no_limit`` (nothing to go beyond)."""
+    """``formula``, ``off`` (the policy has no CPU burst) or ``no_limit``."""
     terms: Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodBurstValue:
-    """What a pod's containers may save up together, and each of them in the order given."""
+    """The burst of a pod, and of each container in the given order."""
 
     burst_us: int
     containers: tuple[BurstValue, ...]
 
 
 def cfs_burst(limit_milli: int | None, config: CpuBurst) -> BurstValue:
-    """The burst of a container: ``cpu_burst_pct`` of its limit, never negative.
-
-    Args:
-        limit_milli: the container's CPU limit; None or 0: none.
-        config: the pod's configuration.
-
-    """
+    """Compute a container's burst: ``cpu_burst_pct`` of its limit, at least 0. A limit of None or 0 is none."""
     if config.policy not in {"auto", "cpuBurstOnly"}:
         return BurstValue(burst_us=0, bound="off", terms={"burst_us": 0})
     if not limit_milli:
@@ -56,6 +50,6 @@ def cfs_burst(limit_milli: int | None, config: CpuBurst) -> BurstValue:
 
 
 def pod_cfs_burst(limits_milli: Iterable[int | None], config: CpuBurst) -> PodBurstValue:
-    """The burst of a pod: the sum of its containers'."""
+    """Sum the bursts of a pod's containers."""
     containers = tuple(cfs_burst(limit_milli, config) for limit_milli in limits_milli)
     return PodBurstValue(burst_us=sum(one.burst_us for one in containers), containers=containers)

@@ -1,8 +1,8 @@
-"""Which CPU quotas of latency-sensitive pods shall move: throttled containers get more than their limit for a while.
+"""Selects the CPU quotas of latency-sensitive pods to change. Throttled containers may exceed their limit.
 
-A container goes by ``cpu_burst_quota``. Its pod's quota is figured from the pod's limit and what its containers hold
-beyond theirs, not by adding each step to what it holds: that would end anywhere, at 0 or below too, once a write was
-refused or somebody else wrote. Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go.
+``cpu_burst_quota`` decides about each container. A pod's quota is its limit plus what its containers hold above theirs.
+Adding each step to the current quota would drift, even to 0 or below, after a refused or foreign write. Reading:
+koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RULE = "CFSQuotaBurst"
 OFF = CpuBurst()
-"""No quota burst."""
+"""Quota burst is off."""
 
 
 def burst_settings(
     sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy
 ) -> tuple[WantedSetting, ...]:
-    """The quotas that shall hold something else than they do, in an order in which no container exceeds its pod."""
+    """Return the quotas to change, in an order in which no container exceeds its pod."""
     if not sample.burst:
         return ()
     config = cpu_burst_on(policy, facts)
@@ -42,19 +42,15 @@ def burst_settings(
 
 
 def handed_back(burst: Sequence[ContainerBurst], pods: Sequence[Pod]) -> tuple[WantedSetting, ...]:
-    """The same where every quota shall go back to its limit, whatever the policy."""
+    """Return the changes that reset every quota to its limit, whatever the policy."""
     unknown = share_pool(node_cpus=0, node_used_cores=None, pods=(), threshold_pct=0)
     return _settings(burst, pods, unknown, lambda _: OFF)
 
 
 def movable(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst) -> list[ContainerBurst]:
-    """Of a pod's limited containers, those whose quota may move; all, where the pod holds what none of them needs.
+    """Return a pod's containers whose quota may change. Return all if the pod's quota exceeds their need.
 
-    Args:
-        pod: its limits are what quotas go back to.
-        held: each of these containers has a limit, and a quota.
-        config: of the pod.
-
+    Each container in ``held`` has a limit and a quota. Quotas are reset to the limits of ``pod``.
     """
     over_us = {one.container: one.quota_us - _base_us(pod, one.container) for one in held}
     pod_base_us = pod_quota_us(pod)
@@ -67,7 +63,7 @@ def movable(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst) -> list[
 
 
 def next_limiter(one: ContainerBurst, limit_milli: int, config: CpuBurst) -> Limiter | None:
-    """The container's limiter after the decision about it; None: it has none."""
+    """Return the container's limiter after the decision; None without a limiter."""
     container = _container(one, limit_milli)
     pct = used_pct(container.used_cores, limit_milli)
     return limit(config, container.limiter, start=one.start_tokens, used_pct=pct, elapsed_s=one.elapsed_s).limiter
@@ -88,17 +84,17 @@ def _settings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """One container's way."""
+    """The change of one container."""
 
     setting: WantedSetting
     rises: int
-    """Negative: it falls."""
+    """Negative: a cut."""
     over_us: int
-    """What it will hold beyond its limit."""
+    """The new quota above the limit."""
 
 
 def _of_pod(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst, pool: SharePool) -> list[WantedSetting]:
-    """Cuts first, then the pod, then raises."""
+    """Return cuts first, then the pod, then raises."""
     steps = _steps(pod, held, config, pool)
     return [
         *(step.setting for step in steps if step.rises < 0),
@@ -116,7 +112,7 @@ def _steps(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst, pool: Sha
     for one, quota in zip(limited, quotas.containers, strict=True):
         base_us = _base_us(pod, one.container)
         wanted_us = max(QUOTA_US_MIN, quota.quota_us)
-        if not lends(config):  # what is below the limit is somebody's will
+        if not lends(config):  # a quota below its limit is kept
             wanted_us = min(wanted_us, one.quota_us)
         setting = _setting(
             container_group(pod.uid, one.container), wanted_us, quota.because.bound, pool.terms | quota.because.terms
@@ -126,7 +122,7 @@ def _steps(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst, pool: Sha
 
 
 def _pod_setting(pod: Pod, held_us: int, over_us: int, config: CpuBurst) -> list[WantedSetting]:
-    """The pod's quota where it shall be another."""
+    """Return the pod's quota if it changes."""
     base_us = pod_quota_us(pod)
     if held_us <= 0 or base_us is None:
         return []
@@ -161,7 +157,7 @@ def _container(one: ContainerBurst, limit_milli: int | None) -> BurstContainer:
 
 
 def _pool(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], config: CpuBurst) -> SharePool:
-    """A pod that has ended owns no CPUs; a node whose CPUs are not known is not known to be idle."""
+    """Compute the share pool of live pods. Without a known CPU capacity, the state is unknown."""
     used = {use.uid: use.cpu_milli for use in sample.pod_use}
     cpus, node_milli = (facts.capacity.cpu_milli or 0) // 1000, sample.use.cpu_milli
 
