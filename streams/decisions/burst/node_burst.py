@@ -27,7 +27,6 @@ from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RULE = "CFSQuotaBurst"
 OFF = CpuBurst()
-"""Quota burst is off."""
 
 
 def burst_settings(
@@ -42,16 +41,13 @@ def burst_settings(
 
 
 def handed_back(burst: Sequence[ContainerBurst], pods: Sequence[Pod]) -> tuple[WantedSetting, ...]:
-    """Return the changes that reset every quota to its limit, whatever the policy."""
+    """Return the changes that reset quotas above their limits, whatever the policy."""
     unknown = share_pool(node_cpus=0, node_used_cores=None, pods=(), threshold_pct=0)
     return _settings(burst, pods, unknown, lambda _: OFF)
 
 
 def movable(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst) -> list[ContainerBurst]:
-    """Return a pod's containers whose quota may change. Return all if the pod's quota exceeds their need.
-
-    Each container in ``held`` has a limit and a quota. Quotas are reset to the limits of ``pod``.
-    """
+    """Return which of the limited containers may change: all if the pod's quota exceeds their need."""
     over_us = {one.container: one.quota_us - _base_us(pod, one.container) for one in held}
     pod_base_us = pod_quota_us(pod)
     if held and pod_base_us is not None:

@@ -37,10 +37,7 @@ def cpu_evict(
     dying_first: bool = False,
     classes_first: bool = False,
 ) -> Evictions:
-    """Run the enabled ones of BECPUEvict, CPUAllocatableEvict and CPUEvict, in this order.
-
-    ``node`` is in millicores, with average usage; without capacity, no pod is evicted. ``Order`` documents the flags.
-    """
+    """Run the enabled features in the order BECPUEvict, CPUAllocatableEvict, CPUEvict. Unit: millicores."""
     if node.capacity <= 0:
         return no_capacity()
     order = Order(

@@ -41,10 +41,7 @@ class AllocatableThreshold:
 def by_allocatable(
     feature: str, measure: Measure, *, allocatable: Resources, pods: Iterable[EvictPod], at: AllocatableThreshold
 ) -> Release:
-    """Compute, per resource, the requests minus ``lower_pct`` of allocatable.
-
-    Each pod counts for its own class's resource of ``measure``. Without allocatable, all requests are released.
-    """
+    """Compute the requests minus ``lower_pct`` of allocatable, for each class's resource; all without allocatable."""
     threshold_pct, lower_pct, priority_max = at.threshold_pct, at.lower_pct, at.priority_max
     if (
         threshold_pct is None

@@ -66,15 +66,7 @@ def by_priority(
 ) -> Candidates:
     """Select evictable pods of any QoS with a metric and a priority of at most ``priority_max``.
 
-    Sort by eviction priority, priority and sub-priority, ascending; then by amount, descending. Ties keep their order.
-
-    Args:
-        pods: the node's pods that free resources.
-        feature: the eviction feature.
-        priority_max: the highest priority, with defaults, that may be evicted.
-        amount: the amount that a pod's eviction frees.
-        order: the orders applied first.
-
+    Sort by ``order``, eviction priority, priority and sub-priority, ascending; then by freed ``amount``, descending.
     """
     eligible = (
         pod

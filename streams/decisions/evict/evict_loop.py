@@ -20,7 +20,6 @@ from slacktide.streams.decisions.evict.evict_release import Release
 Kind = Literal["used", "request"]
 """What a victim's amount measures. Both kinds are released side by side."""
 Tally = Counter[tuple[Kind, str]]
-"""Amounts by kind and resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +59,7 @@ class Evictions:
 def evict(tasks: Sequence[EvictTask]) -> Evictions:
     """Select each task's candidates until its amounts are released, by whichever task.
 
-    A victim counts toward every task, once per kind and resource. A pod evicted in an earlier run counts at its turn,
-    but is not evicted again.
+    A victim counts toward every task, once per kind and resource. Pods that were evicted earlier count, too.
     """
     counting = [task for task in tasks if task.release.amounts and task.missing(Counter())]
     released: Tally = Counter()

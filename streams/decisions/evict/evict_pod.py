@@ -43,10 +43,7 @@ def priority_with_default(pod: Pod) -> int:
 
 
 def own_resource(pod: Pod, measure: Measure) -> str:
-    """Return the resource of the pod's class; the native one for prod.
-
-    koord-free pods also use the native one, as in the reference, unless they request free resources.
-    """
+    """Return the resource of the pod's class: native for prod, and for free pods that request no free resources."""
     band = effective_priority_class(pod)
     sold_to_free = _FREE_PREFIX + measure
     if band == "koord-free" and getattr(pod.requests, sold_to_free) is not None:

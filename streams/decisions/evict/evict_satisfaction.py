@@ -25,10 +25,7 @@ NOT_MEASURED = BeCpuWindow(average=_NOTHING, current=_NOTHING, samples=0, interv
 def by_satisfaction(
     feature: str, *, window: BeCpuWindow, allocatable_milli: int | None, policy: ResourceThreshold
 ) -> Release:
-    """Compute request x (upper% - limit / request): the smaller of the window's average and the last sample.
-
-    Under policy ``evictByAllocatable``, ``allocatable_milli`` is the limit; None releases nothing.
-    """
+    """Compute request x (upper% - limit / request): the smaller of the window's average and the last sample."""
     lower_pct, upper_pct = policy.cpu_evict_be_satisfaction_lower_pct, policy.cpu_evict_be_satisfaction_upper_pct
     if lower_pct is None or upper_pct is None or not 0 < lower_pct <= min(LOWER_PCT_MAX, upper_pct) or upper_pct >= 100:
         return invalid(feature, lower_pct=lower_pct, upper_pct=upper_pct)
@@ -56,7 +53,7 @@ def by_satisfaction(
 
 
 def _limited(be: BeCpu, allocatable_milli: int | None) -> BeCpu:
-    """Use allocatable as the limit. A limit of 0 becomes 1, so that satisfaction can be computed."""
+    """Use allocatable as the limit; None: no limit. A 0 becomes 1, so that satisfaction can be computed."""
     return msgspec.structs.replace(be, limit_milli=-1 if allocatable_milli is None else max(allocatable_milli, 1))
 
 

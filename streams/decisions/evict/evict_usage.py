@@ -18,20 +18,14 @@ LOWER_BELOW_THRESHOLD_PCT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageThreshold:
-    """From ``threshold_pct`` of the capacity on, the usage above ``lower_pct`` of it is released.
-
-    None: not configured. A missing ``lower_pct`` is two below the threshold.
-    """
+    """From ``threshold_pct`` of capacity on, usage above ``lower_pct`` (default: 2 less) is released. None: not set."""
 
     threshold_pct: int | None
     lower_pct: int | None
 
 
 def by_usage(feature: str, measure: Measure, *, capacity: int, used: int | None, at: UsageThreshold) -> Release:
-    """Compute capacity x (used% - lower%), with whole percentages.
-
-    ``capacity`` is above 0 and, like ``used``, in the unit of ``measure``. A ``used`` of None releases nothing.
-    """
+    """Compute capacity x (used% - lower%), with whole percentages. The capacity is above 0. Without usage: nothing."""
     threshold_pct, lower_pct = at.threshold_pct, at.lower_pct
     if threshold_pct is None or threshold_pct < 0:
         return invalid(feature, threshold_pct=threshold_pct, lower_pct=lower_pct)

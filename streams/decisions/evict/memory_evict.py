@@ -27,10 +27,7 @@ def memory_evict(
     dying_first: bool = False,
     classes_first: bool = False,
 ) -> Evictions:
-    """Run the enabled ones of BEMemoryEvict, MemoryAllocatableEvict and MemoryEvict, in this order.
-
-    ``node`` is in bytes; without capacity, no pod is evicted. ``Order`` documents the flags.
-    """
+    """Run the enabled features in the order BEMemoryEvict, MemoryAllocatableEvict, MemoryEvict. Unit: bytes."""
     if node.capacity <= 0:
         return no_capacity()
     order = Order(

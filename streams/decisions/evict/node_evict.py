@@ -25,7 +25,6 @@ from slacktide.streams.decisions.evict.evict_satisfaction import NOT_MEASURED
 from slacktide.streams.decisions.evict.evict_tasks import EvictNode
 
 MEMORY_RULES, CPU_RULES = frozenset(memory_evict.FEATURES), frozenset(cpu_evict.FEATURES)
-"""The features of each kind."""
 MEMORY_COOL_MS, CPU_COOL_MS = 4_000, 20_000
 _BY_MEMORY_USED = frozenset({"BEMemoryEvict", "MemoryEvict"})
 _NOWHERE = PodUse(uid="")
@@ -86,7 +85,6 @@ def _young(since_ms: int | None, cool_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A sample in the form that the rules require."""
 
     sample: NodeSample
     facts: NodeFacts

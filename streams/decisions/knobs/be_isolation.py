@@ -45,11 +45,7 @@ def isolation(pods: Sequence[Pod], colocation: Colocation) -> Iterator[WantedSet
 
 
 def _tier(pod: Pod) -> Tier | None:
-    """Return the tier of a pod's resources; None without any.
-
-    The kubelet manages native requests: a pod that has any is not in the best-effort group. Batch and free resources
-    require class BE.
-    """
+    """Return the tier of the resources of a BestEffort pod, or None. Batch and free resources require class BE."""
     if pod.kube_qos != "BestEffort" or pod.phase not in LIVE_PHASES:
         return None
     tiers: Sequence[Tier] = ("batch", "free", "mid") if effective_qos(pod.qos_label, pod.kube_qos) == "BE" else ("mid",)

@@ -14,10 +14,7 @@ def looser(one: Limits, other: Limits) -> bool:
 
 
 def tighter(current: Limits, wanted: Limits, free: Collection[int]) -> Limits:
-    """Return the reductions from ``current`` to ``wanted``, without the increases.
-
-    It removes CPUs that are not free first, then surplus CPUs. It removes wanted CPUs last.
-    """
+    """Return only the reductions to ``wanted``. They remove CPUs that are not free first, and wanted CPUs last."""
     quota = current if quota_rate(current) <= quota_rate(wanted) else wanted
     return Limits(
         be_cfs_quota_us=quota.be_cfs_quota_us,

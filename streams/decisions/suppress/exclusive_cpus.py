@@ -21,7 +21,6 @@ class Apart(NamedTuple):
 
     milli: int
     used_milli: int
-    """Usage of exclusive CPUs."""
 
 
 NOTHING = Apart(0, 0)

@@ -25,10 +25,7 @@ class _SystemQos(Message, frozen=True):
 
 
 def node_cpus(facts: NodeFacts, pods: Sequence[Pod]) -> NodeCpus:
-    """Return the node's CPUs. An invalid reservation or SYSTEM annotation reserves none.
-
-    Exclusive CPUs of the kubelet's static policy count as reserved.
-    """
+    """Return the node's CPUs; exclusive ones count as reserved. An invalid reservation or annotation reserves none."""
     try:
         system = msgspec.json.decode(facts.annotations.get(ANNOTATION_SYSTEM_QOS) or "{}", type=_SystemQos)
     except msgspec.MsgspecError:
