@@ -85,7 +85,6 @@ def _young(since_ms: int | None, cool_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-
     sample: NodeSample
     facts: NodeFacts
     pods: Sequence[Pod]

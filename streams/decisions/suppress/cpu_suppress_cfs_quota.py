@@ -24,7 +24,7 @@ class QuotaStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def next_cfs_quota(*, allowed_milli: int, current_us: int | None, capacity_milli: int) -> QuotaStep:
-    """Compute one step toward the allowed CPU: up by at most 10% of the node, down at once. None: unlimited."""
+    """Compute one step toward the allowed CPU: up by at most 10% of the node, down at once. A None is unlimited."""
     node_us = -(-capacity_milli // 1000) * PERIOD_US
     target_us = max(allowed_milli * PERIOD_US // 1000, QUOTA_US_MIN)
     terms: Terms = {"allowed_milli": allowed_milli, "target_us": target_us}
