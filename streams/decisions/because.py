@@ -1,4 +1,4 @@
-"""Why a figure is what it is."""
+"""The arithmetic behind a computed amount."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from slacktide.schemas.message import Terms
 
 @cache
 def in_unit(unit: str, *names: str) -> tuple[str, ...]:
-    """Names of terms, each with its unit at its end: put together once, for each node has them."""
+    """Return the names of terms with the unit appended. Cached, because all nodes need them."""
     return tuple(f"{name}_{unit}" for name in names)
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The arithmetic behind one figure, as it was done: never computed a second time to be shown."""
+    """The arithmetic of one amount. It is recorded when computed, and never computed again for display."""
 
     of: str
-    """Which figure, unit last; a path where there are several: ``zones/node0/batch_cpu_milli``."""
+    """Name of the amount, unit last; a path if there are several: ``zones/node0/batch_cpu_milli``."""
     bound: str
-    """The step that fixed the result, e.g. ``formula``, ``capped``, ``stepped``, ``degraded``, ``floored``."""
+    """The step that determined the result, e.g. ``formula``, ``capped``, ``stepped``, ``degraded``, ``floored``."""
     terms: Terms
     """Named numbers in the order of the arithmetic, the result last."""
     adds: tuple[str, ...] = ()
-    """Where the figure is a sum: its parts, each a sign and a term's name: ``+capacity_milli``, ``-margin_milli``."""
+    """Parts of the sum, if it is one, each a sign and a term's name: ``+capacity_milli``, ``-margin_milli``."""
 
     def added(self) -> int | float:
-        """What the parts add up to."""
+        """Return the sum of the parts."""
         return sum(self.terms[part[1:]] * (1 if part[0] == "+" else -1) for part in self.adds)

@@ -1,15 +1,15 @@
-"""CPU lists as Kubernetes and the kernel write them: ``0-3,6``."""
+"""Reads and writes CPU lists in the format of Kubernetes and the kernel: ``0-3,6``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 CPU_ID_MAX = 2**16
-"""No machine has more: a list that goes beyond is refused before it is spelled out in memory."""
+"""A list with a higher id is invalid. It is rejected before it is expanded in memory."""
 
 
 def cpu_list(text: str) -> list[int] | None:
-    """CPU ids of a list, ascending and distinct; None where the text is no such list."""
+    """Return the distinct CPU ids of a list in ascending order; None if the list is invalid."""
     ranges = [_range(part) for piece in text.split(",") if (part := piece.strip())]
     cpus: list[int] = []
     for low, high in sorted(known for known in ranges if known is not None):
@@ -18,7 +18,7 @@ def cpu_list(text: str) -> list[int] | None:
 
 
 def cpu_ranges(cpus: Iterable[int]) -> str:
-    """The list of these CPUs: what ``cpu_list`` reads back."""
+    """Format CPUs as a list that ``cpu_list`` reads."""
     ranges: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if ranges and ranges[-1][1] == cpu - 1:
@@ -36,7 +36,7 @@ def _range(part: str) -> tuple[int, int] | None:
 
 
 def _cpu_id(digits: str) -> int | None:
-    # The length first: what is too long is never made a number.
+    # Check the length first: a long text is never converted.
     if len(digits) > len(str(CPU_ID_MAX)) or not (digits.isascii() and digits.isdecimal()):
         return None
     return None if int(digits) > CPU_ID_MAX else int(digits)

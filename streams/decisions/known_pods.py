@@ -1,9 +1,8 @@
-"""A pod list that many samples name: what follows from the list alone is found once, not for each sample.
+"""A pod list that many samples refer to. Values derived from the list are computed once, not per sample.
 
-A worker keeps one for each of its nodes, by the ten thousand. So names are in memory once, requests in arrays, and the
-pods themselves as they were written, for rules look at whole pods only where something is to be done about them. What
-is written behind a pod's names is the same for all pods of a workload, but for the ids of its containers: it is in
-memory once for all nodes.
+A worker keeps one list per node, for thousands of nodes. So names are in memory once, requests in arrays, and pods
+as JSON, because rules seldom need whole pods. Apart from names and container ids, all pods of a workload have the same
+JSON. It is in memory once for all nodes.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ REQUEST_FIELDS = (
     "free_cpu_milli",
     "free_mem_bytes",
 )
-"""Of ``Resources``: what is sold by class."""
+"""Fields of ``Resources`` for batch, mid and free resources."""
 _LISTS = msgspec.json.Decoder(Pods)
 _LISTED = msgspec.json.Decoder(Annotated[list[msgspec.Raw], Meta(max_length=PODS_MAX)])
 _POD = msgspec.json.Decoder(Pod)
 _HERE: Final = b"\0"
-"""Stands for an id. No text of JSON has it."""
+"""Placeholder for a container id. JSON never contains it."""
 _ID_CHARS: Final = 64
 _ID: Final = b'"id":"%b"'
 _IDS: Final = re.compile(rb'"id":"([0-9a-f]{64})"')
 _kinds: Final[WeakValueDictionary[bytes, PodKind]] = WeakValueDictionary()
-"""Of all pods in memory that were read, by how they are written."""
+"""Kinds of all pods in memory that were read from JSON, by ``PodKind.written``."""
 
 
 class PodName(NamedTuple):
-    """Who a pod is, and its effective classes."""
+    """A pod's names and its effective classes."""
 
     uid: str
     namespace: str
@@ -61,7 +60,7 @@ class PodName(NamedTuple):
 
 
 class HighPods(msgspec.Struct, frozen=True, gc=False):
-    """Live pods that come before batch pods, in order of their list: what each asked for."""
+    """Requests of live pods of neither batch nor free class, in list order."""
 
     uids: tuple[str, ...]
     cpu_milli: Sequence[int]
@@ -69,46 +68,43 @@ class HighPods(msgspec.Struct, frozen=True, gc=False):
     lse: tuple[bool, ...]
 
     def rows(self) -> Iterator[tuple[str, int, int, bool]]:
-        """Pod by pod."""
+        """Iterate over the pods."""
         return zip(self.uids, self.cpu_milli, self.mem_bytes, self.lse, strict=True)
 
 
 class PodKind(msgspec.Struct, frozen=True, weakref=True):
-    """What follows from all of a pod but its names."""
+    """Values derived from a pod without its names. The classes are the effective ones."""
 
     priority_class: str
-    """The effective one."""
     qos: str
-    """Likewise."""
     best_effort: bool
-    """And suppressed."""
+    """It is best-effort, and suppression applies."""
     live: bool
-    """Holds what it asked for."""
+    """It is Running or Pending, and holds its requests."""
     there: bool
-    """Has not ended."""
+    """It has not ended."""
     lse: bool
-    """Its CPU request is never sold: its class is LSE, or it has CPUs alone."""
+    """Its class is LSE or it has exclusive CPUs: its CPU request is never reclaimed."""
     cpu_milli: int
     mem_bytes: int
     asked: tuple[int, ...]
-    """In order of ``REQUEST_FIELDS``; empty: nothing of what is sold by class."""
+    """Requests in order of ``REQUEST_FIELDS``; empty if all are 0."""
     written: bytes = b""
-    """The pod as it was read, without its names where these come first, with ``_HERE`` for each container's id; b"": it
-    was not read."""
+    """The JSON without leading names, with ``_HERE`` for each container id; b"": not read from JSON."""
     exclusive_cpus: tuple[int, ...] = ()
 
 
 class KnownPod(msgspec.Struct, frozen=True, gc=False):
-    """What follows from one pod alone."""
+    """Values derived from one pod."""
 
     name: PodName
     kind: PodKind
     ids: bytes = b""
-    """Of its containers, 32 bytes each."""
+    """Container ids, 32 bytes each."""
 
     @property
     def raw(self) -> bytes:
-        """As it was read."""
+        """The JSON that the pod was read from."""
         written = self.kind.written
         if self.ids:
             ids = self.ids.hex().encode()
@@ -118,7 +114,7 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class KnownPods(Sequence[Pod]):
-    """Never changed once it is made."""
+    """An immutable pod list with the values derived from it."""
 
     __slots__ = (
         "_pods",
@@ -139,50 +135,46 @@ class KnownPods(Sequence[Pod]):
         self._pods = pods
         known = self.each()
         self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
-        """By uid; the last one of a uid counts."""
+        """By uid; the last pod of a uid wins."""
         kinds = [pod.kind for pod in known]
         self.best_effort = self._uids(known, [kind.best_effort for kind in kinds])
-        """Uids of best-effort pods that suppression may hold."""
+        """Uids of best-effort pods that suppression applies to."""
         lives = [kind.live for kind in kinds]
         self.live = self._uids(known, lives)
-        """Of pods that hold what they asked for."""
+        """Uids of Running and Pending pods."""
         self.there = self._uids(known, [kind.there for kind in kinds])
-        """Of pods that have not ended."""
+        """Uids of pods that have not ended."""
         live = list(compress(known, lives))
         asked = [pod.kind.asked for pod in live if pod.kind.asked]
         sums = map(sum, zip(*asked, strict=True)) if asked else [0] * len(REQUEST_FIELDS)
         self.asked = dict(zip(REQUEST_FIELDS, sums, strict=True))
-        """What live pods asked for together of what is sold by class, by field of ``Resources``."""
+        """Total batch, mid and free requests of live pods, by field of ``Resources``."""
         self.batch_asked = use_of(self.asked["batch_cpu_milli"], self.asked["batch_mem_bytes"])
-        """What live pods asked for together of batch resources."""
         self.mid_asked = use_of(self.asked["mid_cpu_milli"], self.asked["mid_mem_bytes"])
-        """The same of mid resources."""
         self.free_asked = use_of(self.asked["free_cpu_milli"], self.asked["free_mem_bytes"])
-        """The same of free resources."""
         high = [pod for pod in live if pod.name.priority_class not in LOW_CLASSES]
         prod = [pod for pod in high if pod.name.priority_class != "koord-mid"]
         self.prod_request = use_of(sum([pod.kind.cpu_milli for pod in prod]), sum([pod.kind.mem_bytes for pod in prod]))
-        """What live production pods asked for together."""
+        """Total request of live production pods."""
         self.high = HighPods(
             tuple([pod.name.uid for pod in high]),
             _amounts([pod.kind.cpu_milli for pod in high]),
             _amounts([pod.kind.mem_bytes for pod in high]),
             tuple([pod.kind.lse for pod in high]),
         )
-        """Live pods of neither batch nor free class, in order of the list."""
         self.exclusive = {pod.name.uid: pod for pod in known if pod.kind.there and pod.kind.exclusive_cpus}
-        """Pods that have CPUs alone, by uid."""
+        """Pods with exclusive CPUs that have not ended, by uid."""
 
     @classmethod
     def packed(cls, raw: bytes, before: KnownPods | None = None) -> Self:
-        """Read a list, and keep it as it is written.
+        """Read a list from JSON, and keep the JSON.
 
         Args:
             raw: a list of pods.
-            before: the node's list before: pods that are written as there are not read again.
+            before: the node's previous list: pods with the same JSON are not read again.
 
         Raises:
-            BadMessageError: these are no pods.
+            BadMessageError: the list is invalid.
 
         """
         lately = before.by_hash() if before else {}
@@ -195,21 +187,21 @@ class KnownPods(Sequence[Pod]):
         return cls(_Written(known, hashes))
 
     def each(self) -> Sequence[KnownPod]:
-        """Give what follows from each pod, in order of the list."""
+        """Return the values derived from each pod, in list order."""
         return self._pods.known if isinstance(self._pods, _Written) else [_known(pod) for pod in self._pods]
 
     def written(self) -> Sequence[KnownPod]:
-        """Give its pods as they were read; none, if they were not."""
+        """Return the pods if they were read from JSON; else none."""
         return self._pods.known if isinstance(self._pods, _Written) else ()
 
     def by_hash(self) -> Mapping[int, KnownPod]:
-        """Give its pods by a hash of how they were written; none, if they were not read."""
+        """Return the pods by a hash of their JSON; none if they were not read from JSON."""
         pods = self._pods
         return dict(zip(pods.hashes, pods.known, strict=True)) if isinstance(pods, _Written) else {}
 
     @property
     def raw(self) -> bytes:
-        """The list as JSON, its pods as they were read."""
+        """The list as JSON. Each pod has the JSON that it was read from."""
         written = self.written()
         return b"[" + b",".join([pod.raw for pod in written]) + b"]" if written else msgspec.json.encode(list(self))
 
@@ -218,7 +210,7 @@ class KnownPods(Sequence[Pod]):
 
     @property
     def uids(self) -> Sequence[str]:
-        """In order of the list."""
+        """Uids in list order."""
         names = self.names
         return tuple(names) if len(names) == len(self) else [pod.uid for pod in self]
 
@@ -229,21 +221,20 @@ class KnownPods(Sequence[Pod]):
         return self._pods[place]
 
     def _uids(self, known: Sequence[KnownPod], chosen: Sequence[bool]) -> AbstractSet[str]:
-        """All of them are in memory already."""
+        """Return the uids of the chosen pods. No string is copied."""
         if all(chosen):
             return self.names.keys()
         return frozenset([self.names[pod.name.uid].uid for pod in compress(known, chosen)])
 
 
 class _Written(Sequence[Pod]):
-    """Pods as they are written. A node's lists share those that did not change."""
+    """Pods as JSON. Lists of one node share unchanged pods."""
 
     __slots__ = ("hashes", "known")
 
     def __init__(self, known: Sequence[KnownPod], hashes: Sequence[int]) -> None:
         self.known = known
         self.hashes = hashes
-        """Of how each was written."""
 
     def __len__(self) -> int:
         return len(self.known)
@@ -258,12 +249,12 @@ class _Written(Sequence[Pod]):
 
 
 def known(pods: Sequence[Pod]) -> KnownPods:
-    """The list itself, if it is known already."""
+    """Return the list as ``KnownPods``, or itself if it is one."""
     return pods if isinstance(pods, KnownPods) else KnownPods(pods)
 
 
 def _refusal(raw: bytes) -> str:
-    """Why a list is refused, with the place in the whole of it; "": it is not."""
+    """Return why a list is invalid, with the path from its root; "" if it is valid."""
     try:
         _LISTS.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -279,7 +270,7 @@ def _known(pod: Pod, raw: bytes = b"") -> KnownPod:
 
 
 def _without_ids(written: bytes) -> tuple[bytes, bytes]:
-    """Part the ids of containers from what is written around them."""
+    """Separate the container ids from the JSON around them."""
     if b'"id":"' not in written or _HERE in written:
         return written, b""
     ids = b"".join(_IDS.findall(written)).decode()
@@ -287,7 +278,7 @@ def _without_ids(written: bytes) -> tuple[bytes, bytes]:
 
 
 def _names(pod: PodName) -> bytes:
-    """Give the beginning of a pod, as agents write it."""
+    """Return the start of a pod's JSON, as agents write it."""
     return f'{{"uid":"{pod.uid}","namespace":"{pod.namespace}","name":"{pod.name}"'.encode()
 
 
@@ -314,7 +305,7 @@ def _kind(pod: Pod, written: bytes) -> PodKind:
 
 
 def _amounts(amounts: list[int]) -> Sequence[int]:
-    """Eight bytes each, as far as they fit."""
+    """Pack the amounts into eight bytes each, unless one is too large."""
     try:
         return array("q", amounts)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What a decision is called on the wire: the parts of a command, each with its id."""
+"""Converts a decision to the parts of a command, each with its id."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, Deci
 
 
 def answer_of(decision: NodeDecision) -> Answer:
-    """How the command begins; where no limit can be named, all is left to the node."""
+    """Return the answer of the command. "skipped" leaves all decisions to the node."""
     if decision.limits.answer == "skipped":
         return "skipped"
     return "keep" if decision.nothing_new else "set"
 
 
 def holds(decision: Decision, sample: NodeSample, policy_version: str) -> list[Hold]:
-    """The limit that shall hold, where it is another one."""
+    """Return the limits to set; none if they do not change."""
     if decision.answer != "set" or decision.limits is None:
         return []
     id_ = command_id(sample.node, sample.boot_id, sample.seq, RULE, TARGET, policy_version)
@@ -27,7 +27,7 @@ def holds(decision: Decision, sample: NodeSample, policy_version: str) -> list[H
 
 
 def evict_of(one: Eviction, sample: NodeSample, policy_version: str) -> Evict:
-    """One victim."""
+    """Convert one eviction."""
     return Evict(
         id=command_id(sample.node, sample.boot_id, sample.seq, one.rule, pod_group(one.pod.uid), policy_version),
         rule=one.rule,
@@ -40,7 +40,7 @@ def evict_of(one: Eviction, sample: NodeSample, policy_version: str) -> Evict:
 
 
 def setting_of(one: WantedSetting, sample: NodeSample, policy_version: str) -> Setting:
-    """One knob."""
+    """Convert one knob setting."""
     target = KnobKey(one.group, one.knob).target
     return Setting(
         id=command_id(sample.node, sample.boot_id, sample.seq, one.rule, target, policy_version),

@@ -1,7 +1,6 @@
-"""All that shall happen on a node: the one function that stream and guard both call.
+"""Decides all actions on a node. The stream and the guard call the same function.
 
-Three parts that do not read each other: the limit of best-effort CPU, the pods that shall go, and the knobs that shall
-hold something else than they do.
+It decides the best-effort CPU limits, the evictions and the knob settings independently of each other.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ class NodeDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     limits: Decision
     evict: tuple[Eviction, ...]
-    """The first victim first."""
+    """In order of eviction."""
     settings: tuple[WantedSetting, ...]
 
     @property
     def nothing_new(self) -> bool:
-        """Whether what holds shall go on to hold, and nobody shall go."""
+        """Whether the limits are kept, no pod is evicted and no knob is set."""
         return self.limits.answer == "keep" and not self.evict and not self.settings
 
 
 def decide_node(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> NodeDecision:
-    """Decide for a node from one sample, its pods, its facts and what of the policy holds there."""
+    """Decide for a node from one sample, its pods, its facts and its policy."""
     return NodeDecision(
         limits=decide(sample, facts, pods, policy),
         evict=evictions(sample, facts, pods, policy),

@@ -1,4 +1,4 @@
-"""What a pod asks for: CPU and memory of its containers together, or of its hungriest init container.
+"""Computes the CPU and memory request of a pod from its containers and init containers.
 
 Reading: kubernetes v1.34, component-helpers/resource/helpers.go, PodRequests, which the reference calls.
 """
@@ -23,7 +23,7 @@ class PodRequests:
 
 
 def pod_requests(needs: Needs) -> PodRequests:
-    """The larger of containers with all sidecars and of the peak while initializing, and the overhead."""
+    """Return the larger of containers plus sidecars and of the initialization peak, plus the overhead."""
     parts = parts_of(needs, "requests")
     cpu = _because(parts, "cpu_milli", "cpu_milli", "milli")
     mem = _because(parts, "mem_bytes", "memory_bytes", "bytes")

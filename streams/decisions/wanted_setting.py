@@ -1,4 +1,4 @@
-"""What one knob of a group shall hold: what every rule about knobs comes to."""
+"""The result of every rule about knobs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from slacktide.schemas.message import Terms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedSetting:
-    """What one knob of one group shall hold, and why."""
+    """The value to set for one knob of one group, and its reason."""
 
     group: str
-    """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier's, such as ``tier/besteffort``."""
+    """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier such as ``tier/besteffort``."""
     knob: Knob
     value: int | None
     """None: unlimited."""
