@@ -1,13 +1,13 @@
-"""Which nodes the heartbeats of latest-state topics cover, for every reader. docs/silence.md has the rule.
+"""Tracks which nodes the heartbeats of latest-state topics cover. docs/silence.md specifies the rule.
 
-What a topic holds of a node is fresh for 15 s (``UNCOVERED_MS``) after it was published, and after each heartbeat that
-covers the node. A heartbeat counts while its writer owns the partition:
+A node's record is fresh for 15 s (``UNCOVERED_MS``) after it was published, and after each heartbeat that covers the
+node. A heartbeat is valid while its writer owns the partition:
 
-* Of two epochs the higher one counts. When nothing of it came for 15 s, the next heartbeat counts, whatever its epoch:
-  a consumer group that was deleted begins anew.
-* Within an epoch Kafka gives a partition to one worker, or to one for each topic of samples.
-* A heartbeat must not come more than 5 s later after the one before than by the worker's own clock. Otherwise it waited
-  while its writer was paused or cut off. The next one counts.
+* The higher epoch wins. After 15 s without one of it, the next heartbeat is valid, whatever its epoch: a consumer group
+  that was deleted restarts its epochs.
+* Within an epoch Kafka assigns a partition to one worker, or to one worker for each topic of samples.
+* A heartbeat is invalid if its delay is over 5 s longer than that of the one before: its writer was paused or cut off.
+  The next one is valid.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from slacktide.streams.records import Record
 
 UNCOVERED_S = UNCOVERED_MS / 1_000
 LATE_MS = 5_000
-"""A heartbeat is sent once, and given up after 6 s."""
+"""A heartbeat is sent once, without a retry. The send times out after 6 s."""
 
 
 @dataclass(slots=True)
 class _Owners:
-    """Of one partition."""
+    """The writers of one partition."""
 
     epoch: int
     received_s: float
     last: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By worker, when its newest heartbeat was written by its own clock, and when it was appended, in milliseconds."""
+    """By worker: the milliseconds of its newest heartbeat by its own clock and by the record's timestamp."""
 
 
 class Coverage:
@@ -45,17 +45,17 @@ class Coverage:
         self._owners.clear()
 
     def receive(self, record: Record, received_s: float) -> Sequence[str]:
-        """Take a heartbeat.
+        """Process a heartbeat.
 
         Args:
             record: the heartbeat.
-            received_s: when it was received, by the reader's clock, in seconds.
+            received_s: time of receipt by the reader's clock, in seconds.
 
         Returns:
-            The nodes that it covers from ``received_s`` on; none where it does not count.
+            The nodes that it covers from ``received_s`` on; none if it is invalid.
 
         Raises:
-            BadMessageError: it cannot be read.
+            BadMessageError: the heartbeat is malformed.
 
         """
         beat, place = heartbeat_of(record.headers), (record.topic, record.partition)
@@ -75,5 +75,5 @@ class Coverage:
 
 
 def _replaced(owners: _Owners, epoch: int, received_s: float) -> bool:
-    """Whether a heartbeat of this epoch shows that there are other owners."""
+    """Return whether a heartbeat of this epoch proves that the owners changed."""
     return epoch > owners.epoch or (epoch < owners.epoch and received_s >= owners.received_s + UNCOVERED_S)

@@ -1,1 +1,1 @@
-"""What batch, mid and free pods may request on a node, and when it is written. Pure."""
+"""Computes the batch, mid and free resources of a node, and when to write them. Pure."""

@@ -1,4 +1,4 @@
-"""What batch pods may ask for on a node.
+"""Computes the resources that batch pods may request on a node.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchresource/plugin.go,
 calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken first, as there.
@@ -31,24 +31,23 @@ class BatchResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 Asked: TypeAlias = tuple[int, int | None, bool]
-"""What one pod asked for and used (None: it has no metric), of one resource, and whether it never counts less than it
-asked for. A metric without a pod asked for nothing."""
+"""A pod's request, its usage (None: no metric), and whether its whole request counts as used."""
 
 
 class Sums(NamedTuple):
-    """What high-priority pods asked for and used, of one resource."""
+    """Requests and usage of high-priority pods, of one resource."""
 
     request: int
     used: int
     max_used_request: int
 
     def by(self, policy: CalculatePolicy) -> int:
-        """What of it a policy takes off: the reference takes any other text for "usage"."""
+        """Return the amount that a policy subtracts. As in the reference, any other text means "usage"."""
         return {"request": self.request, "maxUsageRequest": self.max_used_request}.get(policy, self.used)
 
 
 def sums(pods: Iterable[Asked]) -> Sums:
-    """All of them together."""
+    """Add up the pods. Without a metric a request counts as used, but not in ``max_used_request``."""
     requests = uses = larger = 0
     for request, used, never_below_request in pods:
         requests += request
@@ -56,12 +55,12 @@ def sums(pods: Iterable[Asked]) -> Sums:
             uses += request
             continue
         uses += request if never_below_request else used
-        larger += request if request > used else used  # noqa: FURB136 - a call a pod is what this costs
+        larger += request if request > used else used  # noqa: FURB136 - avoids one call per pod
     return Sums(request=requests, used=uses, max_used_request=larger)
 
 
 def batch_resource(load: NodeLoad, colocation: Colocation) -> BatchResource:
-    """Capacity less margin, system and what high-priority pods use (or asked for, by policy)."""
+    """Subtract the margin, the system and the usage or requests of high-priority pods from capacity."""
     cpu, mem = _high_priority_sums(load)
     facts, reserved = load.facts, node_reserved(load.facts)
     capacity_milli, capacity_bytes = facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0
@@ -91,7 +90,7 @@ def batch_resource(load: NodeLoad, colocation: Colocation) -> BatchResource:
 
 
 def cpu_policy(colocation: Colocation) -> CalculatePolicy:
-    """By request is memory's alone in the reference."""
+    """Return the policy for CPU. In the reference "request" is for memory only."""
     return "maxUsageRequest" if colocation.cpu_calculate_policy == "maxUsageRequest" else "usage"
 
 
@@ -108,9 +107,9 @@ def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
 
 
 class Capacity(msgspec.Struct, frozen=True, gc=False):
-    """An amount, what of it is not sold, and what of it at most is (None: no cap).
+    """An amount with its reclaim threshold and its cap in percent (None: no cap).
 
-    ``scale`` is for memory in a zone, which is reckoned in thousandths of bytes while percents are taken of bytes.
+    ``scale`` is 1000 for a zone's memory: percents apply to bytes, and the result is in thousandths of bytes.
     """
 
     amount: int
@@ -120,19 +119,19 @@ class Capacity(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def margin(self) -> int:
-        """Negative where more than everything is sold."""
+        """The amount kept back; negative if ``reclaim_pct`` is above 100."""
         return int(self.amount * ((100 - self.reclaim_pct) / 100)) * self.scale
 
     @property
     def cap(self) -> int | None:
-        """The most that is sold."""
+        """The maximum batch amount."""
         return None if self.cap_pct is None else int(self.amount * (self.cap_pct / 100)) * self.scale
 
 
 def available(
     *, of: str, unit: str, capacity: Capacity, system: int, reserved: int, sums: Sums, policy: CalculatePolicy
 ) -> Because:
-    """One resource of a node or zone. The result is the last term."""
+    """Compute one resource of a node or zone. The result is the last term."""
     kept = reserved if policy == "request" else max(system, reserved)
     high = sums.by(policy)
     amount, margin, cap = capacity.amount * capacity.scale, capacity.margin, capacity.cap
@@ -146,7 +145,7 @@ def available(
 
 
 def batch_because(of: str, unit: str, terms: Terms) -> Because:
-    """How the terms belong together: those just figured, or those that a record holds."""
+    """Build the reason from computed or recorded terms."""
     left, value = (terms[name] for name in in_unit(unit, "available", "batch"))
     bound = "capped" if value < max(left, 0) else "formula" if left > 0 else "exhausted"
     return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, *_ADDS))

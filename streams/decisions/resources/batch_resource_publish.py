@@ -1,4 +1,4 @@
-"""What of a node's batch resources is written to it.
+"""Decides which batch resources to write to a Node.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchresource/plugin.go, prepareNodeForBatch.
 """
@@ -19,7 +19,7 @@ NONE = Resources(batch_cpu_milli=0, batch_mem_bytes=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What another scheduler gave away of a class's resources."""
+    """Resources of a priority class that another scheduler allocated."""
 
     priority_class: str
     resources: Resources
@@ -30,21 +30,21 @@ class Published:
     """Batch CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
 
     allocatable: Resources | None
-    """For capacity and allocatable; None: both resources are removed."""
+    """For the Node's capacity and allocatable; None: both resources are removed."""
     origin: Resources
-    """For the annotation: before other schedulers' part was taken off."""
+    """For the annotation: the amounts before the subtraction of third-party allocations."""
     because: tuple[Because, Because]
 
 
 def batch_resource_publish(
     calculated: Resources | None, ratio: str | None, third_party: Sequence[Allocation] | None
 ) -> Published:
-    """CPU amplified by the node's normalization ratio, then both less what others gave away.
+    """Amplify CPU by the node's normalization ratio, then subtract third-party allocations from CPU and memory.
 
     Args:
-        calculated: batch resources as figured; None: the node is degraded or reset.
-        ratio: annotation node.koordinator.sh/cpu-normalization-ratio; counts where it is a decimal above 1.
-        third_party: allocations of other schedulers; None: there are none.
+        calculated: the computed batch resources; None: the node is degraded or reset.
+        ratio: annotation node.koordinator.sh/cpu-normalization-ratio; ignored unless it is a decimal above 1.
+        third_party: allocations of other schedulers, if any.
 
     """
     if calculated is None:

@@ -1,7 +1,7 @@
-"""What batch pods may ask for in each NUMA zone of a node.
+"""Computes the resources that batch pods may request in each NUMA zone of a node.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchresource/plugin.go, calculateOnNUMALevel.
-Amounts are split in thousandths (millicores, thousandths of bytes) and rounded up, as there.
+Amounts are divided in thousandths (millicores, thousandths of bytes) and rounded up, as in the reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slacktide.streams.decisions.resources.node_reserved import node_reserved
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """A NUMA zone. Its id is its place in the list."""
+    """A NUMA zone. Its id is its index in the list."""
 
     name: str
     allocatable: Resources
@@ -39,7 +39,7 @@ class ZoneResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shares:
-    """A zone's part of what is the whole node's."""
+    """A zone's share of the node's system usage and reservation."""
 
     system_milli: int
     reserved_milli: int
@@ -50,13 +50,13 @@ class _Shares:
 def batch_resource_zones(
     load: NodeLoad, colocation: Colocation, zones: Sequence[Zone], zones_of: Mapping[str, Sequence[int]]
 ) -> list[ZoneResource]:
-    """As on the node, with each pod's amounts in the zones it is bound to, and all else in equal parts.
+    """Compute each zone like a node. A pod's amounts are divided over its zones, all others over all zones.
 
     Args:
-        load: the node's.
+        load: of the node.
         colocation: the strategy in force.
-        zones: all of the node; there is nothing to figure unless one has CPU or memory.
-        zones_of: uid to zone ids; ids that do not exist do not count, a pod with none is everywhere.
+        zones: all zones of the node; the result is empty unless one has CPU or memory.
+        zones_of: zone ids by uid; unknown ids are ignored, and a pod without ids is in all zones.
 
     """
     if all(zone.allocatable.cpu_milli is None and zone.allocatable.mem_bytes is None for zone in zones):
@@ -83,10 +83,7 @@ def _part(amount: int, parts: int) -> int:
 def _asked(
     load: NodeLoad, zones_of: Mapping[str, Sequence[int]], count: int
 ) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Of CPU and of memory, by zone.
-
-    Unlike on the node, a pod without a metric counts in the larger of use and request: its request stands for its use.
-    """
+    """Return CPU and memory by zone. Unlike on the node, pods without a metric count in ``max_used_request``."""
     everywhere = range(count)
     cpu: list[list[Asked]] = [[] for _ in everywhere]
     mem: list[list[Asked]] = [[] for _ in everywhere]

@@ -1,4 +1,4 @@
-"""What mid pods may ask for on a node: what production pods are predicted to leave, and part of what nobody asked for.
+"""Computes the resources that mid pods may request: prod-reclaimable ones and a part of the unallocated ones.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/midresource/plugin.go.
 ``a x b%`` is the double product truncated, with b/100 taken first, as there.
@@ -30,12 +30,12 @@ class MidResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One resource's."""
+    """The inputs for one resource."""
 
     capacity: int
     reclaimable: int
     used: int | None
-    """Of the whole node; None: not wholly known, so nothing counts as unused."""
+    """Usage of the whole node; None: unknown, so nothing counts as unused."""
     reserved: int
     system: int
     prod_request: int
@@ -45,13 +45,13 @@ class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, node_use: Use | None) -> MidResource:
-    """Static: a share of the capacity. Otherwise what production leaves and is unused, and a share of the unallocated.
+    """Compute the static share of capacity, or the unused reclaimable plus a share of the unallocated.
 
     Args:
-        load: the node, its pods, its system use; host use is that of production applications alone.
+        load: the node, its pods, its system usage; host usage is that of production applications only.
         colocation: the strategy in force.
-        reclaimable: what production pods are predicted to leave.
-        node_use: of the whole node; None: CPU or memory is not known.
+        reclaimable: the prod-reclaimable resources.
+        node_use: usage of the whole node; None: CPU or memory is unknown.
 
     """
     reserved, facts = node_reserved(load.facts), load.facts
@@ -88,7 +88,7 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
 
 
 def _idle_exclusive_milli(load: NodeLoad) -> int:
-    """What pods with CPUs alone leave idle: it counts as used."""
+    """Return the CPU that pods with exclusive CPUs leave idle. It counts as used."""
     owners = known(load.pods).exclusive
     used = {metric.uid: metric.use.cpu_milli for metric in load.metrics if metric.uid in owners} if owners else {}
     return sum(max(0, owner.kind.cpu_milli - used.get(uid, 0)) for uid, owner in owners.items())
@@ -121,7 +121,7 @@ def _capped(figures: _Figures, of: str, unit: str, value: int, terms: Terms) -> 
 
 
 def mid_because(of: str, unit: str, terms: Terms) -> Because:
-    """How the terms belong together: those just figured, or those that a record holds."""
+    """Build the reason from computed or recorded terms."""
     *parts, sold = in_unit(unit, *_PARTS, "mid")
     parts = [part for part in parts if part in terms]
     bound = "capped" if terms[sold] < sum([terms[part] for part in parts]) else "formula"

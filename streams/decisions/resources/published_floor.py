@@ -1,8 +1,7 @@
-"""Published figures never fall below what runs there asked for.
+"""Keeps published resources at or above the requests of live pods. The reference has no such floor.
 
-Slacktide's own. The kubelet checks running pods against the node's allocatable again when it restarts: figures that
-fell below their requests, or were removed, would fail pods that do no harm. Keeping the floor places nothing new,
-for what is kept is taken.
+When the kubelet restarts, it checks running pods against allocatable again. It fails them if allocatable is removed or
+below their requests. The floor admits no new pod, because live pods already hold it.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from slacktide.streams.decisions.known_pods import REQUEST_FIELDS, known
 
 
 class Floored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Figures by field of ``Resources``; None: the resource is removed from the node."""
+    """Amounts by field of ``Resources``; None: the resource is removed from the node."""
 
     figures: dict[str, int | None]
     because: tuple[Because, ...]
 
 
 def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> Floored:
-    """Raise each figure to what the node's live pods request of it.
+    """Raise each amount to the total request of the node's live pods.
 
     Args:
-        figures: by field of ``Resources``; None: stale, degraded or disabled, so none is to be published.
-        pods: the node's. Those neither Running nor Pending hold nothing.
+        figures: by field of ``Resources``; None: nothing to publish (stale, degraded or disabled).
+        pods: of the node. Pods that are neither Running nor Pending do not count.
 
     """
     asked = known(pods).asked
@@ -46,7 +45,7 @@ def _because(field: str, figure: int | None, floor: int) -> Because:
 
 
 def floor_because(of: str, terms: Terms) -> Because:
-    """How the terms belong together: those just figured, or those that a record holds."""
+    """Build the reason from computed or recorded terms."""
     if "published" not in terms:
         return Because(of=of, bound="removed", terms=terms)
     return Because(of=of, bound="floored" if terms["floor"] > terms.get("figure", 0) else "formula", terms=terms)

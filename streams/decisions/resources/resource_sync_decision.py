@@ -1,4 +1,4 @@
-"""Whether newly figured resources differ enough from the published ones to be written.
+"""Decides whether computed resources differ enough from the published ones to be written.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/util, IsResourceDiff.
 """
@@ -16,7 +16,7 @@ DIFF_THRESHOLD = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One resource as published and as figured; None: absent."""
+    """One resource as published and as computed; None: absent."""
 
     of: str
     old: int | None
@@ -25,17 +25,17 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncDecision:
-    """Whether to write; the arithmetic of each resource."""
+    """Whether to write, and the arithmetic of each resource."""
 
     need_sync: bool
     because: tuple[Because, ...]
 
 
 def resource_sync_decision(pairs: Iterable[Pair], diff_threshold: float = DIFF_THRESHOLD) -> SyncDecision:
-    """Write where a resource came, went, or moved by more than this share of what is published.
+    """Write if a resource appeared, disappeared, or changed by more than a fraction of the published amount.
 
     Args:
-        pairs: the resources of one tier, in the order of the explanation.
+        pairs: the resources of one tier, in the order of ``because``.
         diff_threshold: a fraction, 0.1 for a tenth.
 
     """
@@ -48,7 +48,7 @@ def _because(pair: Pair, threshold: float) -> Because:
         terms: Terms = {name: value for name, value in (("old", pair.old), ("new", pair.new)) if value is not None}
         bound = "absent" if pair.old is pair.new else "appeared" if pair.old is None else "gone"
         return Because(of=pair.of, bound=bound, terms=terms)
-    # In thousandths, as doubles: so the reference compares quantities.
+    # The reference compares quantities in thousandths, as doubles.
     moved, allowed = abs(float(pair.new * 1000 - pair.old * 1000)), pair.old * 1000 * threshold
     terms = {
         "old": pair.old,
