@@ -1,4 +1,1 @@
-"""Pure decision functions by family, one file each: values in, one value with its terms out.
-
-Here: what all families share, and the decision about a whole node.
-"""
+"""Pure decision functions by family, one file each. They take values, and return one value with its terms."""

@@ -3,8 +3,7 @@
 A node's record is fresh for 15 s (``UNCOVERED_MS``) after it was published, and after each heartbeat that covers the
 node. A heartbeat is valid while its writer owns the partition:
 
-* The higher epoch wins. After 15 s without one of it, the next heartbeat is valid, whatever its epoch: a consumer group
-  that was deleted restarts its epochs.
+* The higher epoch wins. After 15 s without its heartbeats any epoch is valid: a deleted group restarts its epochs.
 * Within an epoch Kafka assigns a partition to one worker, or to one worker for each topic of samples.
 * A heartbeat is invalid if its delay is over 5 s longer than that of the one before: its writer was paused or cut off.
   The next one is valid.

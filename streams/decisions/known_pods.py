@@ -155,7 +155,6 @@ class KnownPods(Sequence[Pod]):
         high = [pod for pod in live if pod.name.priority_class not in LOW_CLASSES]
         prod = [pod for pod in high if pod.name.priority_class != "koord-mid"]
         self.prod_request = use_of(sum([pod.kind.cpu_milli for pod in prod]), sum([pod.kind.mem_bytes for pod in prod]))
-        """Total request of live production pods."""
         self.high = HighPods(
             tuple([pod.name.uid for pod in high]),
             _amounts([pod.kind.cpu_milli for pod in high]),

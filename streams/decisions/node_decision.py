@@ -1,7 +1,4 @@
-"""Decides all actions on a node. The stream and the guard call the same function.
-
-It decides the best-effort CPU limits, the evictions and the knob settings independently of each other.
-"""
+"""Decides the limits, the evictions and the knob settings of a node, independently. Stream and guard both call it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Forecasts of peaks, and what mid pods may request by them. Pure."""
+"""Forecasts of peaks, and the mid resources that follow from them. Pure."""

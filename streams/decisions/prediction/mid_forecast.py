@@ -1,7 +1,7 @@
-"""What production pods are predicted to leave on a node, from its forecast: what mid pods are sold of it, and why.
+"""Computes the prod-reclaimable resources of a node from its forecast.
 
-Different from the reference on purpose: a pod is young by its samples and not by its age, a model with too few of them
-is none, a class that never had a pod takes nothing, and pods that have ended are in no sum.
+It differs from the reference on purpose. The age of a pod is the time covered by its samples. A model with too few
+samples is ignored. The peak of a class that never had a pod is 0. Pods that have ended are in no sum.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ from slacktide.streams.decisions.prediction.prod_reclaimable import PredictedPod
 
 PROD = "koord-prod"
 MODEL_S_MIN = 30 * 60
-"""A model with samples of less time is no model."""
+"""Time that a model of a class or the system must cover, unless the cold start is shorter."""
 COLD, STALE, OTHER_BOOT = "cold start", "stale forecast", "forecast of another boot"
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
 
 
 class MidForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known ahead of one node."""
+    """The prod-reclaimable resources of a node, and the forecast behind them."""
 
     revision: str
-    """Of the forecast; "": there is none."""
+    """Revision of the forecast; "": there is none."""
     prediction: Prediction | None = None
-    """As a record has it."""
     prod_reclaimable: Use | None = None
-    """None: nothing is predicted, and mid pods are sold nothing of it."""
+    """None: there is no prediction, and mid pods get none of it."""
     prod_peak: Use | None = None
 
     @property
     def reclaimable(self) -> Use:
-        """What mid pods may be sold of what production pods asked for."""
+        """The prod-reclaimable resources; 0 without a prediction."""
         return self.prod_reclaimable or NOTHING
 
 
@@ -50,13 +49,13 @@ NO_FORECAST = MidForecast(revision="")
 
 
 def is_warm(sampled_s: int, cold_start_s: int, *, of_pod: bool) -> bool:
-    """Whether a model has samples enough: of a pod as many as the cold start asks for, else half an hour."""
+    """Return whether a model covers the cold start. Half an hour is enough unless it is of a pod."""
     return sampled_s >= (cold_start_s if of_pod else min(MODEL_S_MIN, cold_start_s))
 
 
 @dataclass(slots=True, eq=False)
 class HeldForecast:
-    """A node's newest forecast, packed; what follows from it is figured once for a pod list, facts and a policy."""
+    """A node's newest forecast, packed. Caches the result for a pod list, facts and a policy."""
 
     boot_id: str
     seq: int
@@ -71,18 +70,18 @@ class HeldForecast:
 
     @property
     def order(self) -> tuple[str, int]:
-        """The higher one is newer."""
+        """Sort key; the higher one is newer."""
         return self.boot_id, self.seq
 
     def on(self, pods: Sequence[Pod], facts: NodeFacts, policy: Policy, *, boot_id: str, at_ms: int) -> MidForecast:
-        """Figure what it comes to.
+        """Return the mid forecast. Compute it if an input changed.
 
         Args:
             pods: of the node.
-            facts: that sold figures go by.
+            facts: that its resources are computed from.
             policy: in force.
-            boot_id: of the sample that figures are made of.
-            at_ms: its event time.
+            boot_id: of the sample that its resources are computed from.
+            at_ms: event time of the sample.
 
         """
         state = OTHER_BOOT if boot_id != self.boot_id else STALE if at_ms - self.observed_ms > FORECAST_STALE_MS else ""
@@ -104,21 +103,21 @@ def _same(one: object, other: object) -> bool:
 
 
 def production(pods: Sequence[Pod]) -> Sequence[KnownPod]:
-    """Give a list's production pods that have not ended. Those of a node's lists are the same objects."""
+    """Return the production pods that have not ended. A node's lists share the objects."""
     return [one for one in known(pods).each() if one.kind.there and one.kind.priority_class == PROD]
 
 
 def mid_forecast(
     peaks: NodePeaks, there: Sequence[KnownPod], facts: NodeFacts, colocation: Colocation, state: str = ""
 ) -> MidForecast:
-    """Give what production pods leave by a forecast.
+    """Compute the prod-reclaimable resources from a forecast.
 
     Args:
         peaks: the forecast.
         there: production pods of the node that have not ended.
-        facts: of the node; its allocatable resources bound what is left.
+        facts: of the node; its allocatable resources are the upper bound.
         colocation: the strategy in force.
-        state: why the forecast does not count; "": it does.
+        state: why the forecast is ignored; "": it is valid.
 
     """
     if state:
@@ -132,7 +131,7 @@ def mid_forecast(
         pods,
         _node_peaks(peaks, cold_s, prod=bool(there)),
         allocatable=facts.allocatable,
-        cold_start_s=cold_s - 1,  # the rule lets one of just that age be young
+        cold_start_s=cold_s - 1,  # the rule counts a pod of exactly this age as young
         safety_margin_pct=colocation.mid_safety_margin_pct,
     )
     cold = found.reclaimable is None or (there and young == len(there))
@@ -145,7 +144,7 @@ def mid_forecast(
 
 
 def _predicted(pod: KnownPod, its: Peaks | None, of: NodePeaks) -> PredictedPod:
-    """Its samples are its age: without a model it has none."""
+    """Convert a pod. Its age is the time covered by its samples; 0 without a model."""
     kind = pod.kind
     return PredictedPod(
         uid=pod.name.uid,
@@ -159,7 +158,7 @@ def _predicted(pod: KnownPod, its: Peaks | None, of: NodePeaks) -> PredictedPod:
 
 
 def _node_peaks(peaks: NodePeaks, cold_start_s: int, *, prod: bool) -> rule.NodePeaks:
-    """The system is always there. A class without a model takes nothing, unless it has pods now."""
+    """Return the peaks of warm models. Without one, production's is unknown if it has pods, else 0."""
     warm = {
         name: _use(one)
         for name, one in peaks.items.items()

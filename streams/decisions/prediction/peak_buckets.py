@@ -1,7 +1,7 @@
-"""Buckets of a histogram of usage: each is 5% wider than the one below it.
+"""The buckets of a usage histogram: each is 5% wider than the one below it.
 
 Reading: koordinator a7a1b76b, pkg/util/histogram/histogram_options.go; pkg/koordlet/prediction/peak_predictor.go,
-which has the first bucket and the top of CPU and memory.
+which defines the first bucket and the upper limit of CPU and memory.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Width of bucket 0, in cores or bytes."""
     count: int
     unit: str
-    """In which a peak is given: ``milli`` or ``bytes``."""
+    """Unit of a peak: ``milli`` or ``bytes``."""
     per_unit: float
-    """How many of the unit are in one core, or in one byte."""
+    """Units per core or byte."""
 
     def bucket_of(self, value: float) -> int:
-        """The bucket of a usage in cores or bytes; the last bucket holds whatever is above it."""
+        """Return the bucket of a usage in cores or bytes. The last bucket holds all larger values."""
         if value < self.first:
             return 0
         return min(self.count - 1, int(_steps(value, self.first)))
 
     def start(self, bucket: int) -> float:
-        """Where a bucket starts, in cores or bytes: that is where the bucket below it ends."""
+        """Return the start of a bucket in cores or bytes: the end of the bucket below it."""
         return self.first * (_RATIO**bucket - 1) / _GROWTH
 
 

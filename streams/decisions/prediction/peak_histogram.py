@@ -1,8 +1,8 @@
-"""Peaks of a usage: percentiles of a histogram in which a sample weighs half as much after each half-life.
+"""Computes peaks of a usage: percentiles of a histogram whose samples lose half their weight per half-life.
 
-Reading: koordinator a7a1b76b, pkg/util/histogram/histogram.go and decaying_histogram.go. Nothing ages in place: a newer
-sample weighs more, ``2 ** ((its time - reference) / half-life)``. The reference moves only when these weights grow too
-large. Time is that of the samples, in milliseconds since 1970.
+Reading: koordinator a7a1b76b, pkg/util/histogram/histogram.go and decaying_histogram.go. Old weights do not change: a
+newer sample weighs more, ``2 ** ((its time - reference) / half-life)``. The reference moves only when these weights
+grow too large. Time is that of the samples, in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -19,59 +19,57 @@ from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.prediction.peak_buckets import Buckets
 
 YEAR_1_MS = -62_135_596_800_000
-"""The reference of a new histogram, and from where half-lives count."""
+"""The reference of a new histogram, and the origin of half-lives."""
 EPSILON = 0.001 * 0.1
-"""A bucket that weighs less counts as empty."""
+"""A bucket with less weight counts as empty."""
 HALF_LIVES_MAX = 100
-"""A sample further than this after the reference moves it."""
+"""A sample later than this after the reference moves it."""
 CHECKPOINT_WEIGHT_MAX = 10_000.0
 PERCENTILES = {"p60": 0.6, "p90": 0.9, "p95": 0.95, "p98": 0.98, "max": 1.0}
-"""The peaks that are read, by the names they have everywhere."""
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A percentile of the usage, with its arithmetic."""
 
     amount: int
-    """Millicores or bytes: the end of the bucket. 0 only if the histogram is empty."""
+    """Millicores or bytes, at the end of the bucket. 0 only if the histogram is empty."""
     bound: str
-    """``empty``, ``bucket`` or ``last_bucket``, of which the start is taken."""
+    """``empty``, ``bucket`` or ``last_bucket``, whose start is the amount."""
     terms: Terms
 
 
 @dataclass(slots=True, kw_only=True)
 class PeakHistogram:
-    """Samples of one usage. Mutable; the time is that of the samples, given with them."""
+    """Samples of one usage. Mutable."""
 
     buckets: Buckets
     half_life_ms: int
     """At least 1."""
     reference_ms: int = YEAR_1_MS
     total: float = 0.0
-    """Weight of all samples, also of those in buckets that count as empty."""
+    """Weight of all samples, including buckets that count as empty."""
     weights: array[float] = field(init=False, default_factory=lambda: array("d"))
-    """Of the buckets from ``base`` on that had a sample, and those between: most histograms have few of all."""
+    """Weights of the buckets from ``base`` to the highest with a sample: usually few of all."""
     base: int = field(init=False, default=0)
     low: int = field(init=False)
-    """The lowest bucket that is not empty, and the highest; an empty histogram has them crossed."""
+    """``low`` and ``high`` are the lowest and highest non-empty bucket. Without one, ``low`` exceeds ``high``."""
     high: int = 0
 
     def __post_init__(self) -> None:
-        """No bucket has a weight yet."""
         self.low = self.buckets.count - 1
 
     @property
     def empty(self) -> bool:
-        """Whether no sample counts."""
+        """Whether all buckets count as empty."""
         return self.weight(self.low) < EPSILON
 
     def weight(self, bucket: int) -> float:
-        """Of a bucket; of one below EPSILON, too."""
+        """Return the weight of a bucket, even if it is below EPSILON."""
         place = bucket - self.base
         return self.weights[place] if 0 <= place < len(self.weights) else 0.0
 
     def _place(self, bucket: int) -> int:
-        """Where the weight of a bucket is, from now on."""
+        """Return the index of a bucket's weight. Extend the weights to it."""
         self.base = self.base if self.weights else bucket
         below, above = self.base - bucket, bucket - self.base - len(self.weights) + 1
         if below > 0:
@@ -81,7 +79,7 @@ class PeakHistogram:
         return bucket - self.base
 
     def add(self, value: float, *, at_ms: int, weight: float = 1.0) -> None:
-        """Add a sample in cores or bytes, at least 0. One from before the reference weighs less and is not refused."""
+        """Add a sample in cores or bytes, at least 0. A sample from before the reference weighs less."""
         if at_ms > self.reference_ms + HALF_LIVES_MAX * self.half_life_ms:
             self._shift(at_ms)
         weight *= 2.0 ** ((at_ms - self.reference_ms) / self.half_life_ms)
@@ -93,7 +91,7 @@ class PeakHistogram:
             self.low, self.high = min(self.low, bucket), max(self.high, bucket)
 
     def _shift(self, at_ms: int) -> None:
-        """Move the reference to the nearest half-life, and scale down what is there by whole powers of 2."""
+        """Move the reference to the nearest half-life, and scale the weights down by a power of 2."""
         reference_ms = YEAR_1_MS + (2 * (at_ms - YEAR_1_MS) + self.half_life_ms) // (2 * self.half_life_ms) * (
             self.half_life_ms
         )
@@ -108,7 +106,7 @@ class PeakHistogram:
         self.reference_ms = reference_ms
 
     def peak(self, share: float) -> Peak:
-        """What the usage stayed below for this share of the weight, 0 to 1."""
+        """Return the percentile at this share of the weight, 0 to 1."""
         if self.empty:
             return Peak(amount=0, bound="empty", terms={"total_weight": self.total})
         threshold = share * self.total
@@ -123,7 +121,7 @@ class PeakHistogram:
         return Peak(amount=amount, bound="bucket" if bucket < last else "last_bucket", terms=terms)
 
     def checkpoint(self) -> PeakCheckpoint:
-        """What to keep. A bucket below 1/20,000 of the heaviest is forgotten, and stays in the whole weight."""
+        """Return the state to save. Only the total weight includes buckets below 1/20,000 of the heaviest."""
         kept = range(self.low, self.high + 1)
         heaviest = max((self.weight(bucket) for bucket in kept), default=0.0)
         ratio = CHECKPOINT_WEIGHT_MAX / heaviest if heaviest else math.inf
@@ -136,10 +134,10 @@ class PeakHistogram:
 
     @classmethod
     def restored(cls, checkpoint: PeakCheckpoint | None, buckets: Buckets, *, half_life_ms: int) -> Self | None:
-        """The histogram of a checkpoint: its whole weight is spread over the buckets that were kept.
+        """Restore a checkpoint. Its total weight is distributed over the saved buckets.
 
         Returns:
-            None if there is no checkpoint, its weight is negative, or a bucket is not among these.
+            None if there is no checkpoint, its weight is negative, or a bucket is unknown.
 
         """
         if checkpoint is None or checkpoint.total_weight < 0:
@@ -151,7 +149,7 @@ class PeakHistogram:
         parts = sum(shape.values())
         if parts:
             for bucket, weight in shape.items():
-                place = new._place(bucket)  # first: it may replace the array
+                place = new._place(bucket)  # first, because it may replace the array
                 new.weights[place] = weight * (checkpoint.total_weight / parts)
             new.low, new.high, new.total = min(shape), max(shape), checkpoint.total_weight
         return new

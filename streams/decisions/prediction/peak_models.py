@@ -1,7 +1,7 @@
-"""Models of one node's peaks: one for each pod, for each class of pods, for the system and for the whole node.
+"""Models of one node's peaks: one per pod, per class of pods, for the system and for the whole node.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/prediction/predict_server.go, checkpoint.go. Different on purpose: models
-saved at the same time follow by their uid, and a checkpoint that is refused makes no model instead of an empty one.
+saved at the same time are ordered by uid, and an invalid checkpoint creates no model instead of an empty one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from slacktide.streams.decisions.prediction.peak_histogram import PeakHistogram
 CPU_HALF_LIFE_MS = 12 * 3_600_000
 MEM_HALF_LIFE_MS = 24 * 3_600_000
 EXPIRES_MS = 30 * 60_000
-"""A model that had no sample for longer is dropped."""
 SAVE_EVERY_MS = 10 * 60_000
 SAVES_MAX = 12
-"""So many models are saved in one round."""
+"""Per call of ``PeakModels.save``."""
 NODE = "__node__"
 SYSTEM = "__node-sys__"
 CLASSES = {name: f"__node-{name}__" for name in (*BANDS, "")}
-"""Class of pods -> uid of its model; the empty name is no class."""
+"""Class of pods -> uid of its model; "": no class."""
 NODE_ITEMS = frozenset({NODE, SYSTEM, *CLASSES.values()})
-"""Uids of the models that are no pod's."""
+"""Uids of all models except those of pods."""
 
 
 class PeakUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -41,11 +40,11 @@ class PeakUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mem_bytes: float = 0.0
 
     def plus(self, other: PeakUse) -> PeakUse:
-        """Both together."""
+        """Return the sum."""
         return PeakUse(cpu_cores=self.cpu_cores + other.cpu_cores, mem_bytes=self.mem_bytes + other.mem_bytes)
 
     def beyond(self, other: PeakUse) -> PeakUse:
-        """What this has more than the other, at least 0."""
+        """Return the excess over the other, at least 0."""
         return PeakUse(
             cpu_cores=max(0.0, self.cpu_cores - other.cpu_cores), mem_bytes=max(0.0, self.mem_bytes - other.mem_bytes)
         )
@@ -55,12 +54,12 @@ NO_USE = PeakUse()
 
 
 class SavedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a model."""
+    """The saved part of a model."""
 
     cpu: PeakCheckpoint
     mem: PeakCheckpoint
     updated_ms: int
-    """When it was saved, in the reference's way, not when it had its last sample."""
+    """Set by ``PeakModel.save`` to the time of the save, as in the reference."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,9 +70,9 @@ class PeakModel:
     mem: PeakHistogram
     updated_ms: int
     saved_ms: int | None = None
-    """None: not since it is here."""
+    """None: not saved since it was created or restored."""
     since_ms: int = 0
-    """When it had its first sample."""
+    """Time of the first sample; 0 in a restored model until the caller sets it."""
     samples: int = 0
 
     @classmethod
@@ -88,7 +87,7 @@ class PeakModel:
 
     @classmethod
     def restored(cls, saved: SavedModel) -> Self | None:
-        """Return a saved model; None: one of its checkpoints is refused."""
+        """Restore a saved model; None if one of its checkpoints is invalid."""
         cpu = PeakHistogram.restored(saved.cpu, CPU_BUCKETS, half_life_ms=CPU_HALF_LIFE_MS)
         mem = PeakHistogram.restored(saved.mem, MEM_BUCKETS, half_life_ms=MEM_HALF_LIFE_MS)
         return None if cpu is None or mem is None else cls(cpu=cpu, mem=mem, updated_ms=saved.updated_ms)
@@ -101,40 +100,37 @@ class PeakModel:
         self.samples += 1
 
     def save(self, *, at_ms: int) -> SavedModel:
-        """Return what to keep, and note the time."""
+        """Return the part to save, and record the time."""
         self.saved_ms = at_ms
         return SavedModel(cpu=self.cpu.checkpoint(), mem=self.mem.checkpoint(), updated_ms=at_ms)
 
 
 @dataclass(slots=True, kw_only=True)
 class PeakModels:
-    """All models of one node by uid. Mutable; the caller gives the time, and keeps what is saved."""
+    """All models of one node by uid. Mutable; the caller stores the saved models."""
 
     models: dict[str, PeakModel] = field(default_factory=dict)
     synced: bool = False
-    """Whether they had a sample since they were restored: before, none expires and none is saved."""
+    """Whether they were trained since the restore. Before that, none expires and none is saved."""
 
     @classmethod
     def restored(cls, saved: Mapping[str, SavedModel], uids: Collection[str]) -> Self:
-        """Return the saved models of pods now on the node and of the node's own items; the others are to be deleted."""
+        """Restore the models of pods on the node and of the node's items. The caller deletes the others."""
         wanted = {uid: PeakModel.restored(each) for uid, each in saved.items() if uid in NODE_ITEMS or uid in uids}
         return cls(models={uid: model for uid, model in wanted.items() if model is not None})
 
     def train(self, pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None, *, at_ms: int) -> None:
         """Add a sample to each pod that has a usage, and to each item of the node.
 
-        A class without pods gets a sample of 0. So does the system where the usage of the node is not known.
+        A class without pods gets a sample of 0. So does the system if the node's usage is unknown.
         """
         self._add(_samples(pods, node), at_ms)
 
     def train_known(self, pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None, *, at_ms: int) -> int:
-        """Add a sample to each production pod that has a usage, and to each item of the node whose usage is known.
-
-        What is not known teaches nothing: a class without pods gets no sample, nor does the system where the usage
-        of the node is not known.
+        """Add a sample to each production pod and node item whose usage is known, but none to a class without pods.
 
         Returns:
-            How many samples were dropped because their model has had a newer one.
+            The number of samples dropped because their model has a newer one.
 
         """
         samples = list(_known_samples(pods, node))
@@ -150,7 +146,7 @@ class PeakModels:
         self.synced = True
 
     def expire(self, *, at_ms: int) -> list[str]:
-        """Drop models without a sample for more than 30 minutes. What is saved of the returned uids goes, too."""
+        """Drop models without a sample for over 30 minutes. The caller deletes their saved models."""
         if not self.synced:
             return []
         gone = [uid for uid, model in self.models.items() if at_ms - model.updated_ms > EXPIRES_MS]
@@ -159,7 +155,7 @@ class PeakModels:
         return gone
 
     def save(self, *, at_ms: int) -> dict[str, SavedModel]:
-        """Return the models to keep: at most 12, saved at least 10 minutes ago or never, the oldest first."""
+        """Save up to 12 models: first those never saved, then those saved 10 minutes ago or earlier, oldest first."""
         if not self.synced:
             return {}
         due = [(uid, each) for uid, each in self.models.items() if _due(each, at_ms)]
@@ -172,7 +168,6 @@ def _due(model: PeakModel, at_ms: int) -> bool:
 
 
 def _samples(pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None) -> Iterator[tuple[str, PeakUse]]:
-    """Each uid with its sample: pods, classes, and the node."""
     sums = dict.fromkeys(CLASSES, NO_USE)
     together = NO_USE
     for pod, use in pods:
@@ -188,7 +183,6 @@ def _samples(pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None) -
 
 
 def _known_samples(pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None) -> Iterator[tuple[str, PeakUse]]:
-    """Each uid with its sample, of those whose usage is known: production pods, classes with pods, and the node."""
     sums: dict[str, PeakUse] = {}
     for pod, use in pods:
         if use is not None and pod.phase not in ENDED_PHASES:

@@ -1,9 +1,8 @@
-"""What production pods are predicted to leave of what they requested, and what they are predicted to want at most.
+"""Predicts the reclaimable part of production requests, and the peak usage of production pods.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/prediction/peak_predictor.go. It is figured twice, from the peaks of single
-pods and from those of the whole node, and the more careful figure counts. A peak is raised by the safety margin: the
-double product truncated, with the percentage taken first, as there. CPUs that a pod has alone are never left over: the
-idle part of its request counts as peak. The reference leaves it over.
+Reading: koordinator a7a1b76b, pkg/koordlet/prediction/peak_predictor.go. It computes the result from pod peaks and from
+node peaks, and uses the lower one. A peak is raised by the safety margin: the double product truncated, with the
+percentage taken first, as in the reference. The idle part of exclusive CPUs counts as peak. The reference reclaims it.
 """
 
 from __future__ import annotations
@@ -28,25 +27,24 @@ _TERMS = (
 
 
 class PredictedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod with a usage, and what it is predicted to use."""
+    """A pod with its predicted peak."""
 
     uid: str
     request: Use
-    """Of CPU and memory; what it does not request is 0."""
     of_prod: bool
     """Its effective class is koord-prod."""
     over: bool
     """It has ended or is being deleted."""
     alone: bool
-    """It has CPUs to itself."""
+    """It has exclusive CPUs."""
     age_s: int
-    """Since its creation."""
+    """Since its creation, or covered by its samples."""
     peak: Use | None = None
-    """95th percentile of its CPU, 98th of its memory; None: it has no model."""
+    """95th percentile of CPU, 98th of memory; None: it has no model."""
 
     @classmethod
     def of(cls, pod: Pod, *, age_s: int, deleting: bool = False, peak: Use | None = None) -> PredictedPod:
-        """Read it from a pod list."""
+        """Convert a pod."""
         return cls(
             uid=pod.uid,
             request=Use(cpu_milli=pod.requests.cpu_milli or 0, mem_bytes=pod.requests.mem_bytes or 0),
@@ -59,53 +57,47 @@ class PredictedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodePeaks(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The same percentiles of what runs on the node, by kind; None: no model."""
+    """The same percentiles for groups of the node's load; None: no model."""
 
     system: Use | None
     prod: Use | None
     unclassed: Use | None
-    """Of pods without a priority class."""
+    """Pods without a priority class."""
 
 
 class ProdReclaimable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The prediction. What is None cannot be predicted."""
+    """The prediction. None: no prediction is possible."""
 
     by_pods: Use | None
-    """What single pods leave. None: the node's allocatable resources are not known."""
+    """Reclaimable by pod peaks. None: the node's allocatable resources are unknown."""
     by_node: Use | None
-    """What they leave together. None: as above, or the node has not all three models."""
+    """Reclaimable by node peaks. None: as above, or one of the node's three models is missing."""
     reclaimable: Use | None
     """The lesser of both."""
     pod_peak: Use
-    """Peaks of single pods, and requests of those too young or without a model."""
+    """Sum of pod peaks, and of the requests of pods that are too young or without a model."""
     node_peak: Use | None
     peak: Use | None
     """The larger of both."""
     refused: tuple[str, ...]
-    """Uids of production pods without a model, or listed twice, in their order."""
+    """Uids of production pods past the cold start without a model, or listed twice, in list order."""
     because: tuple[Because, Because]
-    """CPU, then memory. ``bound``: ``pods`` or ``node``, which leaves less; ``allocatable``; or ``no_forecast``."""
+    """CPU, then memory. ``bound``: the lower of ``pods`` and ``node``; ``allocatable``; or ``no_forecast``."""
 
 
 class _Sorted(msgspec.Struct, kw_only=True, gc=False):
-    """Production pods by what is known of them."""
-
     asking: list[Use] = []
-    """Requests that count in the whole node's."""
+    """Requests that count towards the node's request."""
     unknown: list[Use] = []
     """Requests that count as a peak."""
     requests: list[Use] = []
-    """Of pods with a peak."""
+    """Of pods with a peak; ``peaks`` and ``alone`` are of the same pods."""
     peaks: list[Use] = []
-    """Theirs."""
     alone: list[bool] = []
-    """Whether they have CPUs to themselves."""
     refused: list[str] = []
 
 
 class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The result, of one resource."""
-
     by_pods: int | None
     by_node: int | None
     pod_peak: int
@@ -115,11 +107,9 @@ class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resource:
-    """CPU or memory."""
-
     of: str
     terms: Sequence[str]
-    """Names of ``_TERMS`` with its unit."""
+    """``_TERMS`` with its unit."""
     in_use: Callable[[Use], int]
     in_node: Callable[[Resources], int | None]
 
@@ -146,14 +136,14 @@ def prod_reclaimable(
     cold_start_s: int,
     safety_margin_pct: int,
 ) -> ProdReclaimable:
-    """What production pods leave, for mid pods to ask for.
+    """Compute the part of production requests that mid pods may request.
 
     Args:
-        pods: those of the node that have a usage, of any class.
+        pods: pods of the node that have a usage, of any class.
         node: peaks of the node.
-        allocatable: of the node before amplification; None: not known. An absent amount counts as 0.
-        cold_start_s: a pod not older than this is not predicted.
-        safety_margin_pct: by which peaks are raised, at least -100.
+        allocatable: of the node before amplification; None: unknown. An absent amount counts as 0.
+        cold_start_s: pods of this age or younger are not predicted.
+        safety_margin_pct: percent added to peaks, at least -100.
 
     """
     found = _sorted(pods, cold_start_s)
@@ -173,7 +163,7 @@ def prod_reclaimable(
 
 
 def _sorted(pods: Sequence[PredictedPod], cold_start_s: int) -> _Sorted:
-    """Young ones first, so one that is over and young is still unknown; one that is over asks for nothing."""
+    """Sort the pods. A young pod is unknown even if it has ended. Ended pods add nothing to the node's request."""
     found, seen = _Sorted(), set[str]()
     for each in pods:
         if not each.of_prod:
@@ -229,7 +219,7 @@ def _figured(
 
 
 def _left(allocatable: int | None, peak: int | None, free: int | None) -> int | None:
-    """What is free beyond a peak, as far as the node has it."""
+    """Return the free amount, but at most allocatable minus the peak."""
     if allocatable is None or peak is None or free is None:
         return None
     return min(max(0, allocatable - peak), free)
@@ -248,7 +238,6 @@ def _use(cpu_milli: int | None, mem_bytes: int | None) -> Use | None:
 
 
 def _each(choose: Callable[[int, int], int], one: Use | None, other: Use | None) -> Use | None:
-    """The lesser or larger of both, by resource."""
     if one is None or other is None:
         return None
     return Use(cpu_milli=choose(one.cpu_milli, other.cpu_milli), mem_bytes=choose(one.mem_bytes, other.mem_bytes))

@@ -30,8 +30,6 @@ class MidResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The inputs for one resource."""
-
     capacity: int
     reclaimable: int
     used: int | None
