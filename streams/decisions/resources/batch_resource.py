@@ -1,7 +1,7 @@
 """Computes the resources that batch pods may request on a node.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchresource/plugin.go,
-calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken first, as there.
+calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken first, as in the reference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Computes the resources that mid pods may request: prod-reclaimable ones and a part of the unallocated ones.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/midresource/plugin.go.
-``a x b%`` is the double product truncated, with b/100 taken first, as there.
+``a x b%`` is the double product truncated, with b/100 taken first, as in the reference.
 """
 
 from __future__ import annotations
