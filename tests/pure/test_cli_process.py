@@ -245,7 +245,7 @@ def test_logs_are_json_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> 
     """Format auto: stderr is no terminal here."""
     assert not os.isatty(2)
     code = (
-        "import logging; from slacktide.deploy.cli import logs; logs.configure('up', 'info', 'auto');"
+        "import logging; from slacktide.deploy.runtime import logs; logs.configure('up', 'info', 'auto');"
         "logging.getLogger('x').info('said'); logging.getLogger('x').debug('not said')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

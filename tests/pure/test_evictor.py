@@ -158,6 +158,7 @@ class Bench:
     def reopened(self) -> Spool:
         """The spool as the next process finds it."""
         if self.folder is not None:
+            self.spool.close()
             return DiskSpool(self.folder)
         for name in ("intend", "conclude"):
             delattr(self.spool, name)
