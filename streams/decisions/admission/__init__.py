@@ -1,1 +1,1 @@
-"""What admission changes or refuses of new pods. Pure."""
+"""Pure rules that change or reject new pods."""

@@ -1,4 +1,4 @@
-"""A pod on its way into the cluster: what profiles read and change of it, and the Kubernetes object that it is."""
+"""Reads the fields of a new pod that profiles change, and writes them back to its Kubernetes object."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from slacktide.streams.decisions.admission.strategic_merge_patch import JsonObje
 
 CPU = "cpu"
 Amounts = Mapping[str, int]
-"""By Kubernetes' resource names: native CPU in millicores, all else in whole units (bytes, batch millicores)."""
+"""By resource name: native CPU in millicores, others in whole units (bytes, batch millicores)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What a container asks for."""
+    """A container's requests and limits."""
 
     name: str
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
     kept: JsonObject = field(default_factory=dict)
-    """The object it was read from, for what is not read here."""
+    """The source object, which preserves all other fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmittedPod:
-    """The fields of a pod that profiles set; empty (priority: None) where it has none."""
+    """The pod fields that profiles set. A missing field is empty; a missing priority is None."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +43,6 @@ class AdmittedPod:
     containers: tuple[Container, ...] = ()
     overhead: Amounts = field(default_factory=dict)
     kept: JsonObject = field(default_factory=dict)
-    """The object it was read from, for what is not read here."""
 
 
 _Quantities = dict[str, str | int | float]
@@ -80,10 +79,10 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 def pod_of(kubernetes: JsonObject) -> AdmittedPod:
-    """Read a Kubernetes pod.
+    """Parse a Kubernetes pod.
 
     Raises:
-        BadMessageError: a field is not of its type, or an amount is no quantity.
+        BadMessageError: a field has a wrong type, or an amount is not a quantity.
 
     """
     try:
@@ -124,17 +123,17 @@ def _amounts(quantities: _Quantities | None) -> Amounts:
 
 @lru_cache(maxsize=4096)
 def amount_of(resource: str, quantity: str | float) -> int:
-    """A quantity as a number, rounded up. Pods ask for the same few amounts again and again.
+    """Convert a quantity to a number, rounded up. The cache holds the few amounts that most pods request.
 
     Raises:
-        QuantityError: it is no quantity.
+        QuantityError: the text is not a quantity.
 
     """
     return cpu_milli(quantity) if resource == CPU else whole(quantity)
 
 
 def quantity_of(resource: str, amount: int) -> str:
-    """An amount in Kubernetes' canonical form: ``1500m``, ``12k``, ``4Gi``."""
+    """Format an amount in Kubernetes' canonical form: ``1500m``, ``12k``, ``4Gi``."""
     if resource == CPU:
         return f"{amount}m" if amount % 1000 else quantity_of("", amount // 1000)
     # Below 1024 the binary form falls back to the decimal one.
@@ -148,7 +147,7 @@ def quantity_of(resource: str, amount: int) -> str:
 
 
 def object_of(pod: AdmittedPod) -> dict[str, Any]:
-    """The pod as a Kubernetes object. What was not changed is as it was read, to the last quantity's text."""
+    """Convert the pod to a Kubernetes object. Unchanged fields and quantities keep their original text."""
     metadata = dict(pod.kept.get("metadata") or {})
     _write(metadata, "labels", dict(pod.labels))
     _write(metadata, "annotations", dict(pod.annotations))
@@ -183,7 +182,7 @@ def _quantities(amounts: Amounts, before: Mapping[str, str | float] | None) -> d
 
 
 def _write(kubernetes: dict[str, Any], name: str, value: Any) -> None:
-    """Set a field; an empty one goes, unless it was there as empty before."""
+    """Set a field. An empty value deletes the field, unless the field was already empty."""
     if value or value == 0:
         kubernetes[name] = value
     elif kubernetes.get(name):

@@ -1,4 +1,4 @@
-"""What a pod's containers ask for in batch resources, as an annotation: the kubelet hides it from the node otherwise.
+"""Records containers' batch resources in an annotation, because the kubelet does not expose them on the node.
 
 Reading: koordinator a7a1b76b, pkg/webhook/pod/mutating/extended_resource_spec.go, mutateByExtendedResources, and
 apis/extension/resource.go (GetExtendedResourceSpec).
@@ -21,7 +21,7 @@ RECORDED = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What one container asks for, by resource name."""
+    """One container's requests and limits, by resource name."""
 
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """The pod with its annotation brought up to date."""
+    """The pod with the updated annotation."""
 
     pod: AdmittedPod
     because: Because
@@ -48,10 +48,10 @@ _decoder = msgspec.json.Decoder(_Spec | None)
 
 
 def recorded(pod: AdmittedPod) -> Recorded:
-    """Write the annotation. Without batch resources none is added, and one that exists is emptied.
+    """Write the annotation. Without batch resources, add none and empty an existing one.
 
     Raises:
-        BadMessageError: the annotation that exists cannot be read.
+        BadMessageError: the existing annotation is unreadable.
 
     """
     before = pod.annotations.get(ANNOTATION)
@@ -70,7 +70,6 @@ def recorded(pod: AdmittedPod) -> Recorded:
 
 
 def _batch(requests: Amounts, limits: Amounts) -> dict[str, dict[str, str]]:
-    """The container's batch resources as quantities; empty if there are none."""
     kinds = {"limits": limits, "requests": requests}
     found = {
         kind: {name: quantity_of(name, amounts[name]) for name in RECORDED if name in amounts}
@@ -80,10 +79,10 @@ def _batch(requests: Amounts, limits: Amounts) -> dict[str, dict[str, str]]:
 
 
 def read(text: str) -> Mapping[str, Asked]:
-    """The annotation's amounts of each container.
+    """Parse the annotation into each container's amounts.
 
     Raises:
-        BadMessageError: it is not JSON, not of its shape, or holds what is no quantity.
+        BadMessageError: the text is not JSON, has a wrong shape, or contains an invalid quantity.
 
     """
     try:
@@ -98,5 +97,5 @@ def read(text: str) -> Mapping[str, Asked]:
 
 
 def _amounts(quantities: Mapping[str, str | float | None] | None) -> Amounts:
-    """As Kubernetes reads them: null is nothing."""
+    """Convert quantities to numbers; null is 0, as in Kubernetes."""
     return {name: amount_of(name, 0 if one is None else one) for name, one in (quantities or {}).items()}

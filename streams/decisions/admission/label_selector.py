@@ -1,4 +1,4 @@
-"""Label selectors as people write them: read into one that can be matched, or refused with the reason.
+"""Parses label selectors, or rejects them with a reason.
 
 Reading: kubernetes v1.31, apimachinery/pkg/apis/meta/v1/helpers.go (LabelSelectorAsSelector),
 pkg/labels/selector.go (NewRequirement), pkg/util/validation/validation.go.
@@ -22,7 +22,7 @@ _OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """What one label must be, as written: the operator may be any text."""
+    """A requirement on one label, before validation: the operator may be any text."""
 
     key: str
     operator: str
@@ -31,13 +31,13 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidSelector:
-    """A selector that Kubernetes would refuse; it matches nothing."""
+    """A selector that Kubernetes rejects. It matches nothing."""
 
     why: str
 
 
 def selector_of(match_labels: Mapping[str, str], expressions: Iterable[Expression]) -> Selector | InvalidSelector:
-    """Read a selector; without labels and expressions it matches everything."""
+    """Parse a selector. Without labels and expressions it matches everything."""
     requirements: list[Requirement] = []
     for key, value in match_labels.items():
         if flaw := _label_flaw(key, (value,)):
@@ -53,7 +53,7 @@ def selector_of(match_labels: Mapping[str, str], expressions: Iterable[Expressio
 
 
 def is_empty(selector: Selector) -> bool:
-    """Whether it matches everything without a look at any label."""
+    """Return whether the selector has no requirements and so matches everything."""
     return not selector.match_labels and not selector.match_expressions
 
 

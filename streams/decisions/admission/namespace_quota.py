@@ -1,4 +1,4 @@
-"""Whether a namespace may have one more pod, by its own bounds on batch, mid and free resources.
+"""Checks a new pod against its namespace's bounds on batch, mid and free resources.
 
 Slacktide's own: a ResourceQuota of Kubernetes 1.34 does not count resources such as ``kubernetes.io/batch-cpu``.
 """
@@ -15,13 +15,13 @@ from slacktide.schemas.inventory import Resources
 from slacktide.schemas.units import whole
 
 PREFIX = "quota.slacktide.io/"
-"""Of annotations on a Namespace: ``quota.slacktide.io/batch-cpu: "8000"``, in the unit of the resource."""
+"""Prefix of Namespace annotations such as ``quota.slacktide.io/batch-cpu: "8000"``, in the resource's unit."""
 _NAMES = {field: field.replace("_cpu_milli", "-cpu").replace("_mem_bytes", "-memory") for field in SOLD}
 ANNOTATIONS = {f"{PREFIX}{name}": field for field, name in _NAMES.items()}
 
 
 class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a pod does not fit."""
+    """The resource whose bound the pod exceeds."""
 
     resource: str
     """A field of ``Resources``."""
@@ -31,10 +31,10 @@ class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bounds_of(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Read a namespace's bounds, by field of ``Resources``; without an annotation there is none.
+    """Parse a namespace's bounds, by field of ``Resources``. A missing annotation sets no bound.
 
     Raises:
-        BadMessageError: one is no amount.
+        BadMessageError: an annotation is not an amount.
 
     """
     found = {}
@@ -49,19 +49,12 @@ def bounds_of(annotations: Mapping[str, str]) -> dict[str, int]:
 
 
 def bounded(bounds: Mapping[str, int], asked: Resources) -> bool:
-    """Whether a pod requests anything that is bounded."""
+    """Return whether the pod requests a bounded resource."""
     return any(getattr(asked, field) for field in bounds)
 
 
 def exceeded(bounds: Mapping[str, int], there: Iterable[Resources], asked: Resources) -> Exceeded | None:
-    """Find the first resource of which a pod requests more than the bound leaves; None: it fits.
-
-    Args:
-        bounds: of the namespace.
-        there: requests of its other pods.
-        asked: requests of the pod.
-
-    """
+    """Return the first resource whose bound the pod exceeds, if any; ``there``: requests of the other pods."""
     others = list(there)
     for field, bound in bounds.items():
         wanted = getattr(asked, field) or 0
@@ -72,7 +65,7 @@ def exceeded(bounds: Mapping[str, int], there: Iterable[Resources], asked: Resou
 
 
 def refusal_text(namespace: str, found: Exceeded) -> str:
-    """For the one who created the pod, as Kubernetes words it."""
+    """Format the error message in Kubernetes' wording."""
     name = _NAMES[found.resource]
     return (
         f"exceeded quota of namespace {namespace}: requested kubernetes.io/{name}={found.asked}, used {found.used}, "

@@ -1,4 +1,4 @@
-"""CPU and memory of a pod under the names of its priority class: batch, mid and (switched on) free resources.
+"""Translates a pod's CPU and memory to its priority class's resources: batch, mid and, if enabled, free.
 
 Reading: koordinator a7a1b76b, pkg/webhook/pod/mutating/cluster_colocation_profile.go, mutatePodResourceSpec.
 """
@@ -13,26 +13,26 @@ from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, Amou
 from slacktide.streams.decisions.because import Because
 
 NATIVE = {"cpu": "cpu_milli", "memory": "memory_bytes"}
-"""What is translated, and the name of its amount in terms."""
+"""Native resource -> its name in terms."""
 _TIERS = {"koord-batch": "batch", "koord-mid": "mid"}
 _FREE = {"koord-free": "free"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translated:
-    """The pod with what it asks for under its class's names; first of ``because`` the class, then what moved."""
+    """The translated pod. ``because`` contains first the class, then each translated amount."""
 
     pod: AdmittedPod
     because: tuple[Because, ...]
 
 
 def translated(pod: AdmittedPod, *, free_class_enable: bool = False) -> Translated:
-    """Move native CPU and memory of containers, init containers and overhead to the names of the pod's class.
+    """Move native CPU and memory of containers, init containers and overhead to the class's resources.
 
-    CPU becomes millicores. An amount already under the class's name gives way. What a container then only limits, it
-    also requests. Production pods are left alone, free ones too unless ``free_class_enable`` is set. Other than there,
-    the overhead of a runtime class stays: the API server refuses a pod whose overhead is not the class's own. And a pod
-    that requests CPU or memory as a whole is left alone: there it cannot request others, and would request both.
+    CPU becomes millicores. An existing amount of the class's resource is overwritten. A limit without a request becomes
+    the request. Production pods do not change, nor do free pods without ``free_class_enable``. Unlike the reference:
+    RuntimeClass overhead stays, because the API server rejects any other overhead. A pod with pod-level CPU or memory
+    does not change: pod-level resources cannot be batch resources, so the pod would request both.
     """
     tiers = _TIERS | _FREE if free_class_enable else _TIERS
     tier = tiers.get(priority_class_of(pod), "")
@@ -56,7 +56,7 @@ def translated(pod: AdmittedPod, *, free_class_enable: bool = False) -> Translat
 
 
 def priority_class_of(pod: AdmittedPod) -> str:
-    """The class the pod counts for; without label, priority and QoS label it is what it asks for that decides."""
+    """Return the pod's priority class. Without label, priority and QoS label, its requests decide."""
     return effective_priority_class(
         Pod(
             uid="",
@@ -71,14 +71,14 @@ def priority_class_of(pod: AdmittedPod) -> str:
 
 
 def _kube_qos(pod: AdmittedPod) -> str:
-    """BestEffort, or Burstable: a Guaranteed pod is of no other priority class than that."""
+    """Return BestEffort or Burstable. A Guaranteed pod has the same priority class as a Burstable one."""
     parts = [part for one in (*pod.containers, *pod.init_containers) for part in (one.requests, one.limits)]
     asks = _of_whole_pod(pod) or any(part.get(name, 0) > 0 for part in parts for name in NATIVE)
     return "Burstable" if asks else "BestEffort"
 
 
 def _of_whole_pod(pod: AdmittedPod) -> bool:
-    """Whether it requests or limits native resources above its containers, in ``spec.resources``."""
+    """Return whether ``spec.resources`` has native requests or limits."""
     whole = (pod.kept.get("spec") or {}).get("resources") or {}
     return any(name in (whole.get(kind) or {}) for kind in ("requests", "limits") for name in NATIVE)
 
@@ -109,7 +109,7 @@ def _moved(amounts: Amounts, tier: str, path: str, because: list[Because]) -> Am
 
 
 def _filled(requests: Amounts, limits: Amounts, tier: str, path: str, because: list[Because]) -> Amounts:
-    """A resource of the class that is limited but not requested is requested as it is limited."""
+    """Request the limit of each class resource that has no request."""
     filled = dict(requests)
     for native, term in NATIVE.items():
         name = _name(tier, native)

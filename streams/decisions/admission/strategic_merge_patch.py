@@ -1,11 +1,11 @@
-"""Kubernetes' strategic merge patch, for pods.
+"""Implements Kubernetes' strategic merge patch for pods.
 
-Maps are merged and null deletes a key. A list is replaced, except those in ``MERGE_KEYS``: their items are merged by
-a key of their own, and those that the patch names come in its order. ``$patch: delete`` and ``replace``,
-``$retainKeys``, ``$setElementOrder/LIST`` and ``$deleteFromPrimitiveList/LIST`` are obeyed.
+Maps are merged, and null deletes a key. Lists are replaced, except those in ``MERGE_KEYS``. Their items are merged by
+key, and patched items take the patch's order. Supports ``$patch: delete`` and ``replace``, ``$retainKeys``,
+``$setElementOrder/LIST`` and ``$deleteFromPrimitiveList/LIST``. Neither the pod nor the patch is modified.
 
 Reading: kubernetes v1.31, apimachinery/pkg/util/strategicpatch/patch.go (mergeMap, mergeSlice, mergePatchIntoOriginal)
-and the patchMergeKey tags in api/core/v1/types.go. Neither the pod nor the patch is changed.
+and the patchMergeKey tags in api/core/v1/types.go.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DELETE = "$deleteFromPrimitiveList/"
 _DIRECTIVES = (DIRECTIVE, RETAIN, ORDER, DELETE)
 
 _ITSELF = ""
-"""Merged by the items themselves, which are texts."""
+"""Merge key of lists of texts: the item itself."""
 _OF_CONTAINERS = {
     "": "name",
     ".env": "name",
@@ -47,18 +47,18 @@ MERGE_KEYS = {
         for suffix, key in _OF_CONTAINERS.items()
     },
 }
-"""A pod's lists that are merged, and the key of their items."""
+"""Path of each merged list -> the key of its items."""
 
 
 class PatchError(SlacktideError):
-    """What is no patch, or one that does not fit the object."""
+    """An invalid patch, or a patch that does not fit the object."""
 
 
 def patched(pod: JsonObject, patch: object) -> dict[str, Any]:
-    """The pod with the patch merged into it.
+    """Merge the patch into the pod.
 
     Raises:
-        PatchError: the patch is no object, holds an unknown directive, or its lists cannot be merged.
+        PatchError: the patch is not an object, has an invalid directive, or its lists cannot be merged.
 
     """
     if not isinstance(patch, dict):
@@ -91,7 +91,7 @@ def _within(path: str, name: str) -> str:
 
 
 def _directed(patch: JsonObject, path: str) -> dict[str, Any]:
-    """The whole map is replaced by the rest of the patch, or emptied."""
+    """Replace the whole map with the rest of the patch, or empty it."""
     match patch[DIRECTIVE]:
         case "replace":
             return dict(_plain(patch))
@@ -102,7 +102,7 @@ def _directed(patch: JsonObject, path: str) -> dict[str, Any]:
 
 
 def _retained(original: JsonObject, patch: JsonObject, path: str) -> dict[str, Any]:
-    """The map to merge into: all of it, or only the keys that the patch wants retained."""
+    """Return the map to merge into, limited to ``$retainKeys`` if the patch has it."""
     if RETAIN not in patch:
         return dict(original)
     retained = patch[RETAIN]
@@ -118,7 +118,7 @@ def _merge_value(merged: dict[str, Any], name: str, value: object, path: str) ->
         merged[name] = _merged(original, value, path)
     elif isinstance(original, list) and isinstance(value, list):
         merged[name] = _merged_list(original, value, path)
-    # Kubernetes drops a "replace", too, where there is nothing to replace, and what stands beside it with it.
+    # Unlike Kubernetes, apply a "replace" that has no original. Kubernetes drops it with its fields.
     elif value is None or (_directs(value) and value[DIRECTIVE] != "replace"):
         merged.pop(name, None)
     else:
@@ -130,7 +130,7 @@ def _directs(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """What is added: without nulls and directives, of which there is nothing to direct."""
+    """Return a new value without nulls and directives."""
     if isinstance(value, dict):
         plain: dict[str, Any] = {}
         for name, one in value.items():
@@ -165,7 +165,7 @@ def _merged_list(original: Sequence[Any], patch: Sequence[Any], path: str) -> li
 
 
 def _replaces(directives: Sequence[JsonObject], path: str) -> bool:
-    """Whether the list is replaced; otherwise the directives are items to delete."""
+    """Return whether the directives replace the list. Otherwise they delete items."""
     kinds = [item[DIRECTIVE] for item in directives]
     for kind in kinds:
         if kind not in ("delete", "replace"):
@@ -182,9 +182,9 @@ def _key_of(item: object, key: str, path: str) -> object:
 
 
 def _ordered(items: Sequence[Any], wanted: Sequence[Any], original: Sequence[Any], path: str) -> list[Any]:
-    """Items that are wanted in their wanted order, the others in their original one.
+    """Sort wanted items in wanted order, the others in original order, and interleave both.
 
-    The two are interleaved: a wanted item comes before others, except those that it originally followed.
+    A wanted item precedes the others, except those that it originally followed.
     """
     key = MERGE_KEYS[path]
     first = [_key_of(item, key, path) for item in wanted]
@@ -201,7 +201,7 @@ def _ordered(items: Sequence[Any], wanted: Sequence[Any], original: Sequence[Any
 
 
 def _reorder(merged: dict[str, Any], name: str, order: object, lists: tuple[Any, Any], path: str) -> None:
-    """Obey ``$setElementOrder``: all items that the patch gives are in it, in the patch's order."""
+    """Apply ``$setElementOrder``, which must contain all items of the patch in the patch's order."""
     original, given = (found if isinstance(found, list) else [] for found in lists)
     key = MERGE_KEYS.get(path)
     if key is None or not isinstance(order, list):
@@ -215,7 +215,7 @@ def _reorder(merged: dict[str, Any], name: str, order: object, lists: tuple[Any,
 
 
 def _delete(merged: dict[str, Any], name: str, gone: object, path: str) -> None:
-    """Obey ``$deleteFromPrimitiveList``."""
+    """Apply ``$deleteFromPrimitiveList``."""
     if MERGE_KEYS.get(path) != _ITSELF or not isinstance(gone, list):
         raise PatchError(f"{path}: items can be deleted only from a merged list of texts, and by a list")
     if isinstance(merged.get(name), list):

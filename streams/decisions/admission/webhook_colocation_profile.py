@@ -1,8 +1,8 @@
-"""A new pod as ClusterColocationProfiles change it before it is stored.
+"""Applies ClusterColocationProfiles to new pods before they are stored.
 
 Reading: koordinator a7a1b76b, pkg/webhook/pod/mutating/cluster_colocation_profile.go,
-clusterColocationProfileMutatingPod and doMutateByColocationProfile. Other than there, an invalid selector and a
-namespace that cannot be read match nothing, and ``probability: 30%`` means 30 of 100 draws.
+clusterColocationProfileMutatingPod and doMutateByColocationProfile. Unlike the reference, an invalid selector or
+an unreadable namespace matches nothing, and ``probability: 30%`` means 30 of 100 draws.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PERCENT = re.compile(r"([+-]?[0-9]{1,18})%")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityClass:
-    """What a PriorityClass gives its pods."""
+    """The PriorityClass fields that pods inherit."""
 
     value: int
     preemption_policy: str = ""
@@ -34,66 +34,64 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A ClusterColocationProfile: which pods it is for, and what it makes of them."""
+    """A ClusterColocationProfile: the pods that it selects, and its changes to them."""
 
     name: str
     namespace_selector: Selector | InvalidSelector = field(default_factory=Selector)
     selector: Selector | InvalidSelector = field(default_factory=Selector)
     probability: int | str = 100
-    """In how many of 100 draws it is applied: a number, or ``30%``."""
+    """How many of 100 draws apply the profile: a number, or ``30%``."""
     skip_update_resources: bool = False
-    """Pods it is for keep native CPU and memory, also where another profile or a draw decides otherwise."""
+    """Selected pods keep native CPU and memory, regardless of other profiles and draws."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     label_keys_mapping: Mapping[str, str] = field(default_factory=dict)
-    """From which label to which one a value is copied."""
+    """Source label -> target label of the copied value."""
     annotation_keys_mapping: Mapping[str, str] = field(default_factory=dict)
     label_suffixes: Mapping[str, str] = field(default_factory=dict)
-    """What is appended to a label that there is."""
+    """Label -> suffix for its value, if the pod has the label."""
     scheduler_name: str = ""
     qos_class: str = ""
     priority_class_name: str = ""
     koordinator_priority: int | None = None
     patch: object = None
-    """A strategic merge patch on the Kubernetes object."""
+    """A strategic merge patch for the Kubernetes object."""
     dry_run: bool = False
-    """Slacktide's own: it changes no pod. What it would change is reported."""
+    """Slacktide's own: report the changes without applying them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What profiles need to know beside the pod."""
+    """The cluster state that profiles read."""
 
     namespace_labels: Mapping[str, str] | None
-    """Of the pod's namespace; None: it could not be read."""
+    """Labels of the pod's namespace; None if unreadable."""
     priority_classes: Mapping[str, PriorityClass]
     draw: Callable[[str], int]
-    """A number from 0 to 99 for the profile of that name."""
+    """Returns a number from 0 to 99 for a profile's name."""
     free_class_enable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """The pod to store, or None where it is refused; per profile, in their order, and per amount what happened."""
+    """The pod to store, or None if refused. ``because`` contains each profile in order, then each amount."""
 
     pod: AdmittedPod | None
     refused: str = ""
-    """Why, for the one who made the pod."""
+    """The reason, for the pod's creator."""
     because: tuple[Because, ...] = ()
 
 
 class _RefusedError(SlacktideError):
-    """A profile that matches cannot be applied."""
-
     def __init__(self, because: Because, why: str) -> None:
         self.because = because
         super().__init__(why)
 
 
 def mutated(pod: AdmittedPod, operation: str, profiles: Iterable[Profile], cluster: Cluster) -> Mutation:
-    """Apply the profiles that match in the order of their names, translate resources, record batch resources.
+    """Apply matching profiles in order of name, translate resources and record batch resources.
 
-    Profiles are matched against the labels that the pod came with. Only what is created is changed.
+    Profiles match the pod's original labels. Only a CREATE changes the pod.
     """
     if operation != "CREATE":
         return Mutation(pod=pod, because=(Because(of="pod", bound="not_created", terms={}),))
@@ -107,7 +105,7 @@ def mutated(pod: AdmittedPod, operation: str, profiles: Iterable[Profile], clust
 
 
 def _profiled(pod: AdmittedPod, profiles: Iterable[Profile], cluster: Cluster, because: list[Because]) -> AdmittedPod:
-    """Apply and translate; a profile that a draw passed over still decides on resources."""
+    """Apply profiles and translate. A profile that its draw skips still affects the translation."""
     changed, matched = pod, []
     for profile in profiles:
         of = f"profiles/{profile.name}"
@@ -124,7 +122,7 @@ def _profiled(pod: AdmittedPod, profiles: Iterable[Profile], cluster: Cluster, b
 
 
 def _unmatched(profile: Profile, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> str:
-    """Why the profile is not for the pod, or ""; its namespace is looked at first."""
+    """Return why the profile does not match, or ""; the namespace is checked first."""
     namespace, own = profile.namespace_selector, profile.selector
     if isinstance(namespace, InvalidSelector) or isinstance(own, InvalidSelector):
         return "invalid_selector"
@@ -136,7 +134,7 @@ def _unmatched(profile: Profile, labels: Mapping[str, str], namespace_labels: Ma
 
 
 def _percent(profile: Profile) -> int:
-    """Of 100 draws, in how many the profile is applied."""
+    """Return the probability in percent."""
     if isinstance(profile.probability, int):
         return profile.probability
     match = _PERCENT.fullmatch(profile.probability)
@@ -169,7 +167,7 @@ def _applied(pod: AdmittedPod, profile: Profile, classes: Mapping[str, PriorityC
 
 
 def _labels(labels: Mapping[str, str], profile: Profile) -> dict[str, str]:
-    """Set, then copied, then suffixed; QoS class and priority last."""
+    """Set, copy, then suffix labels. Set QoS class and priority last."""
     changed = _copied({**labels, **profile.labels}, profile.label_keys_mapping)
     for key, suffix in profile.label_suffixes.items():
         if key in changed:
@@ -182,7 +180,7 @@ def _labels(labels: Mapping[str, str], profile: Profile) -> dict[str, str]:
 
 
 def _copied(texts: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
-    """Copy values to other keys, in the order of the source keys; a source that is missing gives an empty value."""
+    """Copy values to other keys, in order of source key. A missing source copies an empty value."""
     for source, target in sorted(mapping.items()):
         texts[target] = texts.get(source, "")
     return texts
