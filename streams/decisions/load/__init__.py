@@ -1,1 +1,1 @@
-"""Load-aware scheduling and descheduling. Pure."""
+"""Pure rules of load-aware scheduling and descheduling."""

@@ -1,4 +1,4 @@
-"""Scores as a kube-scheduler takes them from an extender: 0 to 10.
+"""Converts scores to the range that a kube-scheduler accepts from an extender: 0 to 10.
 
 Slacktide's own; reading: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go.
 """
@@ -11,16 +11,11 @@ BEST_LEVEL = 10
 
 
 def levels(scores: Sequence[int], first: int | None = None) -> list[int]:
-    """One level per score, 10 for the best; 0 only for a score of 0.
+    """Convert each score of at least 0 to a level: the best is 10, and only a score of 0 is 0.
 
-    A level is the score as a share of the best, in tenths rounded up, so that who is far behind stays far behind; but
-    at least one step below the next better score, so that close nodes keep their order, as far as the steps go: further
-    ones share level 1, where order matters least, for a scheduler takes the best.
-
-    Args:
-        scores: 0 or more, in any order; equal ones share a level.
-        first: which of the best ones is alone at the top, for a scheduler takes any of equal ones; None: none is.
-
+    A level is the score's share of the best score in tenths, rounded up. It is below the level of the next better
+    score, so that close nodes keep their order. Scores beyond the last step share level 1. Equal scores share a level,
+    but if ``first`` is set, only that one of the best scores is 10: a scheduler picks any of equal nodes.
     """
     level_of = {0: 0}
     best = max(scores, default=0)

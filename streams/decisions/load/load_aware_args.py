@@ -1,4 +1,4 @@
-"""Settings of load-aware scheduling as the operator writes them, and the pairs its arithmetic is done on.
+"""Settings of load-aware scheduling, and the resource pairs that it computes with.
 
 Reading: koordinator a7a1b76b, pkg/scheduler/apis/config/types.go, LoadAwareSchedulingArgs.
 """
@@ -10,18 +10,18 @@ from typing import Literal, NamedTuple
 
 
 class Resource(NamedTuple):
-    """What a resource is called in figures."""
+    """A resource's name and unit in terms."""
 
     name: str
     unit: str
 
 
 RESOURCES = (Resource("cpu", "milli"), Resource("memory", "bytes"))
-"""The order of every pair here."""
+"""The resource order of every pair."""
 
 
 class Amounts(NamedTuple):
-    """So much of each resource."""
+    """An amount per resource."""
 
     cpu_milli: int = 0
     mem_bytes: int = 0
@@ -31,14 +31,14 @@ NOTHING = Amounts()
 
 
 class Percents(NamedTuple):
-    """A percent per resource; as a threshold, 0 is not checked."""
+    """A percentage per resource. A threshold of 0 is not checked."""
 
     cpu_pct: int
     mem_pct: int
 
 
 class Factors(NamedTuple):
-    """How many percent of what a pod asks for it is expected to use, at least 0; None: not set."""
+    """Expected usage in percent of the larger of request and limit, at least 0; None: not set."""
 
     cpu_pct: int | None = None
     mem_pct: int | None = None
@@ -48,36 +48,33 @@ UNSET = Factors()
 
 
 class Weights(NamedTuple):
-    """How much a resource counts in the score, at least 0."""
+    """The weight of each resource in the score, at least 0."""
 
     cpu: int = 0
     mem: int = 0
 
 
 class Aggregation(NamedTuple):
-    """A statistic of the node's usage, e.g. p95 over 300 s."""
+    """A statistic of node usage, such as p95 over 300 s."""
 
     kind: str
     duration_s: int = 0
-    """0: the longest that was recorded."""
+    """0: the longest recorded duration."""
 
 
 View = Literal["node", "prod"] | Aggregation
-"""By which of its figures a node's load is judged."""
+"""The usage that a node's load is computed from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Usage above which a node takes no more pods, by kind; None: that kind is not set.
-
-    The cluster has such settings, and a node may have its own.
-    """
+    """Usage above which the cluster's nodes, or one node, accept no more pods; None: not set."""
 
     usage: Percents | None = None
     prod: Percents | None = None
     aggregated: Percents | None = None
     aggregation: Aggregation | None = None
-    """What ``aggregated`` is compared with: neither counts without the other."""
+    """The statistic that ``aggregated`` limits. Neither counts without the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,31 +83,26 @@ class LoadAwareArgs:
 
     thresholds: Thresholds = Thresholds()
     filter_expired: bool = True
-    """Whether the filter looks at the age of a report."""
+    """Whether the filter checks a report's age."""
     schedule_when_expired: bool = False
-    """Whether a node whose report is too old still takes pods."""
     expiration_s: int = 180
-    """Age at which a report is too old; 0 or less: only one without a time is."""
+    """Age at which a report expires; 0 or less: only a report without a time is expired."""
 
     weights: Weights | None = None
-    """None: equal, unless the dominant resource has a weight."""
+    """None: equal, or 0 if the dominant resource has a weight."""
     dominant_weight: int = 0
     """Weight of the scarcest resource's score, at least 0."""
     score_prod: bool = False
-    """Production pods are scored by what production pods use."""
+    """Score production pods by production usage alone."""
     score_aggregation: Aggregation | None = None
 
     prod_include_system: bool = False
-    """What the system uses counts as use of production."""
     factors: Factors = UNSET
     allow_customize: bool = False
-    """A pod's annotations may set how it is estimated, and for how long."""
+    """Pod annotations may override the estimation factors and durations."""
     after_scheduled_s: int = 0
-    """How long after it was scheduled a pod that uses less than its estimate counts as its estimate.
-
-    0 or less: no longer than until it is measured.
-    """
+    """How long after scheduling a pod counts at least as its estimate; 0 or less: until it is measured."""
     after_initialized_s: int = 0
-    """The same, from when its init containers ended; stands instead of the above where that is known."""
+    """The same from the end of its init containers. Overrides ``after_scheduled_s`` if that time is known."""
     free_class_enable: bool = False
-    """Slacktide's own: koord-free pods are estimated by the free resources they ask for."""
+    """Slacktide's own: estimate koord-free pods by their free resources."""

@@ -1,7 +1,7 @@
-"""The load of a node from one report to the next, as pods come and go.
+"""Tracks a node's load between reports as pods are added and removed.
 
-Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go. Its totals are kept by
-adding and taking away; here they are computed anew from the pods there are, so they cannot drift.
+Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go. The reference adds to and
+subtracts from its totals. Here, they are recomputed from the present pods, so they cannot drift.
 """
 
 from __future__ import annotations
@@ -23,33 +23,32 @@ from slacktide.streams.decisions.load.load_aware_existing import (
 
 @dataclass(slots=True, kw_only=True)
 class AssignCache:
-    """One node's pods and latest report. Mutable; the time is that of the events, given with them."""
+    """One node's pods and latest report. Mutable; each event brings its own time."""
 
     args: LoadAwareArgs
     report: NodeReport | None = None
     _pods: dict[Hashable, AssignedPod] = field(default_factory=dict)
     _load: ExistingLoad | None = None
-    """Of the present pods and report, once somebody asked."""
 
     def govern(self, args: LoadAwareArgs) -> None:
-        """Other settings hold: pods are estimated anew, as of when they were assigned."""
+        """Apply new settings: estimate all pods again, as of their assignment."""
         self.args = args
         self._pods = {key: assigned_pod(one.asked, now_s=one.scheduled_s, args=args) for key, one in self._pods.items()}
         self._load = None
 
     def assign(self, asked: LoadAwarePod, *, at_s: float) -> None:
-        """A pod was placed here, or seen here; a terminated one is ignored."""
+        """Add a pod. A terminated pod is ignored."""
         if asked.pod.phase not in ENDED_PHASES:
             self._pods[_key(asked)] = assigned_pod(asked, now_s=at_s, args=self.args)
             self._load = None
 
     def unassign(self, asked: LoadAwarePod) -> None:
-        """A pod is gone, or was not bound in the end."""
+        """Remove a pod that was deleted or not bound."""
         if self._pods.pop(_key(asked), None) is not None:
             self._load = None
 
     def update(self, asked: LoadAwarePod, *, at_s: float) -> None:
-        """A pod's object changed: it counts as assigned anew if its spec or conditions did, or it was unknown."""
+        """Remove a terminated pod. Assign a pod again if it is unknown or its spec or conditions changed."""
         known = self._pods.get(_key(asked))
         if known is not None and asked.pod.phase in ENDED_PHASES:
             self.unassign(asked)
@@ -57,12 +56,12 @@ class AssignCache:
             self.assign(asked, at_s=at_s)
 
     def measured(self, report: NodeReport | None) -> None:
-        """The node reported; None: its NodeMetric is gone, and its pods stay."""
+        """Set the latest report; None: the NodeMetric was deleted, and the pods stay."""
         self.report = report
         self._load = None
 
     def load(self) -> ExistingLoad | None:
-        """The node's load as it is now; None without a report."""
+        """Return the node's current load; None without a report."""
         if self._load is None and self.report is not None:
             self._load = existing_load(
                 self.report, self._pods.values(), prod_include_system=self.args.prod_include_system
@@ -71,12 +70,12 @@ class AssignCache:
 
 
 def _key(asked: LoadAwarePod) -> Hashable:
-    """The uid; pods written by hand may have none."""
+    """Return the UID, or namespace and name of a handwritten pod without one."""
     pod = asked.pod
     return pod.uid or (pod.namespace, pod.name)
 
 
 def _spec_and_conditions(asked: LoadAwarePod) -> tuple[object, ...]:
-    """Labels, annotations and phase are neither: a pod that changes only these stays as it was assigned."""
+    """Return what a new assignment depends on. Labels, annotations and phase do not matter."""
     pod = asked.pod
     return pod.requests, pod.limits, pod.priority, asked.scheduled_s, asked.initialized_s

@@ -1,4 +1,4 @@
-"""Which nodes are overloaded, which have room: by all that runs there, and by production pods alone.
+"""Classifies nodes as overloaded or with room, by whole usage and by production usage.
 
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/utilization_util.go, getNodeUsage,
 classifyNodes.
@@ -25,78 +25,76 @@ from slacktide.streams.decisions.load.load_aware_thresholds import (
 )
 
 CLASSES = ("low", "high", "prod_low", "prod_high", "both_low", "between")
-"""``both_low`` has room in both views, ``low`` for pods of other classes, ``prod_low`` for production pods;
-``between`` neither has room nor is over."""
+"""``low`` has room in the whole view, ``prod_low`` in the production view. ``between`` has no room and is not over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A pod on its node."""
+    """A pod on a node, with its usage."""
 
     pod: Pod
     requests: Amounts
     used: Amounts | None
     """None: no metric."""
     evictable: bool
-    """Whether nothing outside of this rule forbids to evict it."""
+    """No other rule forbids the eviction."""
     created_s: int
     deletion_cost: int = 0
     eviction_cost: int = 0
 
     @property
     def is_live(self) -> bool:
-        """Whether it still holds what it requests."""
+        """Return whether the pod still holds its requests."""
         return self.pod.phase not in {"Succeeded", "Failed"}
 
     @property
     def is_prod(self) -> bool:
-        """Whether it counts for the production view."""
+        """Return whether the pod counts in the production view."""
         return effective_priority_class(self.pod) == "koord-prod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedNode:
-    """A node, its pods and what was measured there."""
+    """A node with its pods and measured usage."""
 
     name: str
     allocatable: Amounts
-    """What pods may request."""
     capacity: Amounts
-    """What percents are of: the raw allocatable amounts where the node has them, else the allocatable ones."""
+    """The base of percentages: raw allocatable, or allocatable if the node has no raw amounts."""
     schedulable: bool
     pods: Sequence[PlacedPod]
     pods_max: int = 110
     used_besides: Sequence[Amounts]
-    """By the system, and by pods that are no longer here."""
+    """Usage of the system and of removed pods."""
     metric_age_s: float | None
-    """None: no metric. Infinite: a metric that nobody knows the age of."""
+    """None: no metric. Infinite: a metric of unknown age."""
 
     @property
     def live_pods(self) -> list[PlacedPod]:
-        """Those that hold what they request."""
+        """Return the pods that hold their requests."""
         return [pod for pod in self.pods if pod.is_live]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One way to look at a node: what is used, for every watched resource, against the thresholds."""
+    """A node's usage and thresholds in one view, for every watched resource."""
 
     used: Amounts
     limits: Limits
 
     @property
     def excess(self) -> dict[str, int]:
-        """By how much each resource is above its high threshold; those that are not are left out."""
+        """Return the amount of each resource above its high threshold. Other resources are omitted."""
         above = {name: self.used[name] - limit for name, limit in self.limits.high.items()}
         return {name: amount for name, amount in above.items() if amount > 0}
 
     @property
     def is_under(self) -> bool:
-        """Whether every resource is at most at its low threshold."""
+        """Return whether no resource is above its low threshold."""
         return all(self.used[name] <= limit for name, limit in self.limits.low.items())
 
     def minus(self, used: Amounts) -> View:
-        """The same with a pod less."""
+        """Return the view without a pod's usage."""
         return View(used={name: own - used.get(name, 0) for name, own in self.used.items()}, limits=self.limits)
 
 
@@ -107,34 +105,34 @@ class ViewedNode:
     node: LoadedNode
     whole: View
     prod: View
-    """Production pods alone, against the thresholds for them; without the system."""
+    """Production pods without the system, with the production thresholds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyPolicy:
-    """Which nodes count as what."""
+    """Settings of the node classification."""
 
     whole: Band
     prod: Band
     use_deviation: bool = False
-    """The bands' percents are distances to the nodes' average use."""
+    """The bands' percentages are distances from the nodes' average usage."""
     metric_expiration_s: int = 180
     """0 or less: metrics do not expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the nodes with usable metrics are; each class in the order of the nodes' names."""
+    """The classes of nodes with usable metrics. Each class is in order of node name."""
 
     resources: tuple[str, ...]
-    """Those that thresholds are for, sorted."""
+    """The watched resources, sorted."""
     classes: Mapping[str, Sequence[ViewedNode]]
     because: tuple[Because, ...]
-    """Per node and view each resource's thresholds, then per node its class."""
+    """Each resource's thresholds by node and view, then each node's class."""
 
 
 def survey(nodes: Iterable[LoadedNode], policy: SurveyPolicy) -> Survey:
-    """Look at every node from both views. The order of nodes and of their pods does not matter."""
+    """Classify all nodes in both views. The order of nodes and pods does not matter."""
     ordered = sorted(nodes, key=lambda node: node.name)
     left_out = [_left_out(node, policy) for node in ordered if not _is_usable(node, policy)]
     measured = [node for node in ordered if _is_usable(node, policy)]
@@ -151,13 +149,12 @@ def survey(nodes: Iterable[LoadedNode], policy: SurveyPolicy) -> Survey:
 
 
 def _is_usable(node: LoadedNode, policy: SurveyPolicy) -> bool:
-    """Whether there is a metric, and it has not expired."""
     expiration_s = policy.metric_expiration_s
     return node.metric_age_s is not None and (expiration_s <= 0 or node.metric_age_s < expiration_s)
 
 
 def _whole_usage(node: LoadedNode, resources: Sequence[str]) -> Amounts:
-    """By the system and all pods that have a metric, also by those that ended or are no longer here."""
+    """Sum the usage of the system and all measured pods, including ended and removed pods."""
     return _sum([*node.used_besides, *(pod.used for pod in node.pods)], resources)
 
 
@@ -173,7 +170,7 @@ def _sum(amounts: Iterable[Amounts | None], resources: Sequence[str]) -> Amounts
 def _views(
     kind: str, nodes: Sequence[LoadedNode], usages: Sequence[Amounts], band: Band, policy: SurveyPolicy
 ) -> list[View]:
-    """Each node's usage, against thresholds that may hang on all nodes' usage."""
+    """Compute one view of each node. Thresholds may depend on all nodes' usage."""
     resources = watched_resources(policy.whole, policy.prod)
     complete = complete_band(band, resources, deviation=policy.use_deviation)
     loads = [(used, node.capacity) for used, node in zip(usages, nodes, strict=True)]
@@ -185,7 +182,7 @@ def _views(
 
 
 def _load_class(node: ViewedNode) -> str:
-    """Only a schedulable node can be low, in either view."""
+    """Return the node's class. Only schedulable nodes can be low, in either view."""
     schedulable = node.node.schedulable
     prod = "prod_high" if node.prod.excess else "prod_low" if schedulable and node.prod.is_under else ""
     if schedulable and node.whole.is_under:

@@ -1,8 +1,8 @@
-"""Whether a pod would find a place: requests that are left, and usage that stays within the thresholds.
+"""Finds a target node for a pod: its requests fit, and usage stays within the thresholds.
 
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/utilization_util.go,
-podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit. The reference asks node by node, and of a target
-only the usage that a pod brings is gone for the next pod.
+podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit. The reference checks node by node, and a placed
+pod reduces only the target's usage room for the next pod.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from slacktide.streams.decisions.load.load_aware_classify import LoadedNode, Pla
 from slacktide.streams.decisions.load.load_aware_thresholds import Amounts
 
 _Spare = dict[tuple[str, str], int]
-"""What is needed of a node, or spare on it: a place, and per resource what is requested and what is used."""
+"""A need or a node's room: a pod slot, and per resource the requested and used amounts."""
 _PLACE = ("place", "")
 
 
 class Targets:
-    """The nodes that one phase moves pods to, in order. What has found a place keeps it until the phase ends.
+    """The target nodes of one phase, in order. A placed pod keeps its room until the phase ends.
 
-    A tree over the nodes: each inner one holds, per kind of room, the most that any node below it has. So the
-    first node that has room is found without asking all the others.
+    A tree over the nodes: each inner node holds the maximum of its subtree per kind of room. The search for the
+    first node with room thus skips full subtrees.
     """
 
     def __init__(self, targets: Sequence[tuple[LoadedNode, View]], *, lands: bool = False) -> None:
-        """Begin with what is spare now; ``lands``: requests and a place are gone for the next pod, too."""
+        """Compute the current room; ``lands``: a placed pod also takes its requests and a slot."""
         self._lands = lands
         self._watched = tuple(dict.fromkeys(name for _, view in targets for name in view.limits.high))
         self._leaves = 1 << len(targets).bit_length()
-        """At this index and above; those without a node have no room for anything."""
+        """The index of the first leaf. Leaves without a node have no room."""
         self._spare: list[_Spare] = [{} for _ in range(2 * self._leaves)]
         for at, (node, view) in enumerate(targets, self._leaves):
             self._spare[at] = _spare(node, view)
@@ -37,7 +37,7 @@ class Targets:
             self._sum_up(at)
 
     def take(self, pod: PlacedPod) -> bool:
-        """Whether a target has room; the first that has takes the pod's usage. A pod without metric fits nowhere."""
+        """Place the pod on the first target with room; return whether there is one. It needs a metric."""
         if pod.used is None:
             return False
         need = self._need(pod, pod.used)
@@ -47,12 +47,12 @@ class Targets:
         return bool(at)
 
     def _need(self, pod: PlacedPod, used: Amounts) -> _Spare:
-        """Also what is not used must be within its threshold; of what is not requested any amount may be free."""
+        """Return the pod's needs: its requests, and its usage of all watched resources, even if 0."""
         requested = {("requested", name): amount for name, amount in pod.requests.items()}
         return {_PLACE: 1} | requested | {("used", name): used.get(name, 0) for name in self._watched}
 
     def _first(self, at: int, need: _Spare) -> int:
-        """The first leaf at or below this one that has room; 0: none."""
+        """Return the first leaf with room at or below ``at``; 0: none."""
         spare = self._spare[at]
         if any(amount > spare.get(kind, 0) for kind, amount in need.items()):
             return 0
@@ -73,7 +73,7 @@ class Targets:
 
 
 def _spare(node: LoadedNode, view: View) -> _Spare:
-    """That the node is schedulable is sure: it would not be a target otherwise."""
+    """Return the node's room. A target is always schedulable."""
     spare = {("requested", name): amount for name, amount in node.allocatable.items()}
     for pod in node.live_pods:
         for name, amount in pod.requests.items():
