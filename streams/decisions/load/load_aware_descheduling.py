@@ -1,9 +1,8 @@
-"""Which pods leave overloaded nodes, where other nodes have room for them: one pass over the cluster.
+"""Selects pods to evict from overloaded nodes in one pass, if other nodes have room.
 
-First nodes that are over by all that runs there give, then those that are over by production pods alone.
-
+Nodes that are over in the whole view come first, then nodes that are over in the production view.
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/{low_node_load,utilization_util}.go.
-The reference takes equals in the order of its maps; here sources go by score and name, targets by class and name.
+The reference orders ties by its maps. Here, sources are in order of score and name, targets of class and name.
 """
 
 from __future__ import annotations
@@ -21,24 +20,23 @@ from slacktide.streams.decisions.load.load_aware_thresholds import Amounts, with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeschedulingPolicy:
-    """When a pass evicts, and whom."""
+    """Settings of a descheduling pass."""
 
     too_few_targets: int = 0
     """Act only if more nodes than this have room."""
     node_fit: bool = True
-    """Evict only what would find a place."""
+    """Evict only pods that fit a target."""
     lands: bool = False
-    """What finds a place takes it from the next pod. The reference counts usage alone, so pods that fit one by one
-    may all be chosen."""
+    """A placed pod takes its requests and a slot from the next pod. In the reference it takes only its usage."""
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
-    """How much each resource counts in the order of nodes and of pods."""
+    """The weight of each resource in the order of nodes and pods."""
     consecutive_abnormalities: int = 5
-    """Passes in a row in which a node may be over before it must give; 1: none."""
+    """Tolerated consecutive passes in which a node is over; 1: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassState:
-    """What a pass hands to the next one: for how long nodes have been over, in either view."""
+    """The rows of overloaded nodes in both views, which the next pass reads."""
 
     whole: Rows = field(default_factory=dict)
     prod: Rows = field(default_factory=dict)
@@ -46,19 +44,18 @@ class PassState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descheduled:
-    """One pass: the victims in order, and the state for the next one."""
+    """The result of one pass: the victims in order, and the state for the next pass."""
 
     evictions: tuple[Eviction, ...]
     state: PassState
     rows: PassState
-    """The state for the next one if nobody could leave: rows of nodes that were to be relieved go on."""
+    """The state for the next pass if no eviction succeeds: the rows of relieved nodes continue."""
     because: tuple[Because, ...]
-    """For how long each source has been over and what the pass did; if it acted, per phase and resource the budget,
-    and per source why it stopped."""
+    """Each source's row, and the pass's result. If it acted, also the budgets, and why each source stopped."""
 
 
 def deschedule(seen: Survey, policy: DeschedulingPolicy, before: PassState) -> Descheduled:
-    """One pass over what a survey saw; a node that it relieves starts a new row of passes."""
+    """Run one pass over a survey. A relieved node starts a new row."""
     whole, prod = seen.classes["high"], seen.classes["prod_high"]
     rows = PassState(whole=counted(before.whole, _names(whole)), prod=counted(before.prod, _names(prod)))
     sources = _lasting(whole, rows.whole, policy)
@@ -84,7 +81,7 @@ def deschedule(seen: Survey, policy: DeschedulingPolicy, before: PassState) -> D
 
 
 def _held_back(terms: Terms) -> str:
-    """Why the pass does nothing; "": it acts. That all nodes have room cannot be: a source has none."""
+    """Return why the pass does nothing, or "". Not all nodes can have room, because a source has none."""
     if not terms["over_nodes"]:
         return "none_over"
     if not terms["lasting_nodes"]:
@@ -97,7 +94,7 @@ def _held_back(terms: Terms) -> str:
 def _phases(
     seen: Survey, sources: Sequence[ViewedNode], prod_sources: Sequence[ViewedNode], policy: DeschedulingPolicy
 ) -> tuple[Moved, Moved]:
-    """By all that runs on the nodes, then by production pods; the targets of both have what the first left."""
+    """Run the whole phase, then the production phase, which gets the room left on common targets."""
     low, prod_low, both_low = (seen.classes[name] for name in ("low", "prod_low", "both_low"))
     budget, reasons = _budget(seen)
     first = move(_phase("whole", sources, [*low, *both_low], budget, policy))
@@ -125,7 +122,7 @@ def _phase(
 
 
 def _budget(seen: Survey) -> tuple[Amounts, list[Because]]:
-    """The room that all targets of the node phase have together."""
+    """Sum the room of all targets of the whole phase."""
     low = room(seen.classes["low"], "whole", seen.resources)
     both_low = room(seen.classes["both_low"], "whole", seen.resources)
     budget = {name: low[name] + both_low[name] for name in seen.resources}
@@ -142,10 +139,7 @@ def _budget(seen: Survey) -> tuple[Amounts, list[Because]]:
 
 
 def _prod_budget(seen: Survey, left: Amounts) -> tuple[Amounts, list[Because]]:
-    """The room for production pods; on the common targets no more than the node phase left there.
-
-    What it left is not known per target: at most what it left in all.
-    """
+    """Sum the room for production pods. Common targets have at most the budget that the whole phase left."""
     prod_low = room(seen.classes["prod_low"], "prod", seen.resources)
     common = room(seen.classes["both_low"], "whole", seen.resources)
     common_prod = room(seen.classes["both_low"], "prod", seen.resources)

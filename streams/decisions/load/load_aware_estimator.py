@@ -1,7 +1,7 @@
-"""What a pod is expected to use before anybody has measured it.
+"""Estimates a pod's usage before it is measured.
 
 Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/estimator/default_estimator.go, EstimatePod.
-The products are doubles, in the reference's order: it decides the last digit.
+The products are doubles in the reference's order, which determines the last digit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slacktide.streams.decisions.numa.placement import ZonedPod
 
 DEFAULT_FACTORS = Factors(cpu_pct=85, mem_pct=70)
 DEFAULT_AMOUNTS = Amounts(cpu_milli=250, mem_bytes=200 * 2**20)
-"""What a pod is taken for that asks for nothing of native or batch resources."""
+"""The estimate of a production or batch pod that requests nothing."""
 
 _FIELDS = {
     "koord-prod": ("cpu_milli", "mem_bytes"),
@@ -39,7 +39,7 @@ _WITH_DEFAULT = frozenset({"koord-prod", "koord-batch"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadAwarePod:
-    """A pod with what load-aware scheduling reads of its annotations, conditions and owner."""
+    """A pod with the annotations, conditions and owner that load-aware scheduling reads."""
 
     pod: Pod
     custom_factors: Factors = UNSET
@@ -50,19 +50,19 @@ class LoadAwarePod:
     initialized_s: float | None = None
     daemonset: bool = False
     zoned: ZonedPod | None = None
-    """What of it a node's zones have to provide; None: nothing. Load-aware scheduling does not read it."""
+    """Requests to NUMA zones, if any. Load-aware scheduling does not read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Millicores and bytes, each with its arithmetic (CPU first)."""
+    """Millicores and bytes, each with its arithmetic, CPU first."""
 
     amounts: Amounts
     because: tuple[Because, Because]
 
 
 def round_half_away(value: float) -> int:
-    """The nearest integer, halves away from zero; adding 0.5 instead would round 0.49999999999999994 up."""
+    """Round halves away from zero. Adding 0.5 instead would round 0.49999999999999994 up."""
     whole = int(value)
     if abs(value - whole) < 0.5:
         return whole
@@ -70,7 +70,7 @@ def round_half_away(value: float) -> int:
 
 
 def estimate(asked: LoadAwarePod, args: LoadAwareArgs) -> Estimate:
-    """Factor x the larger of request and limit, at most the limit, of the resources of the pod's class."""
+    """Compute factor x the larger of request and limit, at most the limit, per resource of the pod's class."""
     of_class = effective_priority_class(asked.pod)
     requests, limits = _of_class(asked, of_class, args)
     defaults = DEFAULT_AMOUNTS if of_class in _WITH_DEFAULT else NOTHING
@@ -82,7 +82,7 @@ def estimate(asked: LoadAwarePod, args: LoadAwareArgs) -> Estimate:
 
 
 def _factors(asked: LoadAwarePod, args: LoadAwareArgs) -> Percents:
-    """The pod's own if it may have some, else the cluster's, else the default; each resource on its own."""
+    """Return the pod's factor if allowed, else the cluster's, else the default, per resource."""
     given = (asked.custom_factors if args.allow_customize else UNSET, args.factors, DEFAULT_FACTORS)
     return Percents(
         cpu_pct=next(factors.cpu_pct for factors in given if factors.cpu_pct is not None),
@@ -91,7 +91,7 @@ def _factors(asked: LoadAwarePod, args: LoadAwareArgs) -> Percents:
 
 
 def _of_class(asked: LoadAwarePod, of_class: str, args: LoadAwareArgs) -> tuple[Amounts, Amounts]:
-    """Requests and limits of the resources that pods of this class ask for; the reference has none for free ones."""
+    """Return requests and limits of the class's resources. The reference has none for free pods."""
     if of_class == "koord-free" and not args.free_class_enable:
         return NOTHING, NOTHING
     cpu, mem = _FIELDS[of_class]
@@ -103,7 +103,7 @@ def _of_class(asked: LoadAwarePod, of_class: str, args: LoadAwareArgs) -> tuple[
 
 
 def _estimated(resource: Resource, request: int, limit: int, factor_pct: int, default: int) -> tuple[int, Because]:
-    """One resource's estimate; ``bound``: scaled, capped, default (it asked for none) or nothing."""
+    """Estimate one resource; ``bound``: scaled, capped, default (no request) or nothing."""
     of, unit = f"{resource.name}_{resource.unit}", resource.unit
     quantity = max(request, limit)
     terms: Terms = {f"request_{unit}": request, f"limit_{unit}": limit}

@@ -1,4 +1,4 @@
-"""The load that a node already has: what was measured, and what recent pods are expected to add to it.
+"""Computes a node's load: its measured usage, and the expected additional usage of recent pods.
 
 Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go, AddOrUpdateNodeMetric,
 addPod and shouldEstimatePodDeadline.
@@ -30,22 +30,22 @@ REPORT_INTERVAL_S = 60
 
 
 class PodUse(NamedTuple):
-    """What a pod used, and whether whoever measured it took it for production."""
+    """A pod's usage, and whether it was measured as production."""
 
     use: Amounts
     prod: bool
 
 
 class NodeUse(NamedTuple):
-    """What a node used as a whole."""
+    """The usage of a whole node."""
 
     use: Amounts
     system: Amounts = NOTHING
     aggregated: Mapping[Aggregation, Amounts] = MappingProxyType({})
-    """Statistics by kind and duration; one that holds nothing is left out."""
+    """Statistics by kind and duration. Empty ones are omitted."""
 
     def statistic(self, wanted: Aggregation) -> Amounts | None:
-        """The one wanted, None if it was not recorded; the longest of a kind never recorded is plain use."""
+        """Return a statistic, or None. The longest of a kind without any records is plain usage."""
         if wanted.duration_s:
             return self.aggregated.get(wanted)
         longest = max((one for one in self.aggregated if one.kind == wanted.kind), default=None)
@@ -53,53 +53,50 @@ class NodeUse(NamedTuple):
 
 
 class NodeReport(NamedTuple):
-    """A NodeMetric, as far as the scheduler reads it. A tuple, as all here that is made for each node each second."""
+    """The NodeMetric fields that the scheduler reads. Types made per node and second are tuples."""
 
     updated_s: float | None
-    """None: it has no time, so everything is later."""
+    """None: the report has no time, so every event is later."""
     node: NodeUse | None
-    """None: the report has no figures of the node as a whole."""
+    """None: the report has no usage of the whole node."""
     pods: Mapping[tuple[str, str], PodUse]
-    """By namespace and name; a pod whose use is empty is left out."""
+    """By namespace and name. A pod without usage is omitted."""
     interval_s: int = REPORT_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedPod:
-    """A pod on its node, with what is known of it from when it was assigned."""
+    """A pod on its node, with values fixed at its assignment."""
 
     asked: LoadAwarePod
     prod: bool
     estimate: Amounts
     scheduled_s: float
     deadline_s: float
-    """Until when it is taken for what it was estimated at, if it uses less; -inf: not on that account."""
+    """Until then the pod counts at least as its estimate; -inf: no deadline."""
 
 
 class ExistingLoad(NamedTuple):
-    """A node's load before a pod comes, in each of the views that pods are judged by.
-
-    It holds until the next report or the next assignment, and for all pods in between.
-    """
+    """A node's load in each view, without the candidate pod. Valid until the next report or assignment."""
 
     report: NodeReport
     everyone: Amounts
-    """What the node uses, and more if pods are new."""
+    """Node usage, plus the expected additional usage of recent pods."""
     prod: Amounts
-    """The same of production pods alone."""
+    """The same of production pods."""
     node_delta: Amounts
     node_full: Amounts
-    """What all pods were estimated at."""
+    """The sum of all pods' estimates."""
     prod_parts: tuple[Amounts, Amounts, Amounts]
-    """What ``prod`` is made of: the system's use, what was measured of production pods, what they are to use more."""
+    """The parts of ``prod``: system usage, measured pod usage, expected additional usage."""
 
     @property
     def because(self) -> tuple[Because, ...]:
-        """The sums in words, for who asks."""
+        """Return the arithmetic of both sums."""
         return (*_because_everyone(self), *_because_prod(self))
 
     def seen(self, view: View) -> Amounts:
-        """One view: for a statistic it stands for the node's use; without it, what all pods were estimated at."""
+        """Return the load in a view. A missing statistic is replaced by the sum of estimates."""
         if view == "node":
             return self.everyone
         if view == "prod":
@@ -109,12 +106,12 @@ class ExistingLoad(NamedTuple):
 
 
 def expired(report: NodeReport, now_s: float, expiration_s: int) -> bool:
-    """Whether a report is too old to go by; one without a time always is."""
+    """Return whether a report is too old. A report without a time always is."""
     return report.updated_s is None or 0 < expiration_s <= now_s - report.updated_s
 
 
 def assigned_pod(asked: LoadAwarePod, *, now_s: float, args: LoadAwareArgs) -> AssignedPod:
-    """Estimate a pod that comes to a node; without a time of its own it was scheduled now."""
+    """Estimate a pod that is assigned to a node. Without a time of its own it was scheduled now."""
     scheduled_s = now_s if asked.scheduled_s is None else asked.scheduled_s
     return AssignedPod(
         asked=asked,
@@ -126,18 +123,15 @@ def assigned_pod(asked: LoadAwarePod, *, now_s: float, args: LoadAwareArgs) -> A
 
 
 def is_prod(asked: LoadAwarePod) -> bool:
-    """Whether the pod counts as production."""
+    """Return whether the pod counts as production."""
     return effective_priority_class(asked.pod) == "koord-prod"
 
 
 def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_include_system: bool) -> ExistingLoad:
-    """What was measured, plus per pod what its estimate is above its use where the measurement may miss it.
+    """Add the estimate above usage of each unmeasured or recent pod to the measured usage.
 
-    Args:
-        report: the node's latest.
-        pods: assigned to the node, in any order; terminated ones do not count.
-        prod_include_system: whether production starts with what the system uses.
-
+    ``pods`` may be in any order, and terminated ones do not count. ``prod_include_system`` adds the system's usage to
+    production.
     """
     sums = _Sums()
     for pod in pods:
@@ -158,7 +152,7 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
 
 @dataclass(slots=True)
 class _Sums:
-    """Over a node's pods: what is to be added up. Most pods are measured and not young: they have no delta."""
+    """The amounts to sum over a node's pods. Most pods are measured and not recent: they have no delta."""
 
     deltas: list[Amounts] = field(default_factory=list)
     fulls: list[Amounts] = field(default_factory=list)
@@ -166,7 +160,7 @@ class _Sums:
     prod_deltas: list[Amounts] = field(default_factory=list)
 
     def add(self, pod: AssignedPod, report: NodeReport) -> None:
-        """Count a pod. What is measured of it counts itself, in the node's use, or for production in ``prod_used``."""
+        """Add a pod. Its measured usage is in the node's usage, and for production in ``prod_used``."""
         measured = report.pods.get((pod.asked.pod.namespace, pod.asked.pod.name))
         updated_s = -inf if report.updated_s is None else report.updated_s
         self.fulls.append(pod.estimate)
@@ -179,7 +173,7 @@ class _Sums:
         if measured is not None and measured.prod:
             self.prod_used.append(measured.use)
             self.prod_deltas.append(delta)
-        else:  # what was measured of it under another class is none of production's
+        else:  # usage measured under another class is not production usage
             self.prod_deltas.append(pod.estimate)
 
 
@@ -207,7 +201,6 @@ def _sum(amounts: list[Amounts]) -> Amounts:
 
 
 def _above(expected: Amounts, used: Amounts) -> Amounts:
-    """What is expected beyond what is used, never less than nothing."""
     return Amounts(max(0, expected.cpu_milli - used.cpu_milli), max(0, expected.mem_bytes - used.mem_bytes))
 
 

@@ -1,4 +1,4 @@
-"""Whether a pod may go to a node, by the load that the node would have with it.
+"""Filters nodes by the load that they would have with a pod.
 
 Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go, Filter and filterNodeUsage;
 helper.go, generateUsageThresholdsFilterProfile.
@@ -26,17 +26,17 @@ EXPIRED = "node_metric_expired"
 
 
 class Limit(NamedTuple):
-    """What a resource of a node is filled with, and how far it may be."""
+    """A node's load of one resource, and its threshold."""
 
     resource: int
-    """Which of ``RESOURCES``."""
+    """Index in ``RESOURCES``."""
     existing: int
     allocatable: int
     threshold_pct: int
 
 
 class Check(NamedTuple):
-    """A limit with a pod on top."""
+    """A limit checked with a pod."""
 
     limit: Limit
     pod: int
@@ -45,39 +45,39 @@ class Check(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """What one kind of pods is checked against on a node, for as long as the node's load holds."""
+    """A node's limits for one kind of pods, valid as long as its load."""
 
     off: bool
     """No threshold is set."""
     unknown: str = ""
-    """Why the load is not known: ``no_metric``, ``no_node_usage``; "": it is."""
+    """Why the load is unknown: ``no_metric``, ``no_node_usage``; "": known."""
     limits: tuple[Limit, ...] = ()
-    """Resources with a threshold and something allocatable."""
+    """Resources with a threshold and an allocatable amount."""
     reason: str = ""
-    """Why a pod is turned away that exceeds a limit."""
+    """The reject reason of a pod that exceeds a limit."""
     key: str = ""
-    """Of the thresholds, as the operator writes it, such as ``usageThresholds``."""
+    """The name of the thresholds in the settings, such as ``usageThresholds``."""
     own: bool = False
-    """The node has them itself; else they are the cluster's."""
+    """The thresholds are the node's own, not the cluster's."""
 
 
 class Filtered(NamedTuple):
-    """Whether the pod may go there. A tuple, for it is made a thousand times for each pod."""
+    """The filter's result. A tuple, because a thousand are made for each pod."""
 
     reject_reason: str | None
     bound: str
-    """``pass``, the reason to reject, or why nothing was checked."""
+    """``pass``, the reject reason, or why nothing was checked."""
     checks: tuple[Check, ...] = ()
-    """As they were computed, up to the one that rejects; ``because`` only puts them into words."""
+    """All checks, up to the one that rejects."""
 
     @property
     def schedulable(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Return whether the node accepts the pod."""
         return self.reject_reason is None
 
     @property
     def because(self) -> tuple[Because, ...]:
-        """Each check with its arithmetic; where nothing was checked, why."""
+        """Return each check's arithmetic, or why nothing was checked."""
         if not self.checks:
             return (Because(of="schedulable", bound=self.bound, terms={}),)
         bounds = ["pass"] * (len(self.checks) - 1) + [self.bound]
@@ -87,16 +87,7 @@ class Filtered(NamedTuple):
 def gate_for(
     *, prod: bool, load: ExistingLoad | None, allocatable: Amounts, custom: Thresholds, args: LoadAwareArgs
 ) -> Gate:
-    """What pods of production, or all others, are checked against on a node.
-
-    Args:
-        prod: which of the two.
-        load: the node's, None if it never reported.
-        allocatable: of the node.
-        custom: the node's own thresholds.
-        args: the cluster's settings.
-
-    """
+    """Return a node's limits for production or other pods. ``custom`` holds the node's own thresholds."""
     thresholds, view, own = _chosen(custom, args.thresholds, prod=prod)
     off = not any(thresholds)
     if load is None:
@@ -114,15 +105,9 @@ def gate_for(
 
 
 def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset: bool, stale: bool) -> Filtered:
-    """Whether the node stays within its limits with the pod; the first resource that does not is the reason.
+    """Check a node's limits with a pod. The first exceeded limit is the reject reason.
 
-    Args:
-        estimate: what the pod is expected to use.
-        gate: what pods of its kind are checked against there.
-        args: the cluster's settings.
-        daemonset: it goes to every node, whatever the load.
-        stale: there is a report, and it is ``expired``.
-
+    A DaemonSet's pod passes regardless of the load. ``stale`` means that the report exists and is ``expired``.
     """
     if daemonset:
         return Filtered(None, "daemonset")
@@ -145,17 +130,16 @@ def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset:
 
 
 def _key(view: View) -> str:
-    """The reference's name of the thresholds that a view is compared with."""
+    """Return the reference's name of a view's thresholds."""
     if isinstance(view, Aggregation):
         return "aggregatedUsage.usageThresholds"
     return "prodUsageThresholds" if view == "prod" else "usageThresholds"
 
 
 def _chosen(custom: Thresholds, configured: Thresholds, *, prod: bool) -> tuple[Percents, View, bool]:
-    """Thresholds, the view they are for, and whether they are the node's own: these stand for the cluster's, by kind.
+    """Return thresholds, their view, and whether they are the node's own, which override the cluster's by kind.
 
-    Production has some of its own if one of them is not 0; else, as for all others, those on a
-    statistic go before those on plain use.
+    Production thresholds apply if one is not 0. Otherwise, those of a statistic precede those of plain usage.
     """
     own = configured.prod if custom.prod is None else custom.prod
     if prod and own is not None and any(own):

@@ -1,4 +1,4 @@
-"""One phase of descheduling: pods leave the nodes that are over in one view, as long as targets have room in it.
+"""Runs one phase of descheduling: evicts from nodes over in one view, while targets have room in it.
 
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/utilization_util.go, balancePods,
 evictPods, sortNodesByUsage.
@@ -23,25 +23,23 @@ Kind = Literal["whole", "prod"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Who gives, who takes, and how much in all."""
+    """The sources, targets and settings of one phase."""
 
     kind: Kind
-    """``whole``: by all that runs on a node. ``prod``: production pods alone, and only they leave."""
+    """``whole``: all pods count. ``prod``: only production pods count and are evicted."""
     sources: Sequence[ViewedNode]
     targets: Sequence[ViewedNode]
-    """In the order they are tried."""
+    """In order of preference."""
     budget: Amounts
-    """What may be moved, for every watched resource."""
+    """The amount that may be moved, for every watched resource."""
     node_fit: bool
-    """Only what finds a place on a target leaves."""
     lands: bool
-    """What finds a place takes it from the next pod: what it requests, and one of the node's places for pods."""
     weights: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod that is to leave its node."""
+    """A pod to evict from its node."""
 
     pod: PlacedPod
     node: str
@@ -50,30 +48,30 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What a phase, or one source in it, came to."""
+    """The result of a phase, or of one of its sources."""
 
     evictions: tuple[Eviction, ...] = ()
     relieved: tuple[str, ...] = ()
-    """Sources that stopped because they were no longer over."""
+    """Sources that are no longer over."""
     left: Amounts
-    """Of the budget."""
+    """The remaining budget."""
     because: tuple[Because, ...] = ()
-    """Per source why it stopped."""
+    """Why each source stopped."""
 
 
 def room(targets: Sequence[ViewedNode], kind: Kind, resources: Sequence[str]) -> dict[str, int]:
-    """What the targets may take together until each is at its high thresholds; negative where they are over."""
+    """Sum the targets' room up to their high thresholds; negative if they are over."""
     views = [view_of(node, kind) for node in targets]
     return {name: sum(view.limits.high[name] - view.used[name] for view in views) for name in resources}
 
 
 def view_of(node: ViewedNode, kind: Kind) -> View:
-    """The node as the phase sees it."""
+    """Return the node's view in a phase."""
     return node.prod if kind == "prod" else node.whole
 
 
 def move(phase: Phase) -> Moved:
-    """Let the sources give, the most loaded first, equals by name."""
+    """Evict pods from the sources, the most loaded first, ties by name."""
     if not phase.targets:
         return Moved(left=phase.budget)
     targets = [(node.node, view_of(node, phase.kind)) for node in phase.targets]
@@ -92,7 +90,7 @@ def move(phase: Phase) -> Moved:
 
 
 def load_score(node: ViewedNode, kind: Kind, weights: Mapping[str, int]) -> int:
-    """0 to 1000: the weighted mean, over the watched resources, of what is used of the capacity."""
+    """Return the weighted mean of used capacity over the watched resources, 0 to 1000."""
     used, capacity = view_of(node, kind).used, node.node.capacity
     total = sum(weights.get(name, 0) for name in used)
     if not total:
@@ -105,7 +103,7 @@ def _per_mille(used: int, capacity: int) -> int:
 
 
 def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | None, phase: Phase) -> Moved:
-    """Let pods leave until the node is no longer over, the budget is spent, or there are no more."""
+    """Evict pods until the node is no longer over, the budget is spent, or no pod is left."""
     view, left = view_of(source, phase.kind), budget
     candidates = [pod for pod in source.node.pods if _may_leave(pod, phase.kind)]
     removable = eviction_order(_placeable(candidates, places), view.excess, phase.weights)
@@ -116,7 +114,7 @@ def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | 
             stopped = "budget_spent" if view.excess else "relieved"
             break
         leaving.append(pod)
-        # One without a metric leaves without a trace in the figures.
+        # A pod without a metric changes neither usage nor budget.
         view, left = view.minus(pod.used or {}), _less(left, pod.used or {})
     name = source.node.name
     terms: Terms = {
@@ -137,15 +135,12 @@ def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | 
 
 
 def _may_leave(pod: PlacedPod, kind: Kind) -> bool:
-    """Only Running and Pending pods are victims."""
+    """Return whether the pod may be evicted. Only Running and Pending pods are victims."""
     return pod.evictable and pod.pod.phase in LIVE_PHASES and (kind == "whole" or pod.is_prod)
 
 
 def _placeable(pods: Sequence[PlacedPod], places: Targets | None) -> Sequence[PlacedPod]:
-    """Those that find a place, where that is asked for.
-
-    The oldest are asked first: their order hangs neither on how pods are listed nor on how loaded the node is.
-    """
+    """Return the pods that fit the targets, if required. The oldest are placed first in any list order."""
     if places is None:
         return pods
     oldest_first = sorted(pods, key=lambda one: (one.created_s, one.pod.namespace, one.pod.name, one.pod.uid))

@@ -1,4 +1,4 @@
-"""Which pod leaves an overloaded node first: the least important one, and among equals the one that just suffices.
+"""Orders an overloaded node's pods for eviction, by importance, then by how well they cover the excess.
 
 Reading: koordinator a7a1b76b, pkg/descheduler/utils/sorter/pod.go, PodSorter; scorer.go, ResourceUsageScorerPod.
 """
@@ -18,14 +18,9 @@ Rank: TypeAlias = tuple[object, ...]
 
 
 def eviction_order(pods: Iterable[PlacedPod], excess: Amounts, weights: Mapping[str, int]) -> list[PlacedPod]:
-    """The pods of one node, first victim first.
+    """Sort the pods of one node, first victim first. Ties are in order of namespace, name and UID.
 
-    Pods that the rule holds for equal go by namespace, name and UID, so that the order they come in does not matter.
-
-    Args:
-        pods: Of the node.
-        excess: By how much the node is over its high thresholds, for the resources it is over in.
-        weights: How much each resource counts; an absent one does not.
+    ``excess`` contains only resources above their high thresholds. An absent weight is 0.
     """
 
     def rank(placed: PlacedPod) -> Rank:
@@ -47,10 +42,10 @@ def eviction_order(pods: Iterable[PlacedPod], excess: Amounts, weights: Mapping[
 
 
 def usage_score(used: Amounts, excess: Amounts, weights: Mapping[str, int]) -> float:
-    """How well the pod's leaving would end the excess: best what just covers it, then more, then less.
+    """Score how well a pod's usage covers the excess: best exactly, then more, then less.
 
-    The weighted mean, over the resources that both the pod's metric has and the node is over in, of a value from 0
-    (nothing) towards 1 (almost the excess), 2 (the excess) and from there down towards 1 (far more).
+    Return the weighted mean over the resources in both. Usage below the excess is 0 to 1, the exact excess is 2, and
+    more usage falls from 2 towards 1.
     """
     counted = sorted(used.keys() & excess.keys())
     total = sum(weights.get(name, 0) for name in counted)

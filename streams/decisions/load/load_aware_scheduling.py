@@ -1,7 +1,7 @@
-"""One pod and one node, filtered and scored by load.
+"""Filters and scores one node by load for one pod.
 
-What depends on the node alone is computed when its report, its pods or the settings change, and what
-depends on the pod alone once a pod: what is left per pod and node is a few sums.
+What depends only on the node is computed when its report, its pods or the settings change.
+What depends only on the pod is computed once per pod. Only a few sums remain per pod and node.
 Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
@@ -20,7 +20,7 @@ from slacktide.streams.decisions.load.load_aware_score import Scale, Scored, sca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A pod that looks for a node."""
+    """A pod to schedule."""
 
     estimate: Estimate
     prod: bool
@@ -29,20 +29,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """A node as candidates meet it."""
+    """A node's state for all candidates."""
 
     allocatable: Amounts
-    """``allocatable_of`` the node."""
+    """See ``allocatable_of``."""
     custom: Thresholds
-    """Its own."""
+    """The node's own thresholds."""
     load: ExistingLoad | None
-    """None: it never reported."""
+    """None: the node never reported."""
     args: LoadAwareArgs
-    """The cluster's settings."""
     _met: dict[bool, tuple[Gate, Scale]] = field(default_factory=dict, compare=False)
 
     def met_by(self, pod: Candidate) -> tuple[Gate, Scale]:
-        """What it is checked against and scored by, as all of production are, or all others; found for the first."""
+        """Return the pod's gate and scale, cached for production pods and for all others."""
         prod = pod.prod
         if prod not in self._met:
             load, allocatable, args = self.load, self.allocatable, self.args
@@ -53,24 +52,24 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Whether the pod may go to the node, and how well it would fit: the score asks nobody whether it may."""
+    """The filter's result and the score, which is independent of it."""
 
     filtered: Filtered
     scored: Scored
 
     @property
     def because(self) -> tuple[Because, ...]:
-        """The filter's checks, then the score's parts."""
+        """Return the filter's checks, then the score's parts."""
         return (*self.filtered.because, *self.scored.because)
 
 
 def candidate(asked: LoadAwarePod, args: LoadAwareArgs) -> Candidate:
-    """What is to be known of a pod before any node is looked at."""
+    """Compute what depends only on the pod."""
     return Candidate(estimate=estimate(asked, args), prod=is_prod(asked), daemonset=asked.daemonset)
 
 
 def allocatable_of(published: Resources, raw: Resources) -> Amounts:
-    """What is allocatable, with what it was before it was amplified where the node has that."""
+    """Return the raw amounts from before amplification, or the published ones if the node has none."""
 
     def first(raw: int | None, published: int | None) -> int:
         return (published or 0) if raw is None else raw
@@ -79,7 +78,7 @@ def allocatable_of(published: Resources, raw: Resources) -> Amounts:
 
 
 def place(pod: Candidate, node: NodeState, args: LoadAwareArgs, *, now_s: float) -> Placement:
-    """Filter and score one node for one pod. Who needs only one of the two calls that alone."""
+    """Filter and score one node for one pod."""
     stale = node.load is not None and expired(node.load.report, now_s, args.expiration_s)
     gate, scale = node.met_by(pod)
     amounts = pod.estimate.amounts

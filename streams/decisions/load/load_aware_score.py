@@ -1,7 +1,6 @@
-"""How well a pod would fit on a node: what stays free there, 0 to 100.
+"""Scores a node for a pod by what stays free, 0 to 100.
 
-Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go, Score and
-loadAwareSchedulingScorer.
+Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go, Score and loadAwareSchedulingScorer.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ BEST = 100
 
 
 class Scale(NamedTuple):
-    """What one kind of pods is scored by on a node, for as long as the node's load holds."""
+    """A node's values that score one kind of pods, valid as long as its load."""
 
     weights: Weights
     dominant_weight: int
     unknown: str = ""
-    """Why the load is not known: ``no_metric``, ``no_node_usage``; "": it is."""
+    """Why the load is unknown: ``no_metric``, ``no_node_usage``; "": known."""
     existing: Amounts = NOTHING
     allocatable: Amounts = NOTHING
 
 
 class Scored(NamedTuple):
-    """The node's score for the pod. A tuple, for it is made a thousand times for each pod."""
+    """A node's score for a pod. A tuple, because a thousand are made for each pod."""
 
     score: int
     bound: str
@@ -36,15 +35,14 @@ class Scored(NamedTuple):
     scale: Scale
     pod: Amounts = NOTHING
     used: Amounts = NOTHING
-    """With the pod."""
+    """Usage including the pod."""
     scores: tuple[int, int] = (0, 0)
-    """Of each resource."""
     dominant_score: int = 0
-    """Of the scarcest."""
+    """The score of the scarcest resource."""
 
     @property
     def because(self) -> tuple[Because, ...]:
-        """Each resource's score, then the total: the numbers that were computed, in words."""
+        """Return each resource's score, then the total."""
         if self.bound != "weighted":
             return (Because(of="score", bound=self.bound, terms={}),)
         terms: Terms = {}
@@ -59,15 +57,7 @@ class Scored(NamedTuple):
 
 
 def scale_for(*, prod: bool, load: ExistingLoad | None, allocatable: Amounts, args: LoadAwareArgs) -> Scale:
-    """What pods of production, or all others, are scored by on a node.
-
-    Args:
-        prod: which of the two.
-        load: the node's, None if it never reported.
-        allocatable: of the node.
-        args: the cluster's settings.
-
-    """
+    """Return a node's values that score production pods, or all others."""
     dominant_weight = args.dominant_weight
     weights = args.weights
     if weights is None:
@@ -81,14 +71,7 @@ def scale_for(*, prod: bool, load: ExistingLoad | None, allocatable: Amounts, ar
 
 
 def score_pod(estimate: Amounts, scale: Scale, *, stale: bool) -> Scored:
-    """The weighted mean of the resources' scores, the lowest of them weighing in once more as the dominant one.
-
-    Args:
-        estimate: what the pod is expected to use.
-        scale: what pods of its kind are scored by there.
-        stale: there is a report, and it is ``expired``.
-
-    """
+    """Compute the weighted mean of the resources' scores. The lowest counts again as the dominant one."""
     cpu_weight, mem_weight = scale.weights
     weight = cpu_weight + mem_weight + scale.dominant_weight
     if not weight:
@@ -107,7 +90,7 @@ def score_pod(estimate: Amounts, scale: Scale, *, stale: bool) -> Scored:
 
 
 def _free_share(used: int, allocatable: int) -> int:
-    """0 to 100; where nothing is allocatable, nothing is free."""
+    """Return the free share, 0 to 100. If nothing is allocatable, nothing is free."""
     return 0 if used > allocatable or not allocatable else (allocatable - used) * BEST // allocatable
 
 

@@ -1,8 +1,6 @@
-"""Above which usage a node is overloaded, below which it has room: per resource, in the resource's own unit.
+"""Computes the usage above which a node is overloaded, and below which it has room, per resource.
 
-Resources go by their Kubernetes names, for thresholds may name any; amounts are millicores for CPU, bytes for
-memory, else a count (``with_unit`` shows which).
-
+Thresholds may name any Kubernetes resource. Amounts are millicores for CPU, bytes for memory, else a count.
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware, newThresholds, getNodeThresholds,
 calcAverageResourceUsagePercent.
 """
@@ -17,13 +15,13 @@ from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 
 Amounts = Mapping[str, int]
-"""Resource name -> amount; an absent one is 0."""
+"""Resource name -> amount; a missing one is 0."""
 Percents = Mapping[str, float]
 """Resource name -> percent of the capacity."""
 
 
 def with_unit(resource: str) -> str:
-    """A resource's name with its unit last, as terms are named: ``cpu_milli``, ``memory_bytes``."""
+    """Append the unit to a resource's name, as in terms: ``cpu_milli``, ``memory_bytes``."""
     if resource.endswith("cpu"):
         return f"{resource}_milli"
     return f"{resource}_bytes" if resource.endswith("memory") else f"{resource}_count"
@@ -31,7 +29,7 @@ def with_unit(resource: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """An operator's percents: up to ``low`` a node takes pods, above ``high`` it gives some away."""
+    """An operator's percentages: a node accepts pods up to ``low``, and loses pods above ``high``."""
 
     low: Percents
     high: Percents
@@ -39,7 +37,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A band on one node, and how it came about per resource."""
+    """A band's thresholds on one node, with their arithmetic per resource."""
 
     low: Amounts
     high: Amounts
@@ -47,16 +45,15 @@ class Limits:
 
 
 def watched_resources(*bands: Band) -> tuple[str, ...]:
-    """All that any threshold names, and memory; sorted."""
+    """Return memory and all resources with a threshold, sorted."""
     return tuple(sorted({"memory"}.union(*(percents for band in bands for percents in (band.low, band.high)))))
 
 
 def complete_band(band: Band, resources: Sequence[str], *, deviation: bool) -> Band:
-    """Percents for every watched resource.
+    """Return percentages for every watched resource. A missing high threshold is 0.
 
-    A resource without a low threshold is not held to anything: both its thresholds are the whole capacity, which
-    is 100 percent, or 0 where percents are deviations; a high threshold of its own does not count. One with a low
-    threshold alone has 0 as its high one.
+    A resource without a low threshold is not limited, even if it has a high one: both thresholds are the whole
+    capacity. That is 100 percent, or 0 if percentages are deviations.
     """
     nothing = 0.0 if deviation else 100.0
     return Band(
@@ -66,9 +63,9 @@ def complete_band(band: Band, resources: Sequence[str], *, deviation: bool) -> B
 
 
 def average_used(resources: Sequence[str], loads: Sequence[tuple[Amounts, Amounts]]) -> Percents:
-    """Mean over nodes, (used, capacity) each, of used in percent of the capacity; no capacity: 0 percent.
+    """Compute the nodes' mean usage in percent of capacity, from (used, capacity); no capacity: 0 percent.
 
-    Summed exactly, so that the order of the nodes does not change the last digit.
+    The sum is exact, so the order of the nodes does not change the last digit.
     """
     return {
         name: fsum(_percent(used.get(name, 0), capacity.get(name, 0)) for used, capacity in loads) / max(len(loads), 1)
@@ -81,14 +78,10 @@ def _percent(used: int, capacity: int) -> float:
 
 
 def node_limits(of: str, band: Band, capacity: Amounts, average: Percents | None) -> Limits:
-    """The thresholds of one node.
+    """Compute one node's thresholds from a complete band. Resources without capacity have thresholds of 0.
 
-    Args:
-        of: What the reasons are for: a path, to which the resource is added.
-        band: Complete, see ``complete_band``.
-        capacity: Of the node; what it lacks has thresholds of 0.
-        average: The nodes' average use in percent, where the band's percents are distances to it. None: they are
-            percents of the capacity.
+    With ``average``, the nodes' average usage in percent, the band's percentages are distances from it. ``of`` is the
+    path of the reasons.
     """
     low, high, because = {}, {}, []
     for name in band.low:
@@ -102,7 +95,7 @@ def node_limits(of: str, band: Band, capacity: Amounts, average: Percents | None
 
 
 def _percents(band: Band, name: str, average: Percents | None) -> tuple[str, float, float, Terms]:
-    """Where the low and the high threshold are, and what they were figured from."""
+    """Return the bound, the low and high thresholds in percent, and their terms."""
     below, above = band.low[name], band.high[name]
     if average is None:
         return "percent", below, above, {}
@@ -118,5 +111,5 @@ def _clamp(percent: float) -> float:
 
 
 def _share(capacity: int, percent: float) -> int:
-    """The reference's order of multiplication: it decides the last unit."""
+    """Multiply in the reference's order, which determines the last unit."""
     return int(float(percent) * 0.01 * float(capacity))

@@ -1,9 +1,8 @@
-"""Which nodes may take a pod, and which should: load-aware, and by what is left of batch, mid or free resource.
+"""Filters and ranks nodes for a pod, by load and by the remaining batch, mid or free resources.
 
-Load is judged by the core's rules (``load_aware_filter``, ``load_aware_score``). Slacktide's own beside them: a node
-that is silent or has best-effort pods leave takes no new ones, what is published of batch, mid and free resource is
-counted against what was placed since, and the node with most of it left is preferred (Koordinator v0.1: to machines
-with more resources remaining in co-location).
+``load_aware_filter`` and ``load_aware_score`` are the core's rules. Slacktide's own: a node that is silent or evicts
+best-effort pods accepts no new ones. Pods placed since the last publication reduce the remaining resources. The node
+with the most left is preferred (Koordinator v0.1: to machines with more resources remaining in co-location).
 """
 
 from __future__ import annotations
@@ -33,111 +32,108 @@ from slacktide.streams.decisions.numa.zones_given import ZonesGiven, zones_given
 
 Tier = Literal["", "batch", "mid", "free"]
 LEAVES = ("mem_over_line", "evicting")
-"""Pressure under which best-effort pods go: a new one would soon follow them."""
+"""Pressure under which best-effort pods are evicted, including new ones."""
 HELD_BACK = "cpu_suppressed"
-"""Pressure under which they get less CPU than they asked for."""
+"""Pressure under which best-effort pods get less CPU than requested."""
 SCORED = "scored"
 WHOLE_PERMILLE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementArgs:
-    """The operator's settings. Of both weights 0 no node is preferred."""
+    """The operator's settings. A score with weight 0 does not count."""
 
     load: LoadAwareArgs = field(default_factory=LoadAwareArgs)
     load_weight: int = 1
-    """Of the load-aware score."""
     balance_weight: int = 1
-    """Of what is left of batch, mid or free resource, for pods that ask for some."""
+    """Weight of the remaining batch, mid or free resources, for pods that request some."""
     numa_weight: int = 1
-    """Of how well zones suit a Guaranteed pod, where any node has published its zones."""
+    """Weight of the NUMA score, for Guaranteed pods, if any node has published its zones."""
     numa_strategy: Strategy = "LeastNUMANodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """A pod that looks for a node."""
+    """A pod to place."""
 
     candidate: Candidate
     best_effort: bool
-    """It goes first when a node runs short: of class BE, or batch or free by its priority."""
+    """Evicted first when a node is short: QoS class BE, or priority class batch or free."""
     tier: Tier
     wanted: Amounts
-    """What it asks for of the tier's resource."""
+    """The requests of the tier's resource."""
     zoned: ZonedPod | None = None
-    """What of it zones have to provide."""
 
     @property
     def shape(self) -> Hashable:
-        """What of it a node is judged by: pods of one shape are judged alike."""
+        """Return what ``judge`` reads of the pod. Pods of one shape get the same result."""
         one = self.candidate
         return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted, self.zoned
 
 
 class NodeView(NamedTuple):
-    """What is known of a node as pods ask for it. A tuple, for a thousand are made each second."""
+    """A node's state for placement. A tuple, because a thousand are made each second."""
 
     name: str
     state: NodeState
     silent: str = ""
-    """Why its figures may not be true any more: ``stale``, ``frozen``; "": they are fresh."""
+    """Why the node's data may be wrong: ``stale``, ``frozen``; "": fresh."""
     expired: bool = False
-    """They are so old that the core's rules do not go by them either."""
+    """The data is too old for the core's rules as well."""
     pressure: Sequence[str] = ()
     batch_left: Amounts = NOTHING
     mid_left: Amounts = NOTHING
     free_left: Amounts = NOTHING
     zones: NodeZonesView | None = None
-    """None: the node publishes none, or its kubelet's policy is unknown."""
+    """None: not published, or the kubelet's policy is unknown."""
 
     def left(self, tier: Tier) -> Amounts:
-        """Of a tier's resource, what nobody has asked for."""
+        """Return the amounts of a tier's resource that no pod requests."""
         lefts: Mapping[Tier, Amounts] = {"batch": self.batch_left, "mid": self.mid_left, "free": self.free_left}
         return lefts.get(tier, NOTHING)
 
 
 class Short(NamedTuple):
-    """A resource of a tier of which the node has too little left."""
+    """A tier's resource of which the node has too little left."""
 
     resource: int
-    """Which of ``RESOURCES``."""
+    """Index in ``RESOURCES``."""
     wanted: int
     left: int
 
 
 class Refusal(NamedTuple):
-    """Why a node does not take the pod."""
+    """Why a node refuses the pod."""
 
     reason: str
     check: Check | None = None
-    """The threshold that the pod would exceed, with its arithmetic."""
+    """The exceeded threshold, with its arithmetic."""
     key: str = ""
-    """Of that threshold, as the operator writes it."""
+    """The name of that threshold in the settings."""
     own: bool = False
     """The threshold is the node's own."""
     short: Short | None = None
     zones: ZonesRefusal | None = None
-    """What its NUMA zones lack."""
 
 
 class Willing(NamedTuple):
-    """A node that would take the pod, not compared with others yet: flat, for a thousand are compared for each pod."""
+    """A node that accepts the pod, before the comparison. Flat, because each pod compares a thousand."""
 
     name: str
     load_score: int
     left_cpu_milli: int
-    """Of the tier's resource, with the pod there."""
+    """Remaining amount of the tier's resource, after the pod."""
     left_mem_bytes: int
     bound: str
-    """``scored``, or why the node attracts nothing."""
+    """``scored``, or why the node's score is 0."""
     numa_score: int | None
-    """Of its zones, 0 to 100; None: they do not count for this pod."""
+    """0 to 100; None: zones do not count for this pod."""
     scored: Scored
     node: NodeView
 
     @property
     def left(self) -> Amounts:
-        """Of the tier's resource, with the pod there."""
+        """Return the remaining amounts of the tier's resource, after the pod."""
         return Amounts(self.left_cpu_milli, self.left_mem_bytes)
 
 
@@ -145,31 +141,31 @@ Judged = Refusal | Willing
 
 
 class Ranked(NamedTuple):
-    """A node that would take the pod, among all of them."""
+    """A node that accepts the pod, compared with the others."""
 
     willing: Willing
     most: Amounts
-    """What is left on the node that has most, per resource."""
+    """The largest remaining amount on any node, per resource."""
     args: PlacementArgs
     balance_permille: int
     score_permille: int
     level: int
     zones: ZonesGiven | None = None
-    """Those that the pod would get there; None: its zones are not asked, or not known."""
+    """The zones that the pod would get; None: not requested, or unknown."""
 
     @property
     def name(self) -> str:
-        """Of the node."""
+        """Return the node's name."""
         return self.willing.name
 
     @property
     def bound(self) -> str:
-        """``scored``, or why the node attracts nothing."""
+        """Return ``scored``, or why the node's score is 0."""
         return self.willing.bound
 
     @property
     def terms(self) -> Terms:
-        """The numbers that were computed: the load's, what is left against what is most, the total last."""
+        """Return the arithmetic: the load, the remaining and the largest amounts, then the total."""
         scored, left = self.willing.scored, self.willing.left
         terms: Terms = {}
         for one in scored.because[: len(RESOURCES)]:
@@ -195,15 +191,14 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What comes of one pod's question. Of a thousand nodes five are reported: only these are put into words."""
+    """The result for one pod. Only nodes that are reported, five of a thousand, become ``Ranked``."""
 
     pod: Asking
     refused: Mapping[str, Refusal]
     """By node."""
     willing: Sequence[Willing]
-    """The others; of the lists below each has one entry per node here."""
+    """The other nodes. Each list below has one entry for each."""
     names: Sequence[str]
-    """Of these."""
     most: Amounts
     balances: Sequence[int]
     scores: Sequence[int]
@@ -212,11 +207,11 @@ class Choice:
 
     @property
     def ranked(self) -> tuple[Ranked, ...]:
-        """All of them, the best first; of equal ones by name."""
+        """Return all accepting nodes, the best first, ties by name."""
         return self.best(len(self.willing))
 
     def best(self, count: int) -> tuple[Ranked, ...]:
-        """The first of them."""
+        """Return the ``count`` best nodes."""
         least = min(nlargest(count, self.scores), default=0)
         among = [index for index, score in enumerate(self.scores) if score >= least]
         among.sort(key=lambda index: (-self.scores[index], self.names[index]))
@@ -237,7 +232,7 @@ class Choice:
 
 
 def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
-    """What is to be known of a pod before any node is looked at."""
+    """Compute what depends only on the pod."""
     requests = asked.pod.requests
     wanted: dict[Tier, Amounts] = {
         "batch": Amounts(requests.batch_cpu_milli or 0, requests.batch_mem_bytes or 0),
@@ -256,14 +251,14 @@ def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
 
 
 def choose(pod: Asking, nodes: Iterable[NodeView], args: PlacementArgs) -> Choice:
-    """Ask each node, and rank those that would take the pod."""
+    """Judge each node, and rank those that accept the pod."""
     judged = {node.name: judge(pod, node, args) for node in nodes}
     refused = {name: one for name, one in judged.items() if isinstance(one, Refusal)}
     return compare(pod, refused, [one for one in judged.values() if isinstance(one, Willing)], args)
 
 
 def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
-    """One node alone: it holds for all pods that ask for the same, until something is new of the node."""
+    """Judge one node. The result is valid for all pods of one shape until the node changes."""
     refusal = refusal_of(pod, node, args)
     if refusal is not None:
         return refusal
@@ -280,7 +275,7 @@ def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
 
 
 def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willing], args: PlacementArgs) -> Choice:
-    """Rank the nodes that would take the pod."""
+    """Rank the nodes that accept the pod."""
     names, loads, cpus, mems, bounds, numas, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
     most = Amounts(max(cpus, default=0), max(mems, default=0))
     balances = _balances((cpus, mems), most)
@@ -301,13 +296,13 @@ def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willi
 
 
 def _first(names: Sequence[str], scores: Sequence[int]) -> int | None:
-    """Of the best the first by name: the pod counts there until it is bound, which may take seconds."""
+    """Return the best node, ties by name. The pod counts there until it is bound, seconds later."""
     best = max(scores, default=0)
     return min((index for index, score in enumerate(scores) if score == best), key=names.__getitem__, default=None)
 
 
 def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
-    """Why a node does not take the pod; None: it would. A DaemonSet's pod goes to every node."""
+    """Return why a node refuses the pod, if it does. No node refuses a DaemonSet's pod."""
     if pod.candidate.daemonset:
         return None
     if pod.best_effort or pod.tier:
@@ -341,7 +336,7 @@ def _zones_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | Non
 
 
 def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementArgs) -> list[int]:
-    """Load and balance weighed; nothing where the load is not known, or best-effort pods are held back."""
+    """Weigh load and balance. The score is 0 unless ``bound`` is ``scored``."""
     load_weight, balance_weight = 10 * args.load_weight, args.balance_weight if pod.tier else 0
     weight = max(1, args.load_weight + balance_weight)
     return [
@@ -353,7 +348,7 @@ def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementA
 def _with_zones(
     pod: Asking, scores: Sequence[int], nodes: Iterable[tuple[int | None, str]], args: PlacementArgs
 ) -> list[int]:
-    """The score so far and that of zones weighed; of a node that publishes no zones the latter is 0."""
+    """Add the weighted NUMA score, which is 0 for a node without published zones."""
     weight = args.load_weight + (args.balance_weight if pod.tier else 0)
     both = max(1, weight + args.numa_weight)
     return [
@@ -363,7 +358,7 @@ def _with_zones(
 
 
 def _balances(lefts: Iterable[Sequence[int]], most: Amounts) -> list[int]:
-    """How much is left against the node that has most, of the scarcer resource; 0 where the pod asks for none."""
+    """Divide the remaining by the largest amount, of the scarcer resource, in permille; 0 without requests."""
     cpus, mems = (_permilles(left, top) for left, top in zip(lefts, most, strict=True))
     if not any(most):
         return [0] * len(cpus)
@@ -375,7 +370,7 @@ def _permilles(lefts: Sequence[int], top: int) -> list[int]:
 
 
 def _left_with(pod: Asking, node: NodeView) -> Amounts:
-    """Of what the pod asks for of its tier; a DaemonSet's pod may find less than it asks for."""
+    """Return the remaining amounts after the pod. A DaemonSet's pod may request more than is left."""
     if not pod.tier:
         return NOTHING
     left, wanted = node.left(pod.tier), pod.wanted
