@@ -79,12 +79,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 def pod_of(kubernetes: JsonObject) -> AdmittedPod:
-    """Parse a Kubernetes pod.
-
-    Raises:
-        BadMessageError: a field has a wrong type, or an amount is not a quantity.
-
-    """
+    """Parse a Kubernetes pod. Raise BadMessageError if a field has a wrong type or an amount is invalid."""
     try:
         return _pod_of(kubernetes, msgspec.convert(kubernetes, _Pod))
     except (msgspec.ValidationError, QuantityError) as exc:
@@ -123,12 +118,7 @@ def _amounts(quantities: _Quantities | None) -> Amounts:
 
 @lru_cache(maxsize=4096)
 def amount_of(resource: str, quantity: str | float) -> int:
-    """Convert a quantity to a number, rounded up. The cache holds the few amounts that most pods request.
-
-    Raises:
-        QuantityError: the text is not a quantity.
-
-    """
+    """Convert a quantity to a number, rounded up. Raise QuantityError if it is invalid."""
     return cpu_milli(quantity) if resource == CPU else whole(quantity)
 
 

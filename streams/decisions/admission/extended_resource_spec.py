@@ -48,12 +48,7 @@ _decoder = msgspec.json.Decoder(_Spec | None)
 
 
 def recorded(pod: AdmittedPod) -> Recorded:
-    """Write the annotation. Without batch resources, add none and empty an existing one.
-
-    Raises:
-        BadMessageError: the existing annotation is unreadable.
-
-    """
+    """Write the annotation; without batch resources, only empty it. Raise BadMessageError if it is unreadable."""
     before = pod.annotations.get(ANNOTATION)
     if before is not None:
         read(before)
@@ -79,12 +74,7 @@ def _batch(requests: Amounts, limits: Amounts) -> dict[str, dict[str, str]]:
 
 
 def read(text: str) -> Mapping[str, Asked]:
-    """Parse the annotation into each container's amounts.
-
-    Raises:
-        BadMessageError: the text is not JSON, has a wrong shape, or contains an invalid quantity.
-
-    """
+    """Parse the annotation. Raise BadMessageError for invalid JSON, a wrong shape or an invalid quantity."""
     try:
         spec = _decoder.decode(text) or _Spec()
         return {

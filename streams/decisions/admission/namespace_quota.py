@@ -31,12 +31,7 @@ class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bounds_of(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Parse a namespace's bounds, by field of ``Resources``. A missing annotation sets no bound.
-
-    Raises:
-        BadMessageError: an annotation is not an amount.
-
-    """
+    """Parse bounds by field of ``Resources``. Raise BadMessageError if an annotation is not an amount."""
     found = {}
     for name, field in ANNOTATIONS.items():
         if name not in annotations:

@@ -78,7 +78,6 @@ def _kube_qos(pod: AdmittedPod) -> str:
 
 
 def _of_whole_pod(pod: AdmittedPod) -> bool:
-    """Return whether ``spec.resources`` has native requests or limits."""
     whole = (pod.kept.get("spec") or {}).get("resources") or {}
     return any(name in (whole.get(kind) or {}) for kind in ("requests", "limits") for name in NATIVE)
 

@@ -55,12 +55,7 @@ class PatchError(SlacktideError):
 
 
 def patched(pod: JsonObject, patch: object) -> dict[str, Any]:
-    """Merge the patch into the pod.
-
-    Raises:
-        PatchError: the patch is not an object, has an invalid directive, or its lists cannot be merged.
-
-    """
+    """Merge the patch into the pod. Raise PatchError if the patch is not an object or cannot be merged."""
     if not isinstance(patch, dict):
         raise PatchError("the patch is not an object")
     try:
@@ -91,7 +86,6 @@ def _within(path: str, name: str) -> str:
 
 
 def _directed(patch: JsonObject, path: str) -> dict[str, Any]:
-    """Replace the whole map with the rest of the patch, or empty it."""
     match patch[DIRECTIVE]:
         case "replace":
             return dict(_plain(patch))
@@ -215,7 +209,6 @@ def _reorder(merged: dict[str, Any], name: str, order: object, lists: tuple[Any,
 
 
 def _delete(merged: dict[str, Any], name: str, gone: object, path: str) -> None:
-    """Apply ``$deleteFromPrimitiveList``."""
     if MERGE_KEYS.get(path) != _ITSELF or not isinstance(gone, list):
         raise PatchError(f"{path}: items can be deleted only from a merged list of texts, and by a list")
     if isinstance(merged.get(name), list):

@@ -78,7 +78,6 @@ class Mutation:
 
     pod: AdmittedPod | None
     refused: str = ""
-    """The reason, for the pod's creator."""
     because: tuple[Because, ...] = ()
 
 
@@ -134,7 +133,6 @@ def _unmatched(profile: Profile, labels: Mapping[str, str], namespace_labels: Ma
 
 
 def _percent(profile: Profile) -> int:
-    """Return the probability in percent."""
     if isinstance(profile.probability, int):
         return profile.probability
     match = _PERCENT.fullmatch(profile.probability)

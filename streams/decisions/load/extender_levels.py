@@ -13,9 +13,8 @@ BEST_LEVEL = 10
 def levels(scores: Sequence[int], first: int | None = None) -> list[int]:
     """Convert each score of at least 0 to a level: the best is 10, and only a score of 0 is 0.
 
-    A level is the score's share of the best score in tenths, rounded up. It is below the level of the next better
-    score, so that close nodes keep their order. Scores beyond the last step share level 1. Equal scores share a level,
-    but if ``first`` is set, only that one of the best scores is 10: a scheduler picks any of equal nodes.
+    A level is the score's share of the best in tenths, rounded up, but below the next better level, and at least 1.
+    With ``first``, only that one of equal best scores is 10, because a scheduler picks any of equal nodes.
     """
     level_of = {0: 0}
     best = max(scores, default=0)

@@ -63,7 +63,6 @@ class Aggregation(NamedTuple):
 
 
 View = Literal["node", "prod"] | Aggregation
-"""The usage that a node's load is computed from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,6 @@ class LoadAwareArgs:
 
     thresholds: Thresholds = Thresholds()
     filter_expired: bool = True
-    """Whether the filter checks a report's age."""
     schedule_when_expired: bool = False
     expiration_s: int = 180
     """Age at which a report expires; 0 or less: only a report without a time is expired."""

@@ -70,7 +70,6 @@ class AssignCache:
 
 
 def _key(asked: LoadAwarePod) -> Hashable:
-    """Return the UID, or namespace and name of a handwritten pod without one."""
     pod = asked.pod
     return pod.uid or (pod.namespace, pod.name)
 

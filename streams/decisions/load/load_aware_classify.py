@@ -35,7 +35,6 @@ class PlacedPod:
     pod: Pod
     requests: Amounts
     used: Amounts | None
-    """None: no metric."""
     evictable: bool
     """No other rule forbids the eviction."""
     created_s: int
@@ -125,7 +124,6 @@ class Survey:
     """The classes of nodes with usable metrics. Each class is in order of node name."""
 
     resources: tuple[str, ...]
-    """The watched resources, sorted."""
     classes: Mapping[str, Sequence[ViewedNode]]
     because: tuple[Because, ...]
     """Each resource's thresholds by node and view, then each node's class."""
@@ -170,7 +168,6 @@ def _sum(amounts: Iterable[Amounts | None], resources: Sequence[str]) -> Amounts
 def _views(
     kind: str, nodes: Sequence[LoadedNode], usages: Sequence[Amounts], band: Band, policy: SurveyPolicy
 ) -> list[View]:
-    """Compute one view of each node. Thresholds may depend on all nodes' usage."""
     resources = watched_resources(policy.whole, policy.prod)
     complete = complete_band(band, resources, deviation=policy.use_deviation)
     loads = [(used, node.capacity) for used, node in zip(usages, nodes, strict=True)]

@@ -29,7 +29,6 @@ class DeschedulingPolicy:
     lands: bool = False
     """A placed pod takes its requests and a slot from the next pod. In the reference it takes only its usage."""
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
-    """The weight of each resource in the order of nodes and pods."""
     consecutive_abnormalities: int = 5
     """Tolerated consecutive passes in which a node is over; 1: none."""
 
@@ -122,7 +121,6 @@ def _phase(
 
 
 def _budget(seen: Survey) -> tuple[Amounts, list[Because]]:
-    """Sum the room of all targets of the whole phase."""
     low = room(seen.classes["low"], "whole", seen.resources)
     both_low = room(seen.classes["both_low"], "whole", seen.resources)
     budget = {name: low[name] + both_low[name] for name in seen.resources}

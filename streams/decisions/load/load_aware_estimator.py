@@ -26,7 +26,7 @@ from slacktide.streams.decisions.numa.placement import ZonedPod
 
 DEFAULT_FACTORS = Factors(cpu_pct=85, mem_pct=70)
 DEFAULT_AMOUNTS = Amounts(cpu_milli=250, mem_bytes=200 * 2**20)
-"""The estimate of a production or batch pod that requests nothing."""
+"""The estimate per resource of a production or batch pod without request and limit."""
 
 _FIELDS = {
     "koord-prod": ("cpu_milli", "mem_bytes"),
@@ -82,7 +82,6 @@ def estimate(asked: LoadAwarePod, args: LoadAwareArgs) -> Estimate:
 
 
 def _factors(asked: LoadAwarePod, args: LoadAwareArgs) -> Percents:
-    """Return the pod's factor if allowed, else the cluster's, else the default, per resource."""
     given = (asked.custom_factors if args.allow_customize else UNSET, args.factors, DEFAULT_FACTORS)
     return Percents(
         cpu_pct=next(factors.cpu_pct for factors in given if factors.cpu_pct is not None),

@@ -58,7 +58,6 @@ class NodeReport(NamedTuple):
     updated_s: float | None
     """None: the report has no time, so every event is later."""
     node: NodeUse | None
-    """None: the report has no usage of the whole node."""
     pods: Mapping[tuple[str, str], PodUse]
     """By namespace and name. A pod without usage is omitted."""
     interval_s: int = REPORT_INTERVAL_S
@@ -83,7 +82,6 @@ class ExistingLoad(NamedTuple):
     everyone: Amounts
     """Node usage, plus the expected additional usage of recent pods."""
     prod: Amounts
-    """The same of production pods."""
     node_delta: Amounts
     node_full: Amounts
     """The sum of all pods' estimates."""
@@ -130,8 +128,7 @@ def is_prod(asked: LoadAwarePod) -> bool:
 def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_include_system: bool) -> ExistingLoad:
     """Add the estimate above usage of each unmeasured or recent pod to the measured usage.
 
-    ``pods`` may be in any order, and terminated ones do not count. ``prod_include_system`` adds the system's usage to
-    production.
+    Terminated pods do not count. ``prod_include_system`` adds the system's usage to production.
     """
     sums = _Sums()
     for pod in pods:
@@ -152,8 +149,6 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
 
 @dataclass(slots=True)
 class _Sums:
-    """The amounts to sum over a node's pods. Most pods are measured and not recent: they have no delta."""
-
     deltas: list[Amounts] = field(default_factory=list)
     fulls: list[Amounts] = field(default_factory=list)
     prod_used: list[Amounts] = field(default_factory=list)

@@ -54,7 +54,6 @@ class Gate(NamedTuple):
     limits: tuple[Limit, ...] = ()
     """Resources with a threshold and an allocatable amount."""
     reason: str = ""
-    """The reject reason of a pod that exceeds a limit."""
     key: str = ""
     """The name of the thresholds in the settings, such as ``usageThresholds``."""
     own: bool = False
@@ -130,7 +129,6 @@ def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset:
 
 
 def _key(view: View) -> str:
-    """Return the reference's name of a view's thresholds."""
     if isinstance(view, Aggregation):
         return "aggregatedUsage.usageThresholds"
     return "prodUsageThresholds" if view == "prod" else "usageThresholds"

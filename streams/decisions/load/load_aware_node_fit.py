@@ -20,8 +20,7 @@ _PLACE = ("place", "")
 class Targets:
     """The target nodes of one phase, in order. A placed pod keeps its room until the phase ends.
 
-    A tree over the nodes: each inner node holds the maximum of its subtree per kind of room. The search for the
-    first node with room thus skips full subtrees.
+    A tree: each inner node holds its subtree's maximum per kind of room, so the search skips full subtrees.
     """
 
     def __init__(self, targets: Sequence[tuple[LoadedNode, View]], *, lands: bool = False) -> None:

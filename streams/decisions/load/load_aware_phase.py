@@ -52,11 +52,9 @@ class Moved:
 
     evictions: tuple[Eviction, ...] = ()
     relieved: tuple[str, ...] = ()
-    """Sources that are no longer over."""
     left: Amounts
     """The remaining budget."""
     because: tuple[Because, ...] = ()
-    """Why each source stopped."""
 
 
 def room(targets: Sequence[ViewedNode], kind: Kind, resources: Sequence[str]) -> dict[str, int]:
@@ -135,7 +133,6 @@ def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | 
 
 
 def _may_leave(pod: PlacedPod, kind: Kind) -> bool:
-    """Return whether the pod may be evicted. Only Running and Pending pods are victims."""
     return pod.evictable and pod.pod.phase in LIVE_PHASES and (kind == "whole" or pod.is_prod)
 
 

@@ -1,7 +1,6 @@
 """Filters and scores one node by load for one pod.
 
-What depends only on the node is computed when its report, its pods or the settings change.
-What depends only on the pod is computed once per pod. Only a few sums remain per pod and node.
+Values of a pod are computed once. Values of a node are computed when its report, its pods or the settings change.
 Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
@@ -32,11 +31,9 @@ class NodeState:
     """A node's state for all candidates."""
 
     allocatable: Amounts
-    """See ``allocatable_of``."""
     custom: Thresholds
     """The node's own thresholds."""
     load: ExistingLoad | None
-    """None: the node never reported."""
     args: LoadAwareArgs
     _met: dict[bool, tuple[Gate, Scale]] = field(default_factory=dict, compare=False)
 

@@ -21,7 +21,6 @@ class Scale(NamedTuple):
     weights: Weights
     dominant_weight: int
     unknown: str = ""
-    """Why the load is unknown: ``no_metric``, ``no_node_usage``; "": known."""
     existing: Amounts = NOTHING
     allocatable: Amounts = NOTHING
 
@@ -38,7 +37,6 @@ class Scored(NamedTuple):
     """Usage including the pod."""
     scores: tuple[int, int] = (0, 0)
     dominant_score: int = 0
-    """The score of the scarcest resource."""
 
     @property
     def because(self) -> tuple[Because, ...]:

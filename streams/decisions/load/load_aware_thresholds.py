@@ -95,7 +95,6 @@ def node_limits(of: str, band: Band, capacity: Amounts, average: Percents | None
 
 
 def _percents(band: Band, name: str, average: Percents | None) -> tuple[str, float, float, Terms]:
-    """Return the bound, the low and high thresholds in percent, and their terms."""
     below, above = band.low[name], band.high[name]
     if average is None:
         return "percent", below, above, {}

@@ -61,7 +61,6 @@ class Asking:
     """Evicted first when a node is short: QoS class BE, or priority class batch or free."""
     tier: Tier
     wanted: Amounts
-    """The requests of the tier's resource."""
     zoned: ZonedPod | None = None
 
     @property
@@ -107,11 +106,9 @@ class Refusal(NamedTuple):
 
     reason: str
     check: Check | None = None
-    """The exceeded threshold, with its arithmetic."""
+    """The exceeded threshold, with its arithmetic. ``key`` and ``own`` are those of its ``Gate``."""
     key: str = ""
-    """The name of that threshold in the settings."""
     own: bool = False
-    """The threshold is the node's own."""
     short: Short | None = None
     zones: ZonesRefusal | None = None
 
@@ -195,7 +192,6 @@ class Choice:
 
     pod: Asking
     refused: Mapping[str, Refusal]
-    """By node."""
     willing: Sequence[Willing]
     """The other nodes. Each list below has one entry for each."""
     names: Sequence[str]
@@ -296,7 +292,7 @@ def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willi
 
 
 def _first(names: Sequence[str], scores: Sequence[int]) -> int | None:
-    """Return the best node, ties by name. The pod counts there until it is bound, seconds later."""
+    """Return the index of the best node, ties by name. The pod counts there until it is bound."""
     best = max(scores, default=0)
     return min((index for index, score in enumerate(scores) if score == best), key=names.__getitem__, default=None)
 
@@ -336,7 +332,6 @@ def _zones_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | Non
 
 
 def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementArgs) -> list[int]:
-    """Weigh load and balance. The score is 0 unless ``bound`` is ``scored``."""
     load_weight, balance_weight = 10 * args.load_weight, args.balance_weight if pod.tier else 0
     weight = max(1, args.load_weight + balance_weight)
     return [
