@@ -1,4 +1,4 @@
-"""The table of calculations, and how one is applied to a line of input."""
+"""Lists the calculations, and applies one to a line of input."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ FAMILIES = {
         "job_status": "where a Job stands, from what its pods came to",
     },
 }
-"""By family, which is also the folder's name: the rules, each named as its module, with a description."""
+"""By family, which is also the folder's name: each rule with a description. A rule has the name of its module."""
 
 CALCULATIONS = {name: description for rules in FAMILIES.values() for name, description in rules.items()}
 """All rules by name."""
 
 _encoder = msgspec.json.Encoder()
 _KEY_IN = "key` in `"
-"""Msgspec's words for the key of a map, before the map's path."""
+"""Msgspec's text for the key of a map, before the map's path."""
 I = TypeVar("I", bound=Given)  # noqa: E741 - the input
 
 
@@ -116,7 +116,7 @@ class Answered:
 
 
 class Calculation:
-    """One decision rule, called with cases."""
+    """Computes one decision rule for cases."""
 
     def __init__(self, kind: type[Given], calculate: Callable[[Any], Calculated], *, explain: bool) -> None:
         self._decoder: msgspec.json.Decoder[Case[Any]] = msgspec.json.Decoder(Case[kind])  # type: ignore[valid-type]
@@ -125,7 +125,7 @@ class Calculation:
 
     @classmethod
     def named(cls, name: str, *, explain: bool = False) -> Self:
-        """Import the module of that name: its ``Input`` and its ``calculate``."""
+        """Import the module of that name, and use its ``Input`` and ``calculate``."""
         family = next(family for family, rules in FAMILIES.items() if name in rules)
         module = importlib.import_module(f"{__package__}.{family}.{name}")
         return cls(module.Input, module.calculate, explain=explain)
@@ -163,7 +163,7 @@ def _name_in(line: str | bytes) -> str | None:
 
 
 def _text_of(exc: Exception) -> str:
-    """Msgspec's words, with the field's path in front: ``input.node.capacity.cpu_milli: Expected ...``."""
+    """Return msgspec's text after the field's path: ``input.node.capacity.cpu_milli: Expected ...``."""
     what, at, path = str(exc).rpartition(" - at `")
     if not at:
         return str(exc)

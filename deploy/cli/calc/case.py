@@ -1,4 +1,4 @@
-"""Types that cases share, and the result of a calculation."""
+"""Defines types shared by cases, and the result of a calculation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slacktide.schemas.inventory import Pod, Resources
 from slacktide.streams.decisions.because import Because
 
 AMOUNT_MAX = 2**53
-"""Amounts up to here are exact as doubles, which the rules' arithmetic uses."""
+"""The rules compute with doubles, which are exact up to here."""
 Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MAX)]
 Whole = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 """An integer that may be negative: a priority, a cost, a quota of -1."""
@@ -37,7 +37,7 @@ class GivenResources(
         "free_mem_bytes": "free_memory_bytes",
     },
 ):
-    """A resource object: an absent amount is not declared and counts as 0."""
+    """A resource object. An absent amount is not declared and counts as 0."""
 
     cpu_milli: Amount | None = None
     mem_bytes: Amount | None = None
@@ -58,7 +58,7 @@ class GivenPod(
     kw_only=True,
     rename={"qos_label": "qos_class", "priority_class_label": "priority_class", "kube_qos": "kube_qos_class"},
 ):
-    """A pod object. Subclass it for what a rule reads besides. Only a field that is declared here is renamed."""
+    """A pod object. Subclasses add a rule's other fields. Only fields declared here are renamed."""
 
     uid: str = ""
     namespace: str = "default"
@@ -72,7 +72,7 @@ class GivenPod(
     limits: GivenResources | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """A pod that declares nothing, or null, has no amounts."""
+        """Replace null by no amounts."""
         for field in ("requests", "limits"):
             if getattr(self, field) is None:
                 msgspec.structs.force_setattr(self, field, NO_AMOUNTS)
@@ -80,7 +80,7 @@ class GivenPod(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calculated:
-    """A case's result: the output in the shape of its vector, and the arithmetic behind it."""
+    """A case's result: the output in the format of its vector, and the arithmetic behind it."""
 
     output: dict[str, object]
     because: Sequence[Because]

@@ -1,4 +1,4 @@
-"""A result's arithmetic as text: one block per figure, a line per term, bars that fall where terms are subtracted."""
+"""Formats a result's arithmetic: a block per figure, a line and bar per term. Bars fall where terms are subtracted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 def waterfall(answered: Answered) -> str:
-    """The case's name, each figure with its terms in order and the step that bound it, then the output."""
+    """Return the case's name, each figure with its terms and the step that bound it, then the output."""
     head = answered.name or "(no name)"
     if answered.calculated is None:
         return f"{head}\n  {answered.line.decode()}\n"
@@ -22,7 +22,7 @@ def waterfall(answered: Answered) -> str:
 
 
 def block(because: Because) -> str:
-    """One figure. Where it is a sum, each part starts where the one before it ended."""
+    """Format one figure. In a sum, each bar starts at the end of the one before it."""
     rows = [f"  {because.of}: {because.bound}"]
     signs = {part[1:]: part[0] for part in because.adds}
     name_width = max(map(len, because.terms), default=0)
@@ -40,7 +40,7 @@ def block(because: Because) -> str:
 
 
 def _bar(start: float, end: float, scale: float) -> str:
-    """Added parts are full, subtracted parts are hollow."""
+    """Draw a bar: full for added parts, hollow for subtracted parts."""
     if scale <= 0:
         return ""
     low, high = sorted(min(BAR_WIDTH, max(0, round(BAR_WIDTH * each / scale))) for each in (start, end))

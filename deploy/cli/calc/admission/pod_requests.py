@@ -31,7 +31,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The requests of a pod with several containers."""
+    """Compute the requests of a pod with several containers."""
     needs = Needs(
         containers=[one.container() for one in given.containers],
         inits=[one.container() for one in given.init_containers or ()],
@@ -43,6 +43,6 @@ def calculate(given: Input) -> Calculated:
 
 
 def _amounts(resources: GivenResources | None) -> Amounts:
-    """In thousandths where Kubernetes counts so: a millicore is a whole number here."""
+    """Convert amounts to decimals. CPU is in millicores."""
     fields = {} if resources is None else msgspec.structs.asdict(resources)
     return {field: Decimal(amount) for field, amount in fields.items() if amount is not None}

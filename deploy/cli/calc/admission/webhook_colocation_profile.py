@@ -17,7 +17,7 @@ from slacktide.streams.decisions.admission.webhook_colocation_profile import Clu
 
 Texts = dict[str, str]
 NEVER_PREEMPTS_BELOW = 6000
-"""Cases have a class's value alone; classes below this preempt nobody."""
+"""Cases have only a class's value. Classes below this value never preempt."""
 
 _GPU = "example.com/gpu"
 _RESOURCES = {
@@ -69,7 +69,7 @@ class GivenPod(Given, frozen=True, kw_only=True):
 
 
 class GivenExpression(Given, frozen=True, kw_only=True):
-    """What one label must be. An operator that there is not makes the selector invalid, not the case."""
+    """A requirement on one label. An unknown operator makes the selector invalid, not the case."""
 
     key: str | None = None
     operator: str | None = None
@@ -116,7 +116,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The admitted pod, or the refusal."""
+    """Apply the profiles; return the admitted pod or the refusal."""
     drawn = given.random_number_0_to_99 or 0
     cluster = Cluster(
         namespace_labels=_namespace_labels(given),
@@ -133,7 +133,7 @@ def calculate(given: Input) -> Calculated:
 
 
 def _namespace_labels(given: Input) -> Texts | None:
-    """None: there is no such namespace."""
+    """Return the labels of the pod's namespace; None: it does not exist."""
     namespaces = given.namespace_labels or {}
     name = given.pod.namespace or ""
     return (namespaces[name] or {}) if name in namespaces else None
@@ -201,7 +201,7 @@ def _amounts(given: GivenAmounts | None) -> Amounts:
 
 
 def _shown(pod: AdmittedPod) -> dict[str, object]:
-    """The pod in the case's form; what that has no field for is left out, and so is what is empty."""
+    """Return the pod in the case's format, without empty fields and without fields that the format lacks."""
     metadata = pod.kept.get("metadata") or {}
     shown = {
         "namespace": metadata.get("namespace"),
@@ -229,7 +229,7 @@ def _shown_amounts(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _shown_spec(pod: AdmittedPod) -> dict[str, object]:
-    """The annotation as text and decoded. One that cannot be read is found only on a pod that is not created."""
+    """Return the annotation as text and decoded. Only a pod that is not created can have an invalid one."""
     text = pod.annotations.get(ANNOTATION)
     if text is None:
         return {"extended_resource_spec": None}

@@ -9,7 +9,7 @@ from slacktide.streams.decisions.burst.cpu_burst_node_state import SharePoolPod,
 
 
 class UsedPod(Given, frozen=True, kw_only=True):
-    """A pod's class, what it asks for and what it used."""
+    """A pod's class, request and use."""
 
     qos_class: str | None = None
     cpu_request_milli: Amount | None = None
@@ -26,7 +26,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Whether a node has CPU to lend to throttled containers."""
+    """Return whether a node has CPU to lend to throttled containers."""
     threshold_pct = given.share_pool_threshold_percent
     pool = share_pool(
         node_cpus=given.node_cpu_count,

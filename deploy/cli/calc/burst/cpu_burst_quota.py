@@ -12,7 +12,7 @@ from slacktide.streams.decisions.burst.cpu_burst_quota import BurstContainer, Co
 
 
 class Config(Given, frozen=True, kw_only=True):
-    """A pod's configuration; a quota field that is absent is not set."""
+    """A pod's configuration; absent quota fields are not set."""
 
     policy: str | None = None
     cfs_quota_burst_percent: Percent | None = None
@@ -20,7 +20,7 @@ class Config(Given, frozen=True, kw_only=True):
 
 
 class GivenContainer(Given, frozen=True, kw_only=True):
-    """A container as it is."""
+    """A container's current state."""
 
     name: str
     cpu_limit_milli: Amount | None = None
@@ -29,7 +29,7 @@ class GivenContainer(Given, frozen=True, kw_only=True):
     throttled_ratio_last: float | None = None
     cpu_usage_cores_last: Cores | None = None
     limiter_tokens_before: Whole | None = None
-    """Null where the configuration has a limiter: a new one, which starts with nothing."""
+    """Null: the limiter is new and has no tokens."""
     seconds_since_limiter_update: Amount | None = None
 
 
@@ -43,7 +43,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Next CFS quota of throttled containers and their pod."""
+    """Compute the next CFS quota of throttled containers and their pod."""
     containers = _distinct(given.containers or [])
     config = _config(given.config or Config())
     pod = next_quotas(

@@ -10,7 +10,7 @@ from slacktide.streams.decisions.burst.cpu_burst_value import cfs_burst
 
 
 class Config(Given, frozen=True, kw_only=True):
-    """A pod's configuration; what is absent is the node's default."""
+    """A pod's configuration; absent fields have the node's default."""
 
     policy: str | None = None
     cpu_burst_percent: Percent | None = None
@@ -24,7 +24,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """CFS burst of a container."""
+    """Compute the CFS burst of a container."""
     config = given.config or Config()
     default = CpuBurst()
     burst = cfs_burst(

@@ -14,19 +14,19 @@ from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
 
 Milli = Annotated[float, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
-"""An average need not be whole; a limit of -1 is none."""
+"""Averages may be fractions; a limit of -1 means unlimited."""
 DEFAULT = ResourceThreshold()
 
 
 class BestEffort(Given, frozen=True, kw_only=True):
-    """All best-effort pods' CPU."""
+    """The CPU of all best-effort pods."""
 
     usage_milli: Milli | None = None
     request_milli: Milli | None = None
     real_limit_milli: Milli | None = None
 
     def be_cpu(self) -> BeCpu:
-        """Convert to the rule's type; what was not measured is 0."""
+        """Convert to the rule's type; values that were not measured are 0."""
         return BeCpu(
             usage_milli=self.usage_milli or 0,
             request_milli=self.request_milli or 0,
@@ -67,7 +67,7 @@ class Strategy(GivenEvictStrategy, frozen=True, kw_only=True):
 
 
 class Input(GivenEvictNode, frozen=True, kw_only=True):
-    """A node's CPU, what best-effort pods got of it, its pods and the thresholds."""
+    """A node's CPU, the CPU of its best-effort pods, its pods and the thresholds."""
 
     node_capacity_cpu_milli: Whole
     node_cpu_used_cores_average: Cores | None = None
@@ -78,7 +78,7 @@ class Input(GivenEvictNode, frozen=True, kw_only=True):
     strategy: Strategy | None = None
 
     def window(self) -> BeCpuWindow:
-        """Convert to the rule's type; metrics are collected each second unless set otherwise."""
+        """Convert to the rule's type; the default collection interval is one second."""
         interval_s = self.metric_collect_interval_seconds
         return BeCpuWindow(
             average=(self.be_average or BestEffort()).be_cpu(),
@@ -89,7 +89,7 @@ class Input(GivenEvictNode, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Victims when CPU runs short, in order."""
+    """Compute the victims when CPU is short, in order."""
     strategy = given.strategy or Strategy()
     node = CpuEvictNode(
         capacity=given.node_capacity_cpu_milli,

@@ -1,4 +1,4 @@
-"""What the two eviction cases share: pods, and the shape of the output."""
+"""Defines the pods and the output format of the two eviction cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slacktide.streams.decisions.evict.evict_pod import EvictPod
 
 
 class GivenEvictPod(GivenPod, frozen=True, kw_only=True, rename={"eviction_features": "allowed_eviction_features"}):
-    """A pod with its labels about eviction and its last metrics."""
+    """A pod with its eviction labels and last metrics."""
 
     eviction_enabled: bool | None = None  # type: ignore[assignment] # once read, never null
     eviction_priority: Whole | None = None  # type: ignore[assignment]
@@ -20,18 +20,18 @@ class GivenEvictPod(GivenPod, frozen=True, kw_only=True, rename={"eviction_featu
     cpu_used_cores: Cores | None = None
 
     def __post_init__(self) -> None:
-        """Null is no label."""
+        """Replace null by the value without a label."""
         super().__post_init__()
         msgspec.structs.force_setattr(self, "eviction_enabled", bool(self.eviction_enabled))
         msgspec.structs.force_setattr(self, "eviction_priority", self.eviction_priority or 0)
 
     def evictable(self, *, used: int | None) -> EvictPod:
-        """Convert to the rule's type, with its use of what the decision is about."""
+        """Convert to the rule's type, with the pod's use of the scarce resource."""
         return EvictPod(pod=self, used=used, already_evicted=bool(self.already_evicted))
 
 
 class GivenEvictStrategy(Given, frozen=True, kw_only=True):
-    """Thresholds that both have; an absent one is not set."""
+    """The thresholds that both cases have; an absent threshold is not set."""
 
     evict_enabled_priority_threshold: Whole | None = None
     allocatable_evict_priority_threshold: Whole | None = None
@@ -40,7 +40,7 @@ class GivenEvictStrategy(Given, frozen=True, kw_only=True):
 
 
 class GivenEvictNode(Given, frozen=True, kw_only=True):
-    """A node, its pods and the features that are on."""
+    """A node, its pods and the enabled features."""
 
     enabled_features: list[str] | None = None
     node_allocatable: GivenResources | None = None
@@ -48,7 +48,7 @@ class GivenEvictNode(Given, frozen=True, kw_only=True):
 
 
 def shown(evictions: Evictions) -> Calculated:
-    """In the shape of the vectors."""
+    """Return the evictions in the format of the vectors."""
     return Calculated(
         output={
             "tasks": [_task(task) for task in evictions.tasks],
@@ -59,7 +59,7 @@ def shown(evictions: Evictions) -> Calculated:
 
 
 def milli(cores: float | None) -> int | None:
-    """Whole millicores, the fraction dropped."""
+    """Convert cores to millicores, rounded down."""
     return None if cores is None else int(cores * 1000)
 
 
@@ -67,6 +67,6 @@ def _task(task: EvictTask) -> dict[str, object]:
     known: dict[str, object] = {"feature": task.feature, "status": task.release.status}
     if task.release.status != "release":
         return known
-    # Cases spell memory out.
+    # Cases name memory in full.
     to_release = {name.replace("mem_", "memory_"): amount for name, amount in task.release.amounts.items()}
     return known | {"to_release": to_release, "candidates_in_order": [one.pod.name for one in task.candidates]}

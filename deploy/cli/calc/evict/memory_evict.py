@@ -40,7 +40,7 @@ class Input(GivenEvictNode, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Victims when memory runs short, in order."""
+    """Compute the victims when memory is short, in order."""
     strategy = given.strategy or Strategy()
     node = EvictNode(
         capacity=given.node_capacity_memory_bytes,

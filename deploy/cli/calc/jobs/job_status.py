@@ -15,7 +15,7 @@ from slacktide.streams.jobs.fold import JobFold
 
 
 class GivenEvent(Given, frozen=True, kw_only=True):
-    """The Job or one of its pods as it was at a time."""
+    """The Job or one of its pods at a time."""
 
     observed_ms: TimeMs = 0
     spec: JobSpec | None = None
@@ -24,7 +24,7 @@ class GivenEvent(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A Job and its events in order, as slacktide.job.pod.v1 has them."""
+    """A Job and its events in order, as in slacktide.job.pod.v1."""
 
     namespace: Name = "default"
     name: Name = "job"
@@ -33,7 +33,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The Job's status."""
+    """Compute the Job's status."""
     fold = JobFold()
     first = GivenEvent(spec=given.spec)
     for offset, one in enumerate([first, *given.events]):

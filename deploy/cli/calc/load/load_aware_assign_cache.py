@@ -34,7 +34,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Load of a node as pods are assigned between two reports."""
+    """Compute the load of a node as pods are assigned between two reports."""
     cache = AssignCache(args=(given.args or GivenArgs()).args)
     after: list[dict[str, object]] = []
     because: list[Because] = []

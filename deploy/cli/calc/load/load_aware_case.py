@@ -1,4 +1,4 @@
-"""What the load-aware cases share: a pod and its settings, a report, the settings."""
+"""Defines types shared by the load-aware cases: a pod and its settings, a report, the settings."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from slacktide.streams.decisions.load.load_aware_existing import (
 )
 
 PerResource = dict[str, Percent | None]
-"""A percent per resource; an empty map counts as absent."""
+"""Percent per resource; an empty map counts as absent."""
 Share = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class GivenUse(Given, frozen=True, kw_only=True):
-    """What was used of each resource."""
+    """The use of each resource."""
 
     cpu_milli: Amount | None = None
     memory_bytes: Amount | None = None
@@ -61,7 +61,7 @@ class GivenFactors(Given, frozen=True, kw_only=True):
 
 
 class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
-    """A pod object plus what its annotations, conditions and owner come to."""
+    """A pod object with values derived from its annotations, conditions and owner."""
 
     custom_scaling_factors: GivenFactors | None = None
     custom_estimated_seconds_after_pod_scheduled: Seconds | None = None
@@ -114,7 +114,7 @@ class GivenReport(Given, frozen=True, kw_only=True):
 
     @property
     def report(self) -> NodeReport:
-        """Convert to the rule's type. Of entries with the same key the last one stands; an empty usage is none."""
+        """Convert to the rule's type. The last entry of a key wins; an empty usage counts as absent."""
         interval_s = self.report_interval_seconds
         return NodeReport(
             updated_s=self.update_time_seconds,
@@ -140,7 +140,7 @@ class GivenReport(Given, frozen=True, kw_only=True):
 
 
 class GivenAggregated(Given, frozen=True, kw_only=True):
-    """Thresholds and scores by a statistic of the node's usage instead of the plain one."""
+    """Thresholds and scores by an aggregated usage of the node."""
 
     usage_thresholds: PerResource | None = None
     usage_aggregation_type: str | None = None
@@ -211,12 +211,12 @@ class GivenArgs(GivenThresholds, frozen=True, kw_only=True):
 
 
 def amounts_out(amounts: Amounts) -> dict[str, int]:
-    """As a result shows them."""
+    """Return the amounts in the result's format."""
     return {"cpu_milli": amounts.cpu_milli, "memory_bytes": amounts.mem_bytes}
 
 
 def existing_out(load: ExistingLoad | None) -> dict[str, object]:
-    """Both views of a node's load; null without a report."""
+    """Return both views of a node's load; null without a report."""
     return {
         "existing_estimated_all": load and amounts_out(load.everyone),
         "existing_estimated_prod": load and amounts_out(load.prod),
@@ -224,7 +224,7 @@ def existing_out(load: ExistingLoad | None) -> dict[str, object]:
 
 
 def below(path: str, because: Iterable[Because]) -> list[Because]:
-    """Figures that are part of something."""
+    """Prefix the figures' names with a path."""
     return [replace(one, of=f"{path}/{one.of}") for one in because]
 
 

@@ -25,7 +25,7 @@ from slacktide.streams.decisions.load.load_aware_thresholds import Band
 Threshold = Annotated[float, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 Rounds = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 Amounts = dict[str, Amount | None]
-"""A resource object: any resources."""
+"""A resource object with any resources."""
 # Thresholds and weights name resources as Kubernetes does.
 _KUBERNETES_NAMES = {
     "cpu_milli": "cpu",
@@ -38,7 +38,7 @@ _KUBERNETES_NAMES = {
 
 
 class GivenPlacedPod(Given, frozen=True, kw_only=True):
-    """A pod object with its usage, and what else its place in the order of evictions hangs on."""
+    """A pod object with its usage, and the other inputs of the eviction order."""
 
     namespace: str = "default"
     name: str = ""
@@ -71,7 +71,7 @@ class GivenNode(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A cluster that stays as it is, and how often the pass is run on it."""
+    """An unchanged cluster, and the number of passes on it."""
 
     number_of_nodes: Whole | None = None
     node_fit: bool | None = None
@@ -88,7 +88,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Which pods leave overloaded nodes, round by round."""
+    """Select the pods to evict from overloaded nodes, round by round."""
     _refuse_twins(given.nodes)
     seen = survey(map(_node, given.nodes), _survey_policy(given))
     policy, state, rounds = _policy(given), PassState(), list[Descheduled]()

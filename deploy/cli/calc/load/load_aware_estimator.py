@@ -8,7 +8,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import estimate
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A pod, and how pods are estimated."""
+    """A pod, and the settings of the estimate."""
 
     estimated_scaling_factors: GivenFactors | None = None
     allow_customize_estimation: bool | None = None
@@ -17,7 +17,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The estimated use of a pod."""
+    """Estimate the use of a pod."""
     args = GivenArgs(
         estimated_scaling_factors=given.estimated_scaling_factors,
         allow_customize_estimation=given.allow_customize_estimation,

@@ -37,7 +37,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Whether a pod may go to a node, and how well it would fit."""
+    """Filter and score a node for a pod."""
     args, node = (given.args or GivenArgs()).args, given.node
     cache = AssignCache(args=args, report=given.node_metric.report if given.node_metric else None)
     for assigned in given.assigned_pods or ():

@@ -13,7 +13,7 @@ _NOTHING = GivenUse()
 
 
 class GivenPlacementNode(Given, frozen=True, kw_only=True):
-    """A node, its records, and what was placed there."""
+    """A node, its records, and the pods placed there."""
 
     name: str
     allocatable: GivenResources | None = None
@@ -28,7 +28,7 @@ class GivenPlacementNode(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A pod, the nodes that it might go to, and the settings."""
+    """A pod, the candidate nodes, and the settings."""
 
     pod: GivenLoadAwarePod
     nodes: list[GivenPlacementNode]
@@ -38,7 +38,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Which nodes may take a pod, and which of them should."""
+    """Filter and rank the nodes for a pod."""
     load = (given.args or GivenArgs()).args
     args = PlacementArgs(load=load, load_weight=given.load_weight, balance_weight=given.balance_weight)
     views = [_view(node, args) for node in given.nodes]

@@ -10,7 +10,7 @@ FIELDS = (("cpu_milli", "batch_cpu_milli", "milli"), ("mem_bytes", "batch_memory
 
 
 class GivenZone(Given, frozen=True, kw_only=True):
-    """A zone as a node's record has it; an absent amount is not the zone's to give."""
+    """A zone in a node's record; the zone does not provide an absent amount."""
 
     id: ZoneId
     allocatable: GivenResources
@@ -30,7 +30,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What of a node's batch resources each of its zones gives."""
+    """Divide a node's batch resources among its zones."""
     ids = [one.id for one in given.zones]
     parts = batch_zones(given.batch_cpu_milli, given.batch_memory_bytes, [one.zone() for one in given.zones])
     shares = [

@@ -1,4 +1,4 @@
-"""The pieces that cases of NUMA zones are written with: amounts, pods and topologies."""
+"""Defines types shared by the cases of NUMA zones: amounts, pods and topologies."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ KEYS = {
     **{f"kubernetes.io/{tier}-cpu": f"{tier}_cpu_milli" for tier in ("batch", "mid")},
     **{f"kubernetes.io/{tier}-memory": f"{tier}_memory_bytes" for tier in ("batch", "mid")},
 }
-"""How a case writes a resource; devices go by their name in Kubernetes."""
+"""The keys of resources in cases; a device has its Kubernetes name."""
 RESOURCES = {key: resource for resource, key in KEYS.items()}
 GivenAmounts = dict[str, Amount]
 Zones = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 SETS_ZONES_MAX = 16
-"""Rules that try all sets of zones take no more."""
+"""The limit of rules that try all sets of zones."""
 _HUGEPAGES = re.compile(r"hugepages_(\w+)_bytes")
 
 
@@ -47,7 +47,7 @@ def amounts_of(given: GivenAmounts | None, field: str) -> dict[str, int]:
 
 
 def resource_of(key: str, field: str) -> str:
-    """The name in Kubernetes of a case's resource key."""
+    """Convert a case's resource key to the Kubernetes name."""
     if key in KEYS or key.startswith("hugepages-"):
         raise CaseError(field, f"{key}: accepted: {key_of(key)}, or the name of a device")
     pages = _HUGEPAGES.fullmatch(key)
@@ -55,18 +55,18 @@ def resource_of(key: str, field: str) -> str:
 
 
 def key_of(resource: str) -> str:
-    """As a case writes it."""
+    """Convert a Kubernetes name to a case's resource key."""
     size = resource.removeprefix("hugepages-")
     return KEYS.get(resource, resource) if size == resource else f"hugepages_{size}_bytes"
 
 
 def written(amounts: Amounts) -> dict[str, int]:
-    """As a case writes them."""
+    """Convert amounts to a case's format."""
     return {key_of(resource): amount for resource, amount in amounts.items()}
 
 
 def terms_of(lack: Lack) -> Terms:
-    """What was asked for, and what the best zone has of it."""
+    """Return the request, and the free amount of the best zone."""
     unit = key_of(lack.resource).rpartition("_")[2]
     unit = unit if unit in {"milli", "bytes"} else "count"
     asked: Terms = {f"asked_{unit}": lack.asked}
@@ -88,7 +88,7 @@ class GivenContainer(Given, frozen=True, kw_only=True):
 
 
 class GivenPod(Given, frozen=True, kw_only=True):
-    """A pod; ``pod_level_requests``: of the pod as a whole."""
+    """A pod; ``pod_level_requests``: the requests of the whole pod."""
 
     kube_qos_class: Qos
     init_containers: list[GivenContainer] | None = None
@@ -124,7 +124,7 @@ class GivenAttribute(Given, frozen=True, kw_only=True):
 
 
 class GivenZone(Given, frozen=True, kw_only=True):
-    """A zone as a topology object has it."""
+    """A zone of a topology object."""
 
     name: str
     type: str
@@ -151,15 +151,15 @@ class GivenTopology(Given, frozen=True, kw_only=True):
     zones: list[GivenZone] | None = None
 
     def kubelet(self) -> Kubelet:
-        """What its attributes set."""
+        """Return the kubelet's settings in the attributes."""
         return kubelet_of(self.topology_policies or (), self.pairs())
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Its attributes."""
+        """Return the attributes as pairs."""
         return [(one.name, one.value) for one in self.attributes or ()]
 
     def named_zones(self, field: str) -> list[NamedZone]:
-        """All zones, of whatever type."""
+        """Return the zones of all types."""
         return [one.zone(f"{field}.zones[{at}]") for at, one in enumerate(self.zones or ())]
 
 
@@ -188,7 +188,7 @@ class GivenKubelet(Given, frozen=True, kw_only=True):
 class NodeCase(Given, frozen=True, kw_only=True):
     """A pod and a node's topology.
 
-    ``kubelet`` stands above the topology's attributes. ``corrected`` decides as Slacktide, not as the reference.
+    ``kubelet`` overrides the topology's attributes. ``corrected``: decide as Slacktide, not as the reference.
     """
 
     pod: GivenPod
@@ -198,13 +198,13 @@ class NodeCase(Given, frozen=True, kw_only=True):
     corrected: bool = False
 
     def settings(self) -> Kubelet:
-        """The kubelet's."""
+        """Return the kubelet's settings."""
         if self.kubelet is not None:
             return self.kubelet.kubelet()
         return Kubelet() if self.topology is None else self.topology.kubelet()
 
     def zones(self) -> list[Zone] | None:
-        """None: there is no topology."""
+        """Convert the zones to the rule's type; None: there is no topology."""
         if self.topology is None:
             return None
         id_max = ID_MAX_CORRECTED if self.corrected else ID_MAX
@@ -214,7 +214,7 @@ class NodeCase(Given, frozen=True, kw_only=True):
         return zones
 
     def zones_for_sets(self) -> list[Zone] | None:
-        """The same, few enough for all sets of them."""
+        """Return the zones, and reject too many of them."""
         zones = self.zones()
         if zones is not None and len(zones) > SETS_ZONES_MAX:
             raise CaseError("input.topology.zones", f"{len(zones)} zones: accepted: at most {SETS_ZONES_MAX}")

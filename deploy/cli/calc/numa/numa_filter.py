@@ -9,7 +9,7 @@ from slacktide.streams.decisions.numa.filter import Failure, Filtered, Node, num
 
 
 class GivenNode(Given, frozen=True, kw_only=True):
-    """What the node has for pods as a whole."""
+    """The node's allocatable resources."""
 
     allocatable: GivenAmounts | None = None
 
@@ -21,7 +21,7 @@ class Input(NodeCase, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Whether a node's zones can hold a pod."""
+    """Check whether a node's zones can hold a pod."""
     node = Node(
         allocatable=amounts_of(given.node.allocatable, "input.node.allocatable"),
         kubelet=given.settings(),

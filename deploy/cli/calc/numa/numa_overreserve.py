@@ -17,7 +17,7 @@ Variant = Literal["over_reserve", "discard_reserved", "passthrough", "until_seen
 
 
 class GivenSeenPod(GivenPod, frozen=True, kw_only=True):
-    """A pod as the API server has it."""
+    """A pod of the API server."""
 
     namespace: str = "default"
     name: str
@@ -27,7 +27,7 @@ class GivenSeenPod(GivenPod, frozen=True, kw_only=True):
     phase: str = ""
 
     def seen(self, field: str) -> SeenPod:
-        """Convert to the rule's type; the uid is the name where there is none."""
+        """Convert to the rule's type; the name replaces a missing uid."""
         return SeenPod(
             namespace=self.namespace,
             name=self.name,
@@ -58,7 +58,7 @@ class GivenNodeTopology(GivenTopology, frozen=True, kw_only=True):
 
 
 class GivenEvent(Given, frozen=True, kw_only=True):
-    """What happens."""
+    """An event."""
 
     type: Literal[
         "topology", "topology_deleted", "reserve", "unreserve", "post_bind", "filter_failed", "pod_seen", "pod_gone",
@@ -81,7 +81,7 @@ class Input(Given, frozen=True, kw_only=True):
     events: list[GivenEvent] | None = None
 
     def cache(self) -> Passthrough:
-        """The variant's, as it starts."""
+        """Create the variant's cache in its initial state."""
         field = "input.topologies_at_start"
         at_start = {one.node: one.object(f"{field}[{at}]") for at, one in enumerate(self.topologies_at_start or ())}
         simple = {"discard_reserved": DiscardReserved, "passthrough": Passthrough, "until_seen": UntilSeen}
@@ -97,7 +97,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What zones have left beside reserved pods, after each event."""
+    """Compute the zones' free resources after subtracting reserved pods, for each event."""
     cache = given.cache()
     nodes = {one.node for one in given.topologies_at_start or ()}
     after, because = [], []

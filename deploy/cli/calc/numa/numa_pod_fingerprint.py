@@ -21,7 +21,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The fingerprint of a set of pods."""
+    """Compute the fingerprint of a set of pods."""
     text = pod_fingerprint((pod.namespace, pod.name) for pod in given.pods)
     because = Because(of="fingerprint", bound="hashed", terms={"pod_count": len(given.pods)})
     return Calculated(output={"fingerprint": text}, because=[because])

@@ -19,7 +19,7 @@ ZoneId = Annotated[int, msgspec.Meta(ge=0, le=1023)]
 
 
 class GivenIdZone(Given, frozen=True, kw_only=True):
-    """A zone; distances by id of the other zone."""
+    """A zone, with distances by the id of the other zone."""
 
     id: ZoneId
     allocatable: GivenAmounts | None = None
@@ -50,7 +50,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Whether the kubelet admits a request, and to which zones."""
+    """Decide whether the kubelet admits a request, and to which zones."""
     zones = [one.zone(f"input.zones[{at}]") for at, one in enumerate(given.zones)]
     if len({zone.id for zone in zones}) < len(zones):
         raise CaseError("input.zones", "a zone comes twice: accepted: an id that no other has")

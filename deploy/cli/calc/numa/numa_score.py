@@ -8,14 +8,14 @@ from slacktide.streams.decisions.numa.score import Strategy, numa_score
 
 
 class Input(NodeCase, frozen=True, kw_only=True):
-    """A pod, a node's zones, and how they are scored."""
+    """A pod, a node's zones, and the scoring settings."""
 
     strategy: Strategy
     resource_weights: dict[str, Whole] | None = None
 
 
 def calculate(given: Input) -> Calculated:
-    """The score of a node's zones for a pod."""
+    """Compute the score of a node's zones for a pod."""
     weights = given.resource_weights or {}
     zones = given.zones_for_sets() if given.strategy == "LeastNUMANodes" else given.zones()
     scored = numa_score(

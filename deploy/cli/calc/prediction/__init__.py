@@ -1,1 +1,1 @@
-"""Cases for the rules of forecasts of peaks."""
+"""Cases for the rules of peak forecasts."""

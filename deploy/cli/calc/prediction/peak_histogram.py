@@ -32,7 +32,7 @@ class Restart(Given, frozen=True, kw_only=True, tag_field="type", tag="restart")
 
 
 class Checkpoint(Given, frozen=True, kw_only=True):
-    """What was kept of a histogram."""
+    """A saved histogram."""
 
     reference_seconds: Seconds
     total_weight: TotalWeight
@@ -48,7 +48,7 @@ class Checkpoint(Given, frozen=True, kw_only=True):
 
 
 class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
-    """A checkpoint is loaded; a histogram of which it is refused starts new."""
+    """A checkpoint is loaded; if it is rejected, the histogram starts empty."""
 
     checkpoint: Checkpoint | None = None
 
@@ -58,7 +58,7 @@ class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A resource, the half-life, and what happens to the histogram in the order of time."""
+    """A resource, the half-life, and the histogram's events in the order of time."""
 
     resource: Literal["cpu", "memory"]
     half_life_seconds: HalfLife
@@ -66,7 +66,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Percentiles of a usage, in which old samples weigh less."""
+    """Compute percentiles of a usage with decaying weights."""
     buckets = CPU_BUCKETS if given.resource == "cpu" else MEM_BUCKETS
     half_life_ms = given.half_life_seconds * 1000
     histogram, refused = PeakHistogram(buckets=buckets, half_life_ms=half_life_ms), 0

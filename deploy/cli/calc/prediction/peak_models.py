@@ -11,7 +11,7 @@ from slacktide.streams.decisions.prediction.peak_models import PeakModel, PeakMo
 
 
 class GivenPeakUse(Given, frozen=True, kw_only=True):
-    """A usage of the last minute."""
+    """The usage of the last minute."""
 
     cpu_cores: Cores = 0.0
     memory_bytes: Amount = 0
@@ -22,14 +22,14 @@ class GivenPeakUse(Given, frozen=True, kw_only=True):
 
 
 class GivenUsedPod(GivenPod, frozen=True, kw_only=True):
-    """A pod on the node, and its usage; null: it has none."""
+    """A pod on the node, and its usage; null: none."""
 
     uid: str
     usage: GivenPeakUse | None = None
 
 
 class Event(Given, frozen=True, kw_only=True):
-    """Something that happens to the models; pods and usage matter to training, pods to a restart."""
+    """An event of the models. Training reads pods and usage, a restart reads pods."""
 
     type: Literal["train", "gc", "checkpoint", "restart"]
     at_seconds: Seconds
@@ -38,13 +38,13 @@ class Event(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """What happens, in the order of time."""
+    """Events in the order of time."""
 
     events: list[Event]
 
 
 def calculate(given: Input) -> Calculated:
-    """Models of a node's peaks: trained, saved, restored and forgotten."""
+    """Train, save, restore and expire models of a node's peaks."""
     node = PeakModels()
     saved: dict[str, SavedModel] = {}
     after: list[dict[str, object]] = []
@@ -64,7 +64,7 @@ def calculate(given: Input) -> Calculated:
 
 
 def _happen(node: PeakModels, saved: dict[str, SavedModel], event: Event) -> tuple[PeakModels, dict[str, SavedModel]]:
-    """The models, and what is kept of them, after an event."""
+    """Return the models and the saved models after an event."""
     at_ms, pods = event.at_seconds * 1000, event.pods or ()
     if event.type == "restart":
         node = PeakModels.restored(saved, {pod.uid for pod in pods})

@@ -16,7 +16,7 @@ Margin = Annotated[int, msgspec.Meta(ge=-100, le=1_000_000)]
 
 
 class GivenPeaks(Given, frozen=True, kw_only=True):
-    """What a model predicts."""
+    """A model's prediction."""
 
     p95_cpu_milli: Amount
     p98_memory_bytes: Amount
@@ -27,7 +27,7 @@ class GivenPeaks(Given, frozen=True, kw_only=True):
 
 
 class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
-    """A pod with a usage, its age and what its model predicts; null: it has none."""
+    """A pod with its age and its model's prediction; null: none."""
 
     uid: str
     age_seconds: Seconds
@@ -40,7 +40,7 @@ class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A node with its pods and models. ``raw_allocatable`` replaces ``node_allocatable`` as a whole."""
+    """A node with its pods and models. ``raw_allocatable`` replaces all of ``node_allocatable``."""
 
     cold_start_seconds: Seconds = COLD_START_S
     safety_margin_percent: Margin = SAFETY_MARGIN_PCT
@@ -51,7 +51,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Mid resources by the predicted use of production pods."""
+    """Compute mid resources from the predicted use of production pods."""
     items = given.node_items or {}
     found = prod_reclaimable(
         [pod.predicted() for pod in given.pods or ()],

@@ -9,7 +9,7 @@ from slacktide.streams.decisions.queue.admitted_usage import AdmittedPodSet, adm
 
 
 class GivenPodSet(Given, frozen=True, kw_only=True):
-    """A pod set as the workload asks for it."""
+    """A pod set as the workload requests it."""
 
     name: str
     count: QueueAmount
@@ -17,14 +17,14 @@ class GivenPodSet(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """Pod sets, and what was admitted of them."""
+    """Pod sets and their admission."""
 
     pod_sets: list[GivenPodSet]
     admission: list[GivenUsage]
 
 
 def calculate(given: Input) -> Calculated:
-    """What an admitted workload uses."""
+    """Compute the usage of an admitted workload."""
     unique((one.name for one in given.pod_sets), "input.pod_sets")
     unique((one.name for one in given.admission), "input.admission")
     by_name = {one.name: one for one in given.pod_sets}

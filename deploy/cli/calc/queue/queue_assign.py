@@ -13,13 +13,13 @@ from slacktide.streams.decisions.queue.assign import FIT, Assignment, Cluster, P
 
 
 class Input(AssignInput, frozen=True, kw_only=True):
-    """A cluster, and a workload that looks for flavors."""
+    """A cluster, and a workload without flavors."""
 
     workload: GivenPendingWorkload
 
 
 def calculate(given: Input) -> Calculated:
-    """The flavors of a workload, and the workloads that it would preempt."""
+    """Assign flavors to a workload, and select the workloads that it would preempt."""
     tree, settings = given.tree(), given.settings()
     holders = given.holders(tree)
     node = known(tree.queues, given.workload.cluster_queue, "input.workload.cluster_queue")
@@ -47,7 +47,7 @@ def calculate(given: Input) -> Calculated:
 
 
 def shown(done: Assignment, names: Mapping[str, str]) -> dict[str, object]:
-    """An assignment as cases show it; workloads that hold quota have a name by their uid."""
+    """Return an assignment in the cases' format. ``names``: the workloads with quota, by uid."""
     return {
         "mode": done.mode,
         "borrowing_height": done.height,

@@ -1,4 +1,4 @@
-"""What cases of flavors are written with."""
+"""Defines types shared by the cases of flavors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from slacktide.streams.decisions.queue.quota_tree import QuotaTree
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Settings
 
 Tried = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-"""Index of the flavor that was tried last; -1: all of them were."""
+"""Index of the flavor that was tried last; -1: all were tried."""
 Next = Literal["MayStopSearch", "TryNextFlavor"]
 
 
@@ -48,7 +48,7 @@ class GivenNodeFlavor(GivenFlavor, frozen=True, kw_only=True):
 
 
 class GivenExpression(Given, frozen=True, kw_only=True):
-    """What one label of a node must be."""
+    """A requirement on one node label."""
 
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -83,7 +83,7 @@ class GivenPodSet(Given, frozen=True, kw_only=True):
 
 
 class GivenPendingWorkload(GivenPreemptor, frozen=True, kw_only=True):
-    """A workload that looks for flavors."""
+    """A workload without flavors."""
 
     pod_sets: list[GivenPodSet] = []
     last_tried: list[dict[str, Tried]] | None = None
@@ -111,7 +111,7 @@ class GivenFungibility(Given, frozen=True, kw_only=True):
 
 
 class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
-    """A ClusterQueue with all that flavors depend on."""
+    """A ClusterQueue with all inputs of the flavor assignment."""
 
     queueing_strategy: QueueingStrategy = "BestEffortFIFO"
     fungibility: GivenFungibility | None = None
@@ -135,7 +135,7 @@ class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
 
 
 class AssignInput(HolderInput, frozen=True, kw_only=True):
-    """A cluster with all that flavors depend on."""
+    """A cluster with all inputs of the flavor assignment."""
 
     fair_sharing: bool = False
     preemption_strategies: Annotated[list[Strategy], msgspec.Meta(min_length=1, max_length=2)] | None = None

@@ -9,14 +9,14 @@ from slacktide.streams.decisions.queue.pods_ready_condition import admission_ope
 
 
 class Input(ClusterInput, frozen=True, kw_only=True):
-    """Workloads that hold quota, and the condition PodsReady of those that have one, by name."""
+    """Workloads that hold quota, and their PodsReady conditions by name."""
 
     block_admission: bool = False
     ready: dict[str, GivenCondition] | None = None
 
 
 def calculate(given: Input) -> Calculated:
-    """Whether a workload may be admitted now."""
+    """Decide whether a workload may be admitted now."""
     conditions = given.ready or {}
     holding = [conditions.get(one.name) for one in given.admitted or ()]
     is_open = admission_open(

@@ -1,4 +1,4 @@
-"""The pieces that cases of the job queue are written with: amounts, quotas, ClusterQueues and cohorts."""
+"""Defines types shared by the cases of the job queue: amounts, quotas, ClusterQueues and cohorts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
 QuotaAmount = QueueAmount | Literal["unlimited"]
 KEYS = {"cpu": "cpu_milli", "memory": "memory_bytes"}
-"""How a case writes a resource; all others go by their name in Kubernetes."""
+"""The keys of resources in cases; all others have their Kubernetes name."""
 RESOURCES = {key: resource for resource, key in KEYS.items()}
 WEIGHT_MAX = 1e9
 T = TypeVar("T")
 
 
 def resource_of(key: str, field: str) -> str:
-    """The name in Kubernetes of a case's resource key."""
+    """Convert a case's resource key to the Kubernetes name."""
     if key in KEYS:
         raise CaseError(field, f"{key}: accepted: {KEYS[key]}, pods, or the name of another resource")
     return RESOURCES.get(key, key)
 
 
 def written(of: FlavorResource) -> str:
-    """As a case writes it: ``flavor/resource key``."""
+    """Return the case's key: ``flavor/resource key``."""
     return f"{of.flavor}/{key_of(of.resource)}"
 
 
@@ -42,12 +42,12 @@ def key_of(resource: str) -> str:
 
 
 def unit_of(resource: str) -> str:
-    """Of its amounts."""
+    """Return the unit of the resource's amounts."""
     return {"cpu": "milli", "memory": "bytes"}.get(resource, "count")
 
 
 def amount_of(given: QuotaAmount) -> int:
-    """A quota as the rules take it."""
+    """Convert a case's quota to the rule's type."""
     return UNLIMITED if given == "unlimited" else given
 
 
@@ -57,7 +57,7 @@ def written_amount(amount: int) -> int | str:
 
 
 class GivenQuota(Given, frozen=True, kw_only=True):
-    """A quota; a limit that is absent is none."""
+    """A quota; an absent limit means unlimited."""
 
     nominal: QuotaAmount = 0
     borrowing_limit: QuotaAmount | None = None
@@ -106,7 +106,7 @@ class GivenFlavorQuotas(Given, frozen=True, kw_only=True):
 
 
 class GivenResourceGroup(Given, frozen=True, kw_only=True):
-    """Resources that come from the same flavor; flavors in the order of preference."""
+    """Resources of the same flavor; flavors in the order of preference."""
 
     resources: list[str] = []
     flavors: list[GivenFlavorQuotas] = []
@@ -132,12 +132,12 @@ class GivenClusterQueue(Given, frozen=True, kw_only=True):
         return NodeSpec(self.name, self.cohort or None, _once(quotas, f"{field}.resource_groups"), weight)
 
     def groups(self, field: str) -> list[tuple[str, GivenResourceGroup]]:
-        """Each with its path."""
+        """Return each resource group with its path."""
         return [(f"{field}.resource_groups[{at}]", group) for at, group in enumerate(self.resource_groups or ())]
 
 
 class GivenCondition(Given, frozen=True, kw_only=True):
-    """A condition; its status is True where it is absent."""
+    """A condition; an absent status is True."""
 
     reason: str = ""
     at_seconds: Seconds = 0
@@ -149,7 +149,7 @@ class GivenCondition(Given, frozen=True, kw_only=True):
 
 
 class GivenWorkload(Given, frozen=True, kw_only=True):
-    """A workload. Subclass it for what a rule reads besides."""
+    """A workload. Subclasses add a rule's other fields."""
 
     name: str
     uid: str | None = None
@@ -173,7 +173,7 @@ class GivenUsage(Given, frozen=True, kw_only=True):
     usage: dict[str, QueueAmount] = {}
 
     def flavor_resources(self, field: str) -> dict[str, FlavorResource]:
-        """By the key of the resource; without a flavor that is ""."""
+        """Return the flavor resources by key; "": no flavor."""
         keys = {**self.flavors, **self.usage}
         return {key: FlavorResource(self.flavors.get(key, ""), resource_of(key, field)) for key in keys}
 
@@ -206,7 +206,7 @@ class ClusterInput(Given, frozen=True, kw_only=True):
         return quota_tree(queues, cohorts)
 
     def usage(self, tree: QuotaTree) -> QuotaUsage:
-        """Of all workloads that hold quota."""
+        """Compute the usage of all workloads that hold quota."""
         usage = QuotaUsage()
         for at, one in enumerate(self.admitted or ()):
             field = f"input.admitted[{at}]"
@@ -219,14 +219,14 @@ class ClusterInput(Given, frozen=True, kw_only=True):
 
 
 def known(by_name: Mapping[str, T], name: str, field: str) -> T:
-    """What has that name."""
+    """Return the value of that name."""
     if name not in by_name:
         raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, for there is none'}")
     return by_name[name]
 
 
 def unique(names: Iterable[str], field: str) -> None:
-    """No name comes twice."""
+    """Check that names are unique."""
     seen: set[str] = set()
     for at, name in enumerate(names):
         if name in seen:
@@ -235,7 +235,7 @@ def unique(names: Iterable[str], field: str) -> None:
 
 
 def weight_of(text: str | None, field: str) -> float:
-    """A decimal number from 0 up."""
+    """Parse a decimal number that is at least 0."""
     try:
         weight = 1.0 if text is None else float(text)
     except ValueError:

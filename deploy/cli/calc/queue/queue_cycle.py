@@ -7,9 +7,9 @@ from slacktide.deploy.cli.calc.queue.queue_cycle_case import CycleInput, run
 
 
 class Input(CycleInput, frozen=True, kw_only=True):
-    """A cluster without fair sharing, and workloads that wait."""
+    """A cluster without fair sharing, and pending workloads."""
 
 
 def calculate(given: Input) -> Calculated:
-    """Which workloads are admitted cycle by cycle, without fair sharing."""
+    """Run scheduling cycles without fair sharing."""
     return run(given)

@@ -1,4 +1,4 @@
-"""What cases of scheduling cycles are written with, and their result."""
+"""Defines the input and the result of the cases of scheduling cycles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Cycles = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
 class GivenWaiting(GivenPendingWorkload, frozen=True, kw_only=True):
-    """A workload that waits in its ClusterQueue."""
+    """A workload that is pending in its ClusterQueue."""
 
     generation: int = 0
     namespace_mismatch: bool = False
@@ -44,13 +44,13 @@ class GivenWaiting(GivenPendingWorkload, frozen=True, kw_only=True):
 
 
 class CycleInput(AssignInput, frozen=True, kw_only=True):
-    """A cluster, workloads that wait, and how many cycles to run."""
+    """A cluster, pending workloads, and the number of cycles."""
 
     pending: list[GivenWaiting]
     cycles: Cycles = 1
 
     def scheduling(self, tree: QuotaTree) -> Scheduling:
-        """With all workloads pushed."""
+        """Create the scheduling state, and push all workloads."""
         holders = [one for _, one in self.holders(tree)]
         state = Scheduling(self.queues(tree), holders, self.settings())
         for at, one in enumerate(self.pending):
@@ -59,7 +59,7 @@ class CycleInput(AssignInput, frozen=True, kw_only=True):
         return state
 
     def names(self) -> dict[str, str]:
-        """Of all workloads by their uid."""
+        """Return the names of all workloads by uid."""
         workloads = [*(self.admitted or ()), *self.pending]
         names = {one.queued().uid: one.name for one in workloads}
         if len(names) < len(workloads):
@@ -69,7 +69,7 @@ class CycleInput(AssignInput, frozen=True, kw_only=True):
 
 
 def run(given: CycleInput) -> Calculated:
-    """Run cycles until the number is reached, or no workload may be tried."""
+    """Run the given number of cycles, or until no workload may be tried."""
     names = given.names()
     state = given.scheduling(given.tree())
     cycles: list[dict[str, object]] = []

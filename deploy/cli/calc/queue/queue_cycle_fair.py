@@ -7,11 +7,11 @@ from slacktide.deploy.cli.calc.queue.queue_cycle_case import CycleInput, run
 
 
 class Input(CycleInput, frozen=True, kw_only=True):
-    """A cluster with fair sharing, and workloads that wait."""
+    """A cluster with fair sharing, and pending workloads."""
 
     fair_sharing: bool = True
 
 
 def calculate(given: Input) -> Calculated:
-    """Which workloads are admitted cycle by cycle, with fair sharing."""
+    """Run scheduling cycles with fair sharing."""
     return run(given)

@@ -98,7 +98,7 @@ class GivenLimitRange(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A Job, and what of the cluster its workload depends on."""
+    """A Job, and the cluster's objects that affect its workload."""
 
     job: GivenJob
     runtime_classes: list[GivenRuntimeClass] | None = None
@@ -121,7 +121,7 @@ class Input(Given, frozen=True, kw_only=True):
         )
 
     def priority(self) -> JobPriority | None:
-        """What the rule makes of the classes."""
+        """Compute the priority by the classes."""
         unique((one.name for one in self.priority_classes or ()), "input.priority_classes")
         unique((one.name for one in self.workload_priority_classes or ()), "input.workload_priority_classes")
         return job_priority(
@@ -133,7 +133,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """A Job as a workload of the queue."""
+    """Convert a Job to a workload of the queue."""
     job, progress = given.job, given.job.progress()
     lists = [job.completed_indexes or "", job.failed_indexes or ""] if job.indexed else None
     reclaimable = reclaimable_pods(progress, lists)
@@ -172,7 +172,7 @@ def _shown(priority: JobPriority | None) -> dict[str, object]:
 
 
 def amounts_of(given: GivenAmounts | None, field: str) -> Amounts:
-    """Convert to the rule's type, by the resource's name in Kubernetes."""
+    """Convert to the rule's type, by the resource's Kubernetes name."""
     return {resource_of(key, f"{field}.{key}"): Decimal(amount) for key, amount in (given or {}).items()}
 
 

@@ -22,7 +22,7 @@ from slacktide.streams.decisions.queue.job_start import (
 
 
 class GivenToleration(Given, frozen=True, kw_only=True):
-    """A toleration; what is absent is not set."""
+    """A toleration; absent fields are not set."""
 
     key: str = ""
     operator: str = ""
@@ -47,7 +47,7 @@ class GivenFlavor(Given, frozen=True, kw_only=True):
 
 
 class GivenTemplate(Given, frozen=True, kw_only=True):
-    """A Job as it was when its workload was made."""
+    """A Job at the creation of its workload."""
 
     parallelism: Pods = 1
     completions: Pods | None = None
@@ -71,7 +71,7 @@ class GivenTemplate(Given, frozen=True, kw_only=True):
 
 
 class GivenAdmission(Given, frozen=True, kw_only=True):
-    """What was decided of the Job's workload; flavors by resource."""
+    """The admission of the Job's workload; flavors by resource."""
 
     workload_name: str
     cluster_queue: str
@@ -81,7 +81,7 @@ class GivenAdmission(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A Job, its admission, and the flavors there are."""
+    """A Job, its admission, and all flavors."""
 
     flavors: list[GivenFlavor] | None = None
     job: GivenTemplate
@@ -98,7 +98,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """A Job as it is started and stopped."""
+    """Start and stop a Job."""
     job, annotations = given.job.template(), given.job.annotations or {}
     running = started(job, annotations, given.admitted())
     if isinstance(running, Conflict):

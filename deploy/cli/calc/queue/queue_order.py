@@ -16,7 +16,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Which workload of a ClusterQueue is next."""
+    """Sort the workloads of a ClusterQueue; the first is next."""
     unique((one.name for one in given.workloads), "input.workloads")
     places = [(place(one.queued(), given.requeuing_timestamp), one) for one in given.workloads]
     places.sort(key=lambda each: each[0])

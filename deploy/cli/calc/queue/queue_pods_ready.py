@@ -22,7 +22,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class GivenConfig(Given, frozen=True, kw_only=True):
-    """The settings; absent ones have their defaults, without ``recovery_timeout_seconds`` it is off."""
+    """The settings. Absent ones have their defaults; without ``recovery_timeout_seconds`` that timeout is off."""
 
     timeout_seconds: Duration = PodsReadyConfig().timeout_s
     recovery_timeout_seconds: Duration | None = None
@@ -30,7 +30,7 @@ class GivenConfig(Given, frozen=True, kw_only=True):
     backoff_max_seconds: Duration = PodsReadyConfig().backoff_max_s
     backoff_limit_count: Count | None = None
     corrected: bool = False
-    """The first backoff is held to the maximum, too."""
+    """The maximum also bounds the first backoff."""
 
     def config(self) -> PodsReadyConfig:
         """Convert to the rule's type."""
@@ -67,7 +67,7 @@ class GivenWaiting(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A workload at a time; without settings nothing waits for pods."""
+    """A workload at a time; without settings, no workload waits for pods."""
 
     now_seconds: Seconds
     config: GivenConfig | None = None
@@ -75,7 +75,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The action on an admitted workload without ready pods."""
+    """Decide the action on an admitted workload without ready pods."""
     config = None if given.config is None else given.config.config()
     done = pods_ready_action(given.workload.waiting(), config, given.now_seconds)
     terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}

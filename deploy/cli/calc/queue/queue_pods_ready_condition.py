@@ -10,7 +10,7 @@ from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress, 
 
 
 class GivenProgress(Given, frozen=True, kw_only=True):
-    """Pods of a Job; what is absent is 0, absent completions are none."""
+    """Pod counts of a Job; absent counts are 0, absent completions are not set."""
 
     parallelism: QueueAmount = 1
     completions: QueueAmount | None = None
@@ -37,7 +37,7 @@ class Input(GivenProgress, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """What the condition PodsReady of a workload becomes."""
+    """Compute the PodsReady condition of a workload."""
     progress = given.progress()
     old = None if given.pods_ready is None else given.pods_ready.condition()
     status, reason = pods_ready_condition(old, admitted=given.admitted, ready=progress.pods_ready)

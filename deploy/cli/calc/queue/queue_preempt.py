@@ -13,7 +13,7 @@ class Input(PreemptInput, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Workloads that are preempted, without fair sharing."""
+    """Select the workloads to preempt, without fair sharing."""
     tree = given.tree()
     usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
     holders = given.holders(tree)

@@ -1,4 +1,4 @@
-"""What cases of preemption are written with."""
+"""Defines types shared by the cases of preemption."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GivenPreemptingQueue(GivenClusterQueue, frozen=True, kw_only=True):
 
 
 class GivenHolder(GivenAdmitted, frozen=True, kw_only=True):
-    """A workload that holds quota since then."""
+    """A workload that holds quota, and since when."""
 
     quota_reserved_seconds: Seconds | None = None
 
@@ -65,7 +65,7 @@ class GivenPreemptor(GivenWorkload, frozen=True, kw_only=True):
 
 
 class GivenNeed(Given, frozen=True, kw_only=True):
-    """What of a flavor's resource it needs, and whether it has to preempt for it."""
+    """An amount of a flavor's resource, and whether it requires preemption."""
 
     flavor: str
     resource: str
@@ -83,7 +83,7 @@ class HolderInput(ClusterInput, frozen=True, kw_only=True):
     admitted: list[GivenHolder] | None = None  # type: ignore[assignment]
 
     def holders(self, tree: QuotaTree) -> list[tuple[str, Holder]]:
-        """Each with its name."""
+        """Return each workload that holds quota, with its name."""
         unique((one.name for one in self.admitted or ()), "input.admitted")
         if len({one.queued().uid for one in self.admitted or ()}) < len(self.admitted or ()):
             raise CaseError("input.admitted", "a uid comes twice: accepted: a uid that no other has")
@@ -97,7 +97,7 @@ class PreemptInput(HolderInput, frozen=True, kw_only=True):
     needs: list[GivenNeed]
 
     def policies(self) -> Preemption:
-        """Of the workload's ClusterQueue, which ``preemptor`` has found."""
+        """Return the policies of the workload's ClusterQueue; ``preemptor`` checks that it exists."""
         queue = next(one for one in self.cluster_queues if one.name == self.workload.cluster_queue)
         return (queue.preemption or GivenPreemption()).preemption()
 

@@ -19,7 +19,7 @@ class Input(PreemptInput, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Workloads that are preempted, with fair sharing."""
+    """Select the workloads to preempt, with fair sharing."""
     tree = given.tree()
     usage, preemptor, policies = given.usage(tree), given.preemptor(tree), given.policies()
     holders = given.holders(tree)

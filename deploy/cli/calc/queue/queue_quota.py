@@ -29,7 +29,7 @@ class Probe(Given, frozen=True, kw_only=True):
     amount: QueueAmount = 0
 
     def at(self, tree: QuotaTree, field: str) -> tuple[QuotaNode, FlavorResource]:
-        """Where, and of what."""
+        """Return the ClusterQueue and the flavor's resource."""
         node = known(tree.queues, self.cluster_queue, f"{field}.cluster_queue")
         return node, FlavorResource(self.flavor, resource_of(self.resource, f"{field}.resource"))
 
@@ -41,14 +41,14 @@ class Op(Probe, frozen=True, kw_only=True):
 
 
 class Input(ClusterInput, frozen=True, kw_only=True):
-    """Quotas, changes of usage in order, and requests to ask for at the end."""
+    """Quotas, changes of usage in order, and requests to check at the end."""
 
     ops: list[Op] | None = None
     probes: list[Probe] | None = None
 
 
 def calculate(given: Input) -> Calculated:
-    """Quota, usage and what is available, of every node; whether requests fit."""
+    """Compute the quota, usage and available amount of every node, and check requests."""
     tree = given.tree()
     usage = given.usage(tree)
     after_each = [_changed(op, tree, usage, f"input.ops[{at}]") for at, op in enumerate(given.ops or ())]

@@ -17,7 +17,7 @@ Elapsed = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 
 
 class GivenPending(GivenWorkload, frozen=True, kw_only=True):
-    """A workload that waits. Pod sets are compared as they are written."""
+    """A pending workload. Pod sets are compared as text."""
 
     generation: int = 0
     namespace_mismatch: bool = False
@@ -38,12 +38,12 @@ class GivenPending(GivenWorkload, frozen=True, kw_only=True):
 
 
 class GivenEvent(Given, frozen=True, kw_only=True):
-    """What happens to a ClusterQueue, at the time that ``advance`` made it."""
+    """An event of a ClusterQueue, at the time set by ``advance``."""
 
     type: Literal["push", "pop", "requeue", "retry", "delete", "advance"]
     workload: str | None = None
     update: GivenPending | None = None
-    """The workload from now on."""
+    """The new version of the workload."""
     reason: str = ""
     pending_flavors: bool = False
     seconds: Elapsed = 0
@@ -59,7 +59,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 class _Run:
-    """A ClusterQueue, the workloads as they are now, and the time."""
+    """A ClusterQueue, its current workloads, and the time."""
 
     def __init__(self, given: Input) -> None:
         unique((one.name for one in given.workloads), "input.workloads")
@@ -71,7 +71,7 @@ class _Run:
         self.now_s = given.now_seconds
 
     def done(self, event: GivenEvent, field: str) -> dict[str, object]:
-        """What an event itself answers."""
+        """Apply an event, and return its result."""
         if event.type == "pop":
             popped = self.queue.pop()
             return {"popped": None if popped is None else self.names[popped.uid]}
@@ -100,7 +100,7 @@ class _Run:
 
 
 def calculate(given: Input) -> Calculated:
-    """Workloads that are pending, inadmissible and requeued."""
+    """Compute which workloads are active, inadmissible and requeued."""
     run = _Run(given)
     after, because = [], []
     for at, event in enumerate(given.events or ()):

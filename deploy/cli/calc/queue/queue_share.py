@@ -12,11 +12,11 @@ from slacktide.streams.decisions.queue.share import Share, node_share
 
 
 class Input(ClusterInput, frozen=True, kw_only=True):
-    """Quotas, and workloads that hold some."""
+    """Quotas, and workloads that hold quota."""
 
 
 def calculate(given: Input) -> Calculated:
-    """How much each node borrows against what may be lent to it."""
+    """Compute each node's borrowed share of the lendable amount."""
     tree = given.tree()
     usage = given.usage(tree)
     shares = {f"{'cq' if node.is_queue else 'cohort'}:{node.name}": node_share(node, usage) for node in tree.nodes()}
@@ -38,7 +38,7 @@ def _shown(share: Share) -> dict[str, object]:
 
 
 def _because(name: str, share: Share) -> Because:
-    """The arithmetic of the dominant resource; where nothing may be lent there is none."""
+    """Return the arithmetic of the dominant resource; none if nothing is lendable."""
     terms: Terms = {}
     resource = share.dominant_resource
     if resource:

@@ -16,7 +16,7 @@ class Input(NodeCase, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Batch resources of a node and its NUMA zones."""
+    """Compute the batch resources of a node and its NUMA zones."""
     colocation = given.colocation()
     reset = too_old(given, colocation, FIELDS)
     if reset is not None:

@@ -16,7 +16,7 @@ class GivenAllocation(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """Figured resources (null: degraded), the normalization ratio as text, other schedulers' allocations."""
+    """Computed resources (null: degraded), the normalization ratio as text, other schedulers' allocations."""
 
     calculated: GivenResources | None
     cpu_normalization_ratio: str | None = None
@@ -24,7 +24,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The batch resources that are written to the node."""
+    """Compute the batch resources to write to the node."""
     published = batch_resource_publish(
         given.calculated,
         given.cpu_normalization_ratio,

@@ -12,11 +12,11 @@ FIELDS = ("free_cpu_milli", "free_memory_bytes")
 
 
 class Input(NodeCase, frozen=True, kw_only=True):
-    """A node with its pods, its metric and its strategy, which has to enable the class."""
+    """A node with its pods, its metric and its strategy, which must enable the class."""
 
 
 def calculate(given: Input) -> Calculated:
-    """Free resources of a node: only what is idle."""
+    """Compute the free resources of a node from its idle capacity."""
     colocation = given.colocation()
     reset = too_old(given, colocation, FIELDS)
     if reset is not None:

@@ -16,7 +16,7 @@ class Input(NodeCase, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Mid resources of a node."""
+    """Compute the mid resources of a node."""
     colocation = given.colocation()
     reset = too_old(given, colocation, FIELDS)
     if reset is not None:
@@ -35,5 +35,5 @@ def calculate(given: Input) -> Calculated:
 
 
 def _whole(given: GivenUse | None) -> Use | None:
-    """A use of which one half is missing is unknown."""
+    """Return the use; None if an amount is missing."""
     return None if given is None or given.cpu_milli is None or given.memory_bytes is None else given.use()

@@ -1,4 +1,4 @@
-"""What the cases of a node's resources share: the node, its metric, its strategy."""
+"""Defines types shared by the cases of a node's resources: the node, its metric, its strategy."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class GivenNode(Given, frozen=True, kw_only=True):
 
 
 class GivenUse(Given, frozen=True, kw_only=True):
-    """What was used; an absent amount was not measured."""
+    """A use; an absent amount was not measured."""
 
     cpu_milli: Amount | None = None
     memory_bytes: Amount | None = None
 
     def use(self) -> Use:
-        """Convert to the rule's type; what was not measured is 0."""
+        """Convert to the rule's type; absent amounts are 0."""
         return Use(cpu_milli=self.cpu_milli or 0, mem_bytes=self.memory_bytes or 0)
 
 
@@ -97,7 +97,7 @@ class GivenMetric(Given, frozen=True, kw_only=True):
     prod_reclaimable: GivenUse | None = None
 
     def host_use(self, classes: Collection[str]) -> Use:
-        """Use of host applications of these classes."""
+        """Sum the use of host applications of these classes."""
         used = [app.usage.use() for app in self.host_apps or () if app.usage and app.priority_class in classes]
         return Use(cpu_milli=sum(use.cpu_milli for use in used), mem_bytes=sum(use.mem_bytes for use in used))
 
@@ -109,7 +109,7 @@ class GivenNumaPod(GivenPod, frozen=True, kw_only=True):
 
 
 class GivenStrategy(Given, frozen=True, kw_only=True):
-    """A colocation strategy, of any values: the rules decide what they make of them."""
+    """A colocation strategy. The rules validate its values."""
 
     cpu_reclaim_threshold_percent: Percent | None = None
     memory_reclaim_threshold_percent: Percent | None = None
@@ -143,7 +143,7 @@ class NodeCase(Given, frozen=True, kw_only=True):
     strategy: GivenStrategy | None = None
 
     def colocation(self) -> Colocation:
-        """The strategy in force on the node, by its annotation and labels."""
+        """Return the strategy in force on the node, by its annotation and labels."""
         given = self.strategy or GivenStrategy()
         fields = {field: getattr(given, name) for name, field in _FIELDS.items()}
         colocation = Colocation(**{field: value for field, value in fields.items() if value is not None})
@@ -151,7 +151,7 @@ class NodeCase(Given, frozen=True, kw_only=True):
 
 
 def too_old(given: NodeCase, colocation: Colocation, fields: Sequence[str]) -> Calculated | None:
-    """The result for a degraded node: none of these fields is published."""
+    """Return the result of a degraded node, which publishes none of these fields; None: it is not degraded."""
     terms = degraded(
         now_s=given.now_seconds,
         updated_s=None if given.node_metric is None else given.node_metric.update_time_seconds,
@@ -166,7 +166,7 @@ def too_old(given: NodeCase, colocation: Colocation, fields: Sequence[str]) -> C
 
 
 def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
-    """Convert the node to the rule's type; only host applications of these classes count."""
+    """Convert the node to the rule's type, with host applications of only these classes."""
     metric = given.node_metric or GivenMetric()
     return NodeLoad(
         facts=given.node.facts(),
@@ -185,5 +185,5 @@ def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
 
 
 def key(namespace: str, name: str) -> str:
-    """The key that joins a pod and its metric."""
+    """Return the key that joins a pod and its metric."""
     return f"{namespace}/{name}"

@@ -8,14 +8,14 @@ from slacktide.streams.decisions.resources.published_floor import published_floo
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """Figures by resource (null: none is to be published) and the node's pods."""
+    """Figures by resource (null: not published), and the node's pods."""
 
     figures: dict[str, Amount | None]
     pods: list[GivenPod] | None = None
 
 
 def calculate(given: Input) -> Calculated:
-    """Published figures, at least the requests of running pods."""
+    """Raise published figures to at least the requests of running pods."""
     names = {field: field.replace("mem_bytes", "memory_bytes") for field in REQUEST_FIELDS}
     figures = {field: given.figures[name] for field, name in names.items() if name in given.figures}
     floored = published_floor(figures, given.pods or ())

@@ -12,7 +12,7 @@ from slacktide.streams.decisions.resources.resource_sync_decision import DIFF_TH
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """Resources of one tier, as published and as figured."""
+    """Published and computed resources of one tier."""
 
     resource_diff_threshold: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
     tier: Literal["batch", "mid", "free"]
@@ -21,7 +21,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Whether a change is large enough to be written."""
+    """Decide whether a change is large enough to be written."""
     old, new = given.old or Resources(), given.new or Resources()
     fields = {f"{given.tier}_cpu_milli": "cpu_milli", f"{given.tier}_memory_bytes": "mem_bytes"}
     pairs = [

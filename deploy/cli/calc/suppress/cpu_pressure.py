@@ -13,7 +13,7 @@ from slacktide.streams.decisions.suppress.cpu_pressure import fold
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A gate as a sample carries it, the looks since, and the node."""
+    """The gate of a sample, the measurements since, and the node."""
 
     node_capacity_cpu_milli: Amount
     gate: PressureGate = PressureGate()
@@ -21,7 +21,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """The gate after the newest look."""
+    """Compute the gate after the newest measurement."""
     step = fold(LsPressure(gate=given.gate, looks=given.looks), given.node_capacity_cpu_milli)
     return Calculated(
         output={"gate": msgspec.structs.asdict(step.gate)},

@@ -22,7 +22,7 @@ class Reserved(Given, frozen=True, kw_only=True):
 
 
 class UsedPod(Given, frozen=True, kw_only=True):
-    """A pod's classes and what it used."""
+    """A pod's classes and use."""
 
     qos_class: str | None = None
     kube_qos_class: str | None = None
@@ -38,7 +38,7 @@ class HostApp(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """A node, what runs there, and the threshold."""
+    """A node, its pods and host applications, and the threshold."""
 
     node_capacity_cpu_milli: Amount
     node_allocatable_cpu_milli: Amount
@@ -52,7 +52,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """CPU that best-effort pods may use."""
+    """Compute the CPU limit of best-effort pods."""
     reserved = given.reserved or Reserved()
     facts = NodeFacts(
         name="",

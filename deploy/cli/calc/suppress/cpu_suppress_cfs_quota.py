@@ -8,7 +8,7 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import next_cfs
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """What is allowed, and the quota in force; -1: unlimited."""
+    """The CPU limit, and the quota in force; -1: unlimited."""
 
     be_allowed_cpu_milli: Whole
     current_be_cfs_quota_us: Whole
@@ -16,7 +16,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 
 def calculate(given: Input) -> Calculated:
-    """Next CFS quota of the best-effort group."""
+    """Compute the next CFS quota of the best-effort cgroup."""
     step = next_cfs_quota(
         allowed_milli=given.be_allowed_cpu_milli,
         current_us=None if given.current_be_cfs_quota_us == -1 else given.current_be_cfs_quota_us,

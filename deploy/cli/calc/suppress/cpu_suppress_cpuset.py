@@ -24,7 +24,7 @@ class GivenPinnedPod(Given, frozen=True, kw_only=True):
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """What is allowed, the CPU set in force, and the node's CPUs."""
+    """The CPU limit, the CPU set in force, and the node's CPUs."""
 
     be_allowed_cpu_milli: Whole
     current_be_cpuset: list[Amount] | None = None
@@ -34,11 +34,11 @@ class Input(Given, frozen=True, kw_only=True):
     system_qos_cpus: str | None = None
     system_qos_exclusive: bool | None = None
     cpus_min: Annotated[int, msgspec.Meta(ge=1, le=CPU_ID_MAX)] | None = None
-    """The fewest CPUs to aim at; not in the reference, where it is 2."""
+    """The minimum number of CPUs; the reference always uses 2."""
 
 
 def calculate(given: Input) -> Calculated:
-    """Next CPU set of the best-effort group."""
+    """Compute the next CPU set of the best-effort cgroup."""
     node = NodeCpus(
         processors=distinct(given.processors or ()),
         reserved=_cpus(given.reserved_cpus, "input.reserved_cpus"),
@@ -59,7 +59,7 @@ def calculate(given: Input) -> Calculated:
 
 
 def _pods(pods: Sequence[GivenPinnedPod]) -> Iterator[PinnedPod]:
-    """One by one: many long lists are never in memory at once."""
+    """Yield pods one by one, so that only one long list is in memory."""
     for at, pod in enumerate(pods):
         yield PinnedPod(qos_label=pod.qos_class, cpus=_cpus(pod.cpuset, f"input.pods_with_cpuset[{at}].cpuset"))
 

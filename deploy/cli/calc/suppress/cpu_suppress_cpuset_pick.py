@@ -10,14 +10,14 @@ from slacktide.streams.decisions.suppress.cpu_suppress_cpuset_pick import pick_c
 
 
 class Input(Given, frozen=True, kw_only=True):
-    """How many CPUs, and out of which."""
+    """The number of CPUs to pick, and the processors."""
 
     cpus_wanted: Whole
     processors: list[Processor] | None
 
 
 def calculate(given: Input) -> Calculated:
-    """CPUs in the order in which they are picked."""
+    """Pick CPUs, in order."""
     picked = pick_cpus(given.cpus_wanted, distinct(given.processors or ()))
     return Calculated(
         output={"cpus_in_pick_order": list(picked.cpus)},

@@ -1,4 +1,4 @@
-"""Processors as the cases of CPU suppress give them."""
+"""Checks the processors of CPU suppression cases."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from slacktide.schemas.inventory import Processor
 
 
 def distinct(processors: Sequence[Processor]) -> Sequence[Processor]:
-    """The same processors.
+    """Return the processors unchanged.
 
     Raises:
-        CaseError: one CPU is there twice.
+        CaseError: a CPU occurs twice.
 
     """
     seen: set[int] = set()
