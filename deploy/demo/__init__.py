@@ -1,1 +1,1 @@
-"""The demo: a latency-sensitive service, greedy batch work, and the control loop between them."""
+"""The demo: a latency-sensitive service, batch work that uses all idle CPU, and the control loop."""

@@ -16,7 +16,7 @@ from slacktide.schemas.errors import SlacktideError
 
 
 class DemoError(SlacktideError):
-    """The demo cannot continue; the text is one sentence."""
+    """The demo cannot continue. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,31 +64,31 @@ class Backend(Protocol):
         """
 
     def planned(self) -> list[PlannedNode]:
-        """Each node with its folders, after ``open``."""
+        """Return the nodes with their folders; call it after ``open``."""
 
     def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """For each process of agents: module and arguments."""
+        """Return the module and arguments of each agent process."""
 
     async def enter(self, form: Form) -> None:
         """Run the batch work in this form; no change if it does already."""
 
     def pods(self) -> list[DemoPod]:
-        """The running pods of all nodes."""
+        """Return the running pods of all nodes."""
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Give each node's service a load, from an instant of the monotonic clock on."""
+        """Start a load on each node's service at an instant of the monotonic clock."""
 
     def served(self) -> list[Served]:
-        """Requests finished since the last call."""
+        """Return the requests finished since the last call."""
 
     def used(self) -> Used:
-        """CPU seconds of the pods so far."""
+        """Return the CPU seconds of the pods so far."""
 
     def unsettled(self) -> str:
-        """What the batch work or its limits still lack; "": nothing."""
+        """Return why the batch work or its limits are not settled; "": they are."""
 
     def trouble(self) -> str:
-        """Which process ended, in one sentence; "": none."""
+        """Return which process ended, in one sentence; "": none."""
 
     async def close(self) -> None:
         """Clean up, even after a failed ``open``."""

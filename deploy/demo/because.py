@@ -1,4 +1,4 @@
-"""A decision in words: cause, change and arithmetic. Pure."""
+"""Describes a decision: cause, change and arithmetic. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLAIN = {"disabled": "the policy does not limit batch work", "restored": "the ag
 
 
 def because(outcome: NodeOutcome, ls_moved_milli: int | None = None) -> str:
-    """One line about an applied outcome.
+    """Describe an applied outcome in one line.
 
     Args:
         outcome: with limits before and after, and terms.
@@ -28,7 +28,7 @@ def because(outcome: NodeOutcome, ls_moved_milli: int | None = None) -> str:
 
 
 def limit_text(limits: Limits | None) -> str:
-    """A limit in millicores."""
+    """Format a limit in millicores."""
     if limits is None:
         return "?"
     milli = limit_milli(limits)
@@ -36,13 +36,13 @@ def limit_text(limits: Limits | None) -> str:
 
 
 def limit_milli(limits: Limits) -> int | None:
-    """A limit in millicores; None: unlimited."""
+    """Return a limit in millicores; None: unlimited."""
     quota_us = limits.be_cfs_quota_us
     return None if quota_us is None else quota_us * 1000 // limits.be_cfs_period_us
 
 
 def arithmetic(bound: str, terms: Terms) -> str:
-    """The rule's terms, and the step that determined the result."""
+    """Return the rule's terms, and the step that determined the result."""
     if "ceiling_milli" not in terms:
         return PLAIN.get(bound, bound)
     host_milli = terms.get("nonbe_hosts_milli", 0)
@@ -54,7 +54,7 @@ def arithmetic(bound: str, terms: Terms) -> str:
 
 
 def _fixed(bound: str, terms: Terms) -> str:
-    """Which bound other than the formula determined the result."""
+    """Describe the bound that replaced the formula's result."""
     match bound.removeprefix(BY_QUOTA):
         case "stepped":
             step = _milli(terms["step_us_max"]) if "step_us_max" in terms else f"{terms['step_cpus']} CPUs"

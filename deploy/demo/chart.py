@@ -1,4 +1,4 @@
-"""The node's CPU over time as a stacked chart of block characters. Pure.
+"""Draws the node's CPU over time as a stacked chart of block characters. Pure.
 
 One column is one sample. From the bottom: use of the service, batch work and system; dots mark reclaimable unused CPU.
 Lines: capacity, the policy's ceiling, the service's request, and the limit of batch work.
@@ -26,7 +26,6 @@ RIBBON: dict[Name | None, str] = {
     "controlled": "white on #006b4f",
     None: "",
 }
-"""Colours of a condition."""
 
 Run = tuple[str, str]
 """Text and its rich style."""
@@ -43,7 +42,7 @@ class Scale:
 
 
 def stack(points: Sequence[Point], scale: Scale, width: int, height: int) -> Rows:
-    """The stack chart, ``height`` rows of ``width`` cells, oldest on the left."""
+    """Draw the stack chart: ``height`` rows of ``width`` cells, oldest on the left."""
     shown = points[-width:]
     step = scale.capacity_milli / height
     rows = []
@@ -55,7 +54,7 @@ def stack(points: Sequence[Point], scale: Scale, width: int, height: int) -> Row
 
 
 def _cell(point: Point, scale: Scale, low: float, step: float) -> Run:
-    """The cell of a point between two levels: up to two layers, or a line over a layer."""
+    """Return the cell of a point between two levels: up to two layers, or a line over a layer."""
     tops = ((point.ls_milli, LS), (point.ls_milli + point.be_milli, BE),
             (point.ls_milli + point.be_milli + point.system_milli, SYSTEM))  # fmt: skip
     below = next((colour for top, colour in tops if top > low), "")
@@ -77,7 +76,7 @@ def _cell(point: Point, scale: Scale, low: float, step: float) -> Run:
 
 
 def _line(scale: Scale, low: float, step: float) -> Run | None:
-    """The line in a row, if any."""
+    """Return the line in a row, if any."""
     for level, mark, colour in ((scale.ceiling_milli, "─", CEILING), (scale.request_milli, "╌", REQUEST)):
         if low <= level < low + step:
             return mark, colour
@@ -85,7 +84,7 @@ def _line(scale: Scale, low: float, step: float) -> Run | None:
 
 
 def labels(scale: Scale, height: int) -> list[Run]:
-    """The left margin of each row, top first: CPUs, in the colour of the line at that level."""
+    """Return the left margin of each row, top first: CPUs, in the colour of the line at that level."""
     step = scale.capacity_milli / height
     margin: list[Run] = [("", "")] * height
     margin[-1] = ("0.0", CAPACITY)
@@ -100,7 +99,7 @@ def labels(scale: Scale, height: int) -> list[Run]:
 
 
 def legend() -> list[Run]:
-    """The legend of the chart."""
+    """Return the legend of the chart."""
     return [
         ("█ ", LS), ("service  ", ""), ("█ ", BE), ("batch  ", ""), ("█ ", SYSTEM), ("system  ", ""),
         ("· ", RECLAIMABLE), ("reclaimable  ", ""), ("━ ", ALLOWANCE), ("batch may use  ", ""),
@@ -109,7 +108,7 @@ def legend() -> list[Run]:
 
 
 def ribbon(points: Sequence[Point], width: int) -> list[Run]:
-    """The condition of each column, with as much of its name as fits."""
+    """Return the condition of each column, with as much of its name as fits."""
     spans: list[tuple[Name | None, int]] = []
     for point in points[-width:]:
         if spans and spans[-1][0] == point.condition:
@@ -123,7 +122,7 @@ def ribbon(points: Sequence[Point], width: int) -> list[Run]:
 def bars(
     values: Sequence[float | None], width: int, height: int, *, full: float, colour: Callable[[float], str]
 ) -> Rows:
-    """A bar for each value (0 to ``full``); None leaves its column empty."""
+    """Draw a bar for each value (0 to ``full``). None is an empty column."""
     shown = values[-width:]
     rows = []
     for row in reversed(range(height)):

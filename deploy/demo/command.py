@@ -75,5 +75,5 @@ def command(settings: DemoSettings) -> None:
 
 
 def _takes_files(folder: Path) -> bool:
-    """Checked before the run, so that its figures are not lost."""
+    """Check before the run that the report can be written."""
     return folder.is_dir() and os.access(folder, os.W_OK)

@@ -13,7 +13,7 @@ SETTLE_S = 1.5
 SETTLE_CONTROLLED_S = 3.0
 """The first limit and its first steps."""
 SETTLE_MEMORY_S = 6.0
-"""Until batch work has filled the memory, or the service has its data back."""
+"""Time for batch work to fill the memory, or for the service to reload its data."""
 
 Name = Literal["alone", "uncontrolled", "weights", "controlled"]
 Scenario = Literal["cpu", "memory"]
@@ -42,22 +42,22 @@ class Condition:
 
     @property
     def meaning(self) -> str:
-        """Its description."""
+        """Return the description."""
         return MEANINGS[self.name]
 
     @property
     def seed(self) -> int:
-        """The same load for all conditions of a block, so that they are comparable."""
+        """Return the block's seed: all its conditions have the same load."""
         return 1 + self.block
 
     @property
     def limited(self) -> bool:
-        """Whether the policy limits best-effort work."""
+        """Return whether the policy limits best-effort work."""
         return self.name == "controlled"
 
     @property
     def batch(self) -> Form:
-        """How the batch work runs."""
+        """Return how the batch work runs."""
         if self.name == "alone":
             return "none"
         if self.name == "weights" and self.scenario == "memory":
@@ -68,7 +68,7 @@ class Condition:
 def conditions(
     controlled_s: float, blocks: int = BLOCKS, compared_s: float = COMPARED_S, scenario: Scenario = "cpu"
 ) -> list[Condition]:
-    """Blocks of all conditions, so that drift of the machine affects all equally.
+    """Return blocks of all conditions, so that drift of the machine affects all conditions equally.
 
     Args:
         controlled_s: total controlled time over all blocks.

@@ -17,12 +17,12 @@ from slacktide.deploy.demo.story import Story
 
 POLL_S = 0.2
 LEAD_S = 0.4
-"""From publishing a load to its start: workers poll a few times a second."""
+"""Delay from publishing a load to its start: workers poll a few times a second."""
 ANSWERED_WITHIN_S = 60.0
 """Timeout for starting everything, on a busy machine."""
 SETTLED_WITHIN_S = 40.0
 DRAIN_S = 0.8
-"""Until the last requests are served and the last outcomes read."""
+"""Time to serve the last requests and to read the last outcomes."""
 STEADY_S = 3_600.0
 
 
@@ -51,7 +51,7 @@ class Conductor:
         """
         self.condition: Condition | None = None
         self.stage = "starting"
-        """What it waits for; "" while measuring."""
+        """The pending step; "" while measuring."""
         self.ledger = Ledger(clock.wall_ms() - clock.mono_ns() / 1e6)
         self._backend = backend
         self._story = story
@@ -60,16 +60,16 @@ class Conductor:
         self._trouble = trouble
 
     def now_s(self) -> float:
-        """The monotonic clock."""
+        """Return the monotonic time in seconds."""
         return self._clock.mono_ns() / 1e9
 
     def left_s(self) -> float:
-        """Seconds left of the current measurement; 0 outside."""
+        """Return the seconds left of the current measurement; 0: none runs."""
         windows = self.ledger.windows
         return max(0.0, windows[-1].end_s - self.now_s()) if windows and windows[-1].used is None else 0.0
 
     def report(self) -> Report:
-        """The figures so far."""
+        """Return the figures so far."""
         return self.ledger.report(self._backend, self._story, self.now_s())
 
     async def run(self, conditions: Sequence[Condition]) -> None:
@@ -97,7 +97,7 @@ class Conductor:
         await self._wait(lambda: self._unsettled(condition), SETTLED_WITHIN_S)
 
     async def _wait(self, missing: Callable[[], str], within_s: float) -> None:
-        """Wait until nothing is missing."""
+        """Wait until ``missing`` returns ""."""
         begun_s = self.now_s()
         while what := missing():
             self.stage = f"waiting: {what}"
@@ -106,7 +106,7 @@ class Conductor:
             await self._pass(POLL_S)
 
     def _silent(self) -> str:
-        """Nodes without samples or decisions by the stream."""
+        """Return which node has no samples or no decisions by the stream; "": all have both."""
         for name in self._backend.nodes:
             story = self._story.nodes.get(name)
             if story is None or not story.points:
@@ -116,7 +116,7 @@ class Conductor:
         return ""
 
     def _unsettled(self, condition: Condition) -> str:
-        """What the condition still lacks, by the nodes' newest samples and cgroups."""
+        """Return why the condition is not in force, by the nodes' newest samples and cgroups; "": it is."""
         for name in self._backend.nodes:
             limited = self._story.nodes[name].points[-1].allowance_milli is not None
             if condition.limited and not limited:

@@ -59,7 +59,6 @@ async def _follow(bootstrap: Cluster, topic: Topic, take: Callable[[Record], Non
 
 
 def _samples(take: Callable[[NodeSample], None]) -> Callable[[Record], None]:
-    """In either encoding."""
     rows, in_rows = Rows(), _decoded(SAMPLE, take)
     return lambda record: in_rows(rows.of(record))
 

@@ -30,13 +30,13 @@ class Cut:
 
 
 def percentile(values: Iterable[float], pct: float) -> float | None:
-    """The smallest value that at least ``pct`` percent of the values do not exceed; None: no values."""
+    """Return the smallest value that at least ``pct`` percent of the values do not exceed; None: no values."""
     ordered = sorted(values)
     return ordered[max(0, ceil(len(ordered) * pct / 100) - 1)] if ordered else None
 
 
 def reactions_ms(steps: Iterable[Step], cuts: Sequence[Cut]) -> list[int]:
-    """For each answered step: time to the first lower limit from a later sample.
+    """Return the time from each answered step to the first lower limit from a later sample.
 
     Limits from samples before the step do not count.
     """
@@ -54,7 +54,7 @@ def reactions_ms(steps: Iterable[Step], cuts: Sequence[Cut]) -> list[int]:
 
 
 def slowdown(p99s_ms: Collection[float], alone_p99s_ms: Collection[float]) -> float | None:
-    """The ratio of medians over the blocks, against the service alone.
+    """Return the ratio of medians over the blocks, against the service alone.
 
     The median of ratios would be worse: one bad reference would spoil its block.
     """

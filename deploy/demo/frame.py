@@ -28,9 +28,9 @@ class Frame:
     condition: Condition | None
     """None: the processes are starting."""
     stage: str
-    """What it waits for; "" while measuring."""
+    """The pending step; "" while measuring."""
     left_s: float
-    """Of the condition."""
+    """Seconds left of the condition."""
     done_part: float
     """Progress of the demo, 0 to 1."""
     p99_ms: Mapping[Name, float]
@@ -42,23 +42,23 @@ class Frame:
 
     @property
     def node(self) -> str:
-        """The node on the chart."""
+        """Return the node on the chart."""
         return min(self.story.nodes, default="")
 
     @property
     def node_story(self) -> NodeStory:
-        """That node's records; empty before the first sample."""
+        """Return that node's records; empty before the first sample."""
         return self.story.nodes.get(self.node) or NodeStory()
 
     @property
     def point(self) -> Point | None:
-        """Its newest sample."""
+        """Return that node's newest sample."""
         points = self.node_story.points
         return points[-1] if points else None
 
 
 def plain_line(frame: Frame) -> str:
-    """One second as ``key=value`` pairs."""
+    """Format one second as ``key=value`` pairs."""
     condition, point, node = frame.condition, frame.point, frame.node_story
     words: dict[str, object] = {
         "mode": frame.mode,

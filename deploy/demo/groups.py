@@ -1,6 +1,6 @@
 """The demo's cgroups, with the kubelet's layout and weights.
 
-All are below ``<hierarchy>/slacktide-demo``. Nothing outside of it is killed or removed.
+All are below ``<hierarchy>/slacktide-demo``. The demo kills and removes nothing outside of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Tier = Literal["burstable", "besteffort"]
 
 
 class NoGroupsError(SlacktideError):
-    """Cgroups are not available; the text has the reason."""
+    """Cgroups are not available. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +41,24 @@ class PodGroup:
 
     @property
     def path(self) -> str:
-        """Relative to a hierarchy."""
+        """Return the path relative to a hierarchy."""
         return f"{KUBEPODS}/{self.tier}/pod{self.uid}"
 
 
 def shares_of(request_milli: int) -> int:
-    """``cpu.shares`` of a CPU request, as the kubelet computes it."""
+    """Compute ``cpu.shares`` of a CPU request, as the kubelet does."""
     return max(SHARES_MIN, request_milli * 1024 // 1000)
 
 
 def weight_of(shares: int) -> int:
-    """``cpu.weight`` of ``cpu.shares``, as the kubelet converts it."""
+    """Convert ``cpu.shares`` to ``cpu.weight``, as the kubelet does."""
     return (shares - 2) * 9999 // 262142 + 1
 
 
 def plan(pods: list[PodGroup], capacity_milli: int) -> dict[str, int]:
-    """The cgroups from the top down, each with its ``cpu.shares``.
+    """Return the cgroups from the top down, each with its ``cpu.shares``.
 
-    The demo's top cgroup represents the machine: other work weighs little against it.
+    The demo's top cgroup represents the machine: its weight is far above that of other work.
     """
     whole = shares_of(capacity_milli)
     burstable = shares_of(sum(pod.request_milli for pod in pods if pod.tier == "burstable"))
@@ -169,11 +169,11 @@ class Groups:
                 _remove_tree(pod)
 
     def join_files(self, pod: PodGroup) -> list[Path]:
-        """The ``cgroup.procs`` files that a process of the pod writes itself to."""
+        """Return the ``cgroup.procs`` files that a process of the pod writes itself to."""
         return [hierarchy / pod.path / CONTAINER / "cgroup.procs" for hierarchy in self._hierarchies]
 
     def cpu_s(self, group: str) -> float:
-        """CPU seconds used by a cgroup; 0 if it does not exist."""
+        """Return the CPU seconds used by a cgroup; 0 if it does not exist."""
         name, unit = ("cpuacct.usage", 1e9) if self.version == 1 else ("cpu.stat", 1e6)
         hierarchy = (self.mount / "cpuacct") if self.version == 1 else self.mount
         try:
@@ -195,11 +195,11 @@ class Groups:
             raise NoGroupsError(f"memory of control groups cannot be limited: {exc.filename}: {exc.strerror}") from exc
 
     def memory_bytes(self, group: str) -> int:
-        """Memory of a cgroup with its page cache."""
+        """Return the memory of a cgroup with its page cache."""
         return int(self._memory_file(group, "held").read_text())
 
     def limit_files(self, pod: PodGroup) -> list[Path]:
-        """The files with the memory limits of a pod's cgroups."""
+        """Return the files with the memory limits of a pod's cgroups."""
         return [self._memory_file(group, "limit") for group in (f"{pod.path}/{CONTAINER}", pod.path)]
 
     def _memory_file(self, group: str, what: Literal["limit", "held"]) -> Path:

@@ -1,4 +1,4 @@
-"""Launcher: joins cgroups, then executes a program, so that no work escapes them.
+"""Joins cgroups, then executes a program, so that all its work counts there.
 
 ``python -m slacktide.deploy.demo.join [GROUP_FILE …] -- PROGRAM [ARGUMENT …]``
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def command(module: str, *arguments: str, join: Sequence[Path]) -> list[str]:
-    """The command line that runs a module in the cgroups of these ``cgroup.procs`` files."""
+    """Return the command line that runs a module in the cgroups of these ``cgroup.procs`` files."""
     return [sys.executable, "-m", __name__, *map(str, join), "--", sys.executable, "-m", module, *arguments]
 
 

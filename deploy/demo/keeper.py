@@ -1,7 +1,7 @@
-"""Batch work that holds data in memory: as much as it wants, or as its pod's limit allows.
+"""Batch work that holds data in memory, up to a given amount or its pod's limit.
 
 ``python -m slacktide.deploy.demo.keeper WANTED_MIB SHARE [LIMIT_FILE …]``: the limit is the smallest in these
-files, divided by SHARE processes; until there is one it holds nothing. Without files it is unlimited.
+files, divided by SHARE processes. Without a limit in the files it holds no data. Without files it is unlimited.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ TURN_S = 0.2
 GROWS_MIB = 16
 """Per step."""
 OOM_SCORE_ADJ = "1000"
-"""As the kubelet sets it for best-effort pods: the OOM killer picks these first."""
+"""The kubelet's value for best-effort pods: the OOM killer selects these first."""
 UNLIMITED_BYTES = 1 << 62
 """cgroup v1 has a number above this for no limit."""
 
 
 def least(limits: Iterable[str]) -> int | None:
-    """The smallest limit in bytes in these texts; None: there is none."""
+    """Return the smallest limit in bytes in these texts; None: there is none."""
     found = [int(limit) for limit in limits if limit.strip().isdigit()]
     return min((limit for limit in found if limit < UNLIMITED_BYTES), default=None)
 
 
 def room_mib(limits: Iterable[str], share: int) -> int:
-    """What one of ``share`` processes can hold under these limits; 0 without one."""
+    """Return the MiB that one of ``share`` processes can hold under these limits; 0 without a limit."""
     return max(0, (least(limits) or 0) // share // MIB - OWN_MIB)
 
 

@@ -1,4 +1,4 @@
-"""Measurements of each condition, and figures from them. Pure."""
+"""Measures each condition, and computes figures. Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Window:
     end_s: float
     """Planned; the actual time if the demo was stopped."""
     used: Used | None = None
-    """During the window; None: it has not ended."""
+    """The use during the window; None: it has not ended."""
     latencies_ms: list[float] = field(default_factory=list)
     _p99: tuple[int, float | None] = (0, None)
 
     @property
     def p99_ms(self) -> float | None:
-        """Of its requests; cached until more arrive."""
+        """Return the p99 latency of its requests, cached until more arrive."""
         if self._p99[0] != len(self.latencies_ms):
             self._p99 = len(self.latencies_ms), percentile(self.latencies_ms, 99)
         return self._p99[1]
@@ -45,7 +45,7 @@ class Ledger:
         self._wall_offset_ms = wall_offset_ms
 
     def wall_ms(self, mono_s: float) -> int:
-        """An instant of the monotonic clock in epoch milliseconds."""
+        """Convert an instant of the monotonic clock to epoch milliseconds."""
         return round(mono_s * 1000 + self._wall_offset_ms)
 
     def begin(self, condition: Condition, start_s: float) -> Window:
@@ -68,17 +68,17 @@ class Ledger:
                     break
 
     def p99_ms(self) -> Mapping[Name, float]:
-        """By condition: the median of its blocks."""
+        """Return the median over the blocks of each condition."""
         return {name: round(median(p99s_ms), 3) for name, p99s_ms in self._p99s_ms().items()}
 
     def slowdowns(self) -> Mapping[Name, float]:
-        """By condition, relative to the service alone."""
+        """Return the slowdown of each condition relative to the service alone."""
         p99s_ms = self._p99s_ms()
         found = {name: slowdown(each_ms, p99s_ms.get("alone", [])) for name, each_ms in p99s_ms.items()}
         return {name: round(value, 3) for name, value in found.items() if value is not None}
 
     def reaction(self, cuts: Sequence[Cut], now_s: float) -> Reaction:
-        """Reaction to steps whose time is over."""
+        """Return the reaction to completed steps."""
         due = [step for step in self._steps if step.until_ms <= self.wall_ms(now_s)]
         answered = reactions_ms(due, cuts)
         p50, p99 = percentile(answered, 50), percentile(answered, 99)
@@ -90,7 +90,7 @@ class Ledger:
         )
 
     def decided(self, story: Story, now_s: float) -> Decided:
-        """Who decided during controlled time."""
+        """Count the decisions by origin during controlled time."""
         counts = {"stream": 0, "guard": 0}
         for window in self._of("controlled"):
             span = self.wall_ms(window.start_s), self.wall_ms(min(now_s, window.end_s))
@@ -99,7 +99,7 @@ class Ledger:
         return Decided(stream=counts["stream"], guard=counts["guard"])
 
     def report(self, backend: Backend, story: Story, now_s: float) -> Report:
-        """All figures so far."""
+        """Return all figures so far."""
         slowdowns = self.slowdowns()
         controlled = self._ended("controlled")
         cpus = backend.machine.capacity_milli / 1000 * len(backend.nodes)
@@ -128,7 +128,7 @@ class Ledger:
         )
 
     def _p99s_ms(self) -> dict[Name, list[float]]:
-        """By condition: of each completed window."""
+        """Return the p99 latencies of completed windows by condition."""
         by_name: dict[Name, list[float]] = {}
         for window in self.windows:
             if window.used is not None and window.p99_ms is not None:
@@ -136,7 +136,7 @@ class Ledger:
         return by_name
 
     def _share(self, name: Name, cpus: float) -> Share | None:
-        """Use of the pods in a condition, on nodes with this many CPUs in total; None: no window is complete."""
+        """Compute the pods' use in a condition, on nodes with this many CPUs in total; None: no window is complete."""
         ended = self._ended(name)
         span_s = sum(span_s for span_s, _ in ended)
         if not span_s:
@@ -159,5 +159,5 @@ class Ledger:
         return [window for window in self.windows if window.condition.name == name]
 
     def _ended(self, name: Name) -> list[tuple[float, Used]]:
-        """Durations in seconds, with the use in them."""
+        """Return the duration in seconds and the use of each completed window."""
         return [(window.end_s - window.start_s, window.used) for window in self._of(name) if window.used is not None]

@@ -14,7 +14,7 @@ FIRST_STEP_S = (0.2, 0.8)
 STEP_EVERY_S = (2.0, 2.7)
 SPIKE_S = (0.5, 0.7)
 ROOM_S = 1.5
-"""No step begins later than this before the end, so that each can be answered."""
+"""Minimum time from a step to the end, so that each step can be answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,20 +27,20 @@ class Load:
     """Offsets at which a spike begins."""
 
     def part_at(self, offset_s: float) -> float:
-        """The part of the machine at an offset; the last phase continues."""
+        """Return the part of the machine at an offset; the last phase continues."""
         ends = accumulate(seconds for seconds, _ in self.phases)
         return next((part for end, (_, part) in zip(ends, self.phases, strict=True) if offset_s < end), LOW_PART)
 
     def rates(self, capacity_milli: int, workers: int) -> list[tuple[float, float]]:
-        """The phases as (seconds, requests per second) for each worker."""
+        """Return the phases as (seconds, requests per second) for each worker."""
         full_per_s = capacity_milli / REQUEST_CPU_MS / workers
         return [(seconds, part * full_per_s) for seconds, part in self.phases]
 
 
 def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10.0) -> Load:
-    """A low base with a spike of 0.5-0.7 s every 2.0-2.7 s, at random phase.
+    """Return a low base load with a spike of 0.5-0.7 s every 2.0-2.7 s, at a random phase.
 
-    Spikes are shorter than the sample interval on purpose, as those of real services.
+    Spikes are shorter than the sample interval, as those of real services.
 
     Args:
         seed: equal seed, equal load.
@@ -63,5 +63,5 @@ def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10
 
 
 def steady(seconds: float) -> Load:
-    """Only the low base."""
+    """Return only the low base load."""
     return Load(phases=[(seconds, LOW_PART)], steps_s=[])

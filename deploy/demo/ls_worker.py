@@ -1,7 +1,7 @@
 """A worker of the latency-sensitive service: an open loop of requests of about 5 ms of CPU each.
 
-Arrivals are computed from a seed, and latency counts from the scheduled arrival, so that waiting is included. It
-imports almost nothing, since its CPU use is measured. It prints latencies as JSON lines.
+Arrivals are computed from a seed. Latency counts from the scheduled arrival, so it includes waiting. The worker imports
+few modules, since its CPU use is measured. It prints latencies as JSON lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[float]:
-    """Offsets in seconds of a Poisson process whose rate changes by phase.
+    """Yield offsets in seconds of a Poisson process whose rate changes by phase.
 
     Args:
         seed: equal seeds give equal arrivals.
@@ -42,7 +42,7 @@ def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[flo
 
 
 def work(units: int) -> int:
-    """One request's work: ``units`` of some hundred nanoseconds."""
+    """Do one request's work: ``units`` of some hundred nanoseconds."""
     total = 0
     for number in range(units):
         total += number & 7
@@ -50,7 +50,7 @@ def work(units: int) -> int:
 
 
 def calibrate(tries: int = 40) -> int:
-    """Units that take 5 ms of CPU on an idle machine: the median of several tries.
+    """Return the number of units that take 5 ms of CPU on an idle machine: the median of several tries.
 
     It uses thread CPU time, which excludes waiting for a CPU.
     """
@@ -74,7 +74,7 @@ def fill(path: str, size: int) -> None:
 
 
 class Data:
-    """The service's data in a file: pages outside of the page cache are read from disk."""
+    """The service's data in a file. Pages outside of the page cache are read from disk."""
 
     def __init__(self, path: str, seed: int) -> None:
         self._file = os.open(path, os.O_RDONLY)
@@ -89,7 +89,7 @@ class Data:
 
 
 class Worker:
-    """Serves requests in order of arrival; a new play replaces future arrivals.
+    """Serves requests in order of arrival. A new play replaces future arrivals.
 
     A play is a JSON file that is replaced atomically: ``start_s`` (monotonic), ``seed``, ``phases``.
     """
@@ -149,9 +149,9 @@ class Worker:
 
 
 def main() -> None:
-    """``ls_worker calibrate`` prints the units of a request; ``ls_worker UNITS PLAY_FILE NUMBER [DATA_FILE]`` serves.
+    """Serve with ``ls_worker UNITS PLAY_FILE NUMBER [DATA_FILE]``.
 
-    ``ls_worker fill DATA_FILE BYTES`` writes the data.
+    ``ls_worker calibrate`` prints the units of a request, ``ls_worker fill DATA_FILE BYTES`` writes the data.
     """
     if sys.argv[1] == "calibrate":
         print(calibrate())

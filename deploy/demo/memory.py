@@ -24,9 +24,9 @@ DATA_MIB = 128
 BATCH_MIB = 48
 """Memory request of a batch pod's process."""
 LEFT_MIB = DATA_MIB // 4
-"""Memory that unlimited batch work leaves, beside the processes' own."""
+"""Free memory beside unlimited batch work and the processes' own memory."""
 THERE_PART = 0.95
-"""Of the data, or of what batch work wants: then it counts as loaded."""
+"""The part of the data, or of the batch work's memory, that counts as loaded."""
 TIER = f"{KUBEPODS}/besteffort"
 DISK = Path("/var/tmp")  # noqa: S108 - the file has no name there; in a tmpfs, as /tmp may be, it would be no page cache
 
@@ -47,24 +47,24 @@ class MemoryBackend(RealBackend):
         batch = BATCH_PODS * self._processes
         machine_mib = 2 * DATA_MIB + BATCH_MIB * batch + keeper.OWN_MIB * self._cpus
         self._wanted_mib = (machine_mib - LEFT_MIB - keeper.OWN_MIB * (self._cpus + batch)) // batch
-        """Of each batch process."""
+        """MiB of each batch process."""
         groups.limit_memory(machine_mib * MIB)
         self.why = f"{self.why}, with {machine_mib} MiB of memory"
         self._file = tempfile.TemporaryFile(dir=DISK)  # noqa: SIM115 - closed with the backend
         self._open_files = [self._file.fileno()]
 
     async def enter(self, form: Form) -> None:
-        """Plain batch pods get a high weight until they hold their memory, lest other work starves them."""
+        """Change the form. Plain batch pods have a high weight until they hold their memory, so that they get CPU."""
         await super().enter(form)
         if form == "plain":
             self._groups.weigh(TIER, shares_of(self.machine.capacity_milli))
 
     def used(self) -> Used:
-        """Includes the service's memory."""
+        """Return the use, with the service's memory."""
         return replace(super().used(), service_mem_bytes=self._groups.memory_bytes(self._service.group.path))
 
     def unsettled(self) -> str:
-        """Plain batch pods fill the memory; in other conditions the service has its data."""
+        """Return what is missing: the batch pods' memory or limits, or the service's data; "": nothing."""
         if self._form == "plain":
             held_mib = sum(self._groups.memory_bytes(pod.group.path) for pod in self._batch) // MIB
             wanted_mib = THERE_PART * self._wanted_mib * BATCH_PODS * self._processes
@@ -78,7 +78,7 @@ class MemoryBackend(RealBackend):
         return f"a service that has {held_mib} MiB in memory yet" if held_mib < THERE_PART * DATA_MIB else ""
 
     async def close(self) -> None:
-        """The data is deleted with its last open file."""
+        """Close the backend. The data is deleted with its last open file."""
         await super().close()
         self._file.close()
 
@@ -96,7 +96,7 @@ class MemoryBackend(RealBackend):
         return [replace(pod, mem_mib=BATCH_MIB * self._processes) for pod in super()._batch_pods(form)]
 
     def _limit_files(self, pod: DemoPod) -> list[Path]:
-        """The kernel's files with the pod's limits; none without requests."""
+        """Return the kernel's files with the pod's limits; none without requests."""
         return self._groups.limit_files(pod.group) if pod.cpu_milli else []
 
     def _work(self, pod: DemoPod) -> list[str]:

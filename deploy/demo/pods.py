@@ -15,7 +15,7 @@ from slacktide.deploy.demo.groups import CONTAINER, PodGroup
 BATCH_PODS = 2
 REQUEST_MIB = 256
 WINDOW_S = 10
-"""Short, so that reclaimable CPU follows quickly."""
+"""A short window, so that reclaimable CPU follows quickly."""
 CEILING_PCT = 95
 """With `cpu.idle` on best-effort pods, as in the shipped policies."""
 Form = Literal["none", "burstable", "besteffort", "plain"]
@@ -38,33 +38,33 @@ class DemoPod:
 
     @property
     def uid(self) -> str:
-        """The same in each run."""
+        """Return the uid, which is equal in each run."""
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"slacktide-demo/{self.node}/{self.name}"))
 
     @property
     def kube_qos(self) -> str:
-        """Kubernetes' QoS class."""
+        """Return the Kubernetes QoS class."""
         return "BestEffort" if self.kind == "besteffort" else "Burstable"
 
     @property
     def request_milli(self) -> int:
-        """Native CPU request."""
+        """Return the native CPU request."""
         return 0 if self.kind == "besteffort" else self.cpu_milli
 
     @property
     def group(self) -> PodGroup:
-        """Its cgroup."""
+        """Return the cgroup."""
         tier: Literal["burstable", "besteffort"] = "besteffort" if self.kind == "besteffort" else "burstable"
         return PodGroup(uid=self.uid, tier=tier, request_milli=self.request_milli)
 
 
 def service_pod(node: str, capacity_milli: int) -> DemoPod:
-    """The latency-sensitive service, which requests half of the machine."""
+    """Return the latency-sensitive service, which requests half of the machine."""
     return DemoPod(node=node, name="service", kind="service", cpu_milli=capacity_milli // 2)
 
 
 def batch_pods(form: Form, node: str, capacity_milli: int) -> list[DemoPod]:
-    """Two batch pods that request the other half, as native or batch CPU."""
+    """Return two batch pods that request the other half, as native or batch CPU."""
     if form == "none":
         return []
     each_milli = capacity_milli // 2 // BATCH_PODS
@@ -75,13 +75,13 @@ def batch_pods(form: Form, node: str, capacity_milli: int) -> list[DemoPod]:
 
 
 def batch_uids(nodes: Iterable[str], capacity_milli: int) -> set[str]:
-    """The uids of the batch work in all forms."""
+    """Return the uids of the batch work in all forms."""
     forms: tuple[Form, ...] = ("burstable", "besteffort", "plain")
     return {pod.uid for node in nodes for form in forms for pod in batch_pods(form, node, capacity_milli)}
 
 
 def inventory_yaml(nodes: Iterable[str], capacity_milli: int, mem_bytes: int, pods: Iterable[DemoPod]) -> str:
-    """``kubectl get node,pods -o yaml`` of identical nodes."""
+    """Return the output of ``kubectl get node,pods -o yaml`` for identical nodes."""
     capacity = {"cpu": _cpu(capacity_milli), "memory": f"{mem_bytes // 1024}Ki", "pods": "110"}
     items: list[dict[str, Any]] = [
         {
@@ -128,7 +128,7 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
 
 
 def policy_yaml(*, suppress: bool) -> str:
-    """The demo's ``slo-controller-config``; ``suppress``: as in the shipped policies."""
+    """Return the demo's ``slo-controller-config``; ``suppress``: as in the shipped policies."""
     threshold = {"enable": suppress, "cpuSuppressThresholdPercent": CEILING_PCT, "cpuSuppressPolicy": "cfsQuota"}
     colocation = {"enable": True, "metricAggregateDurationSeconds": WINDOW_S}
     data = {

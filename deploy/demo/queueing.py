@@ -1,8 +1,8 @@
-"""The latency of a virtual service: a queue with interference by batch work. Pure, seeded.
+"""Models the latency of a virtual service: a queue with interference by batch work. Pure, seeded.
 
-It has as many servers as CPUs, first come, first served. Batch work slows requests, since caches and memory are shared.
-On a CPU in use by batch work, a request waits until that is moved away, then shares the CPU by weight. The constants
-give figures in the range of real machines; they are no evidence about one.
+It has one server per CPU, first come, first served. Batch work slows requests, since caches and memory are shared. On a
+CPU in use by batch work, a request waits until that is moved away, then shares the CPU by weight. The constants give
+figures in the range of real machines. They are no evidence about a real machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real machine: processes in cgroups."""
+"""Runs the demo on the real machine, as processes in cgroups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIPE_BYTES = 1 << 20
 
 
 def groups_here(mount: Path = MOUNT) -> Groups:
-    """The machine's cgroups, verified to be writable.
+    """Open the machine's cgroups, and check that they are writable.
 
     Raises:
         NoGroupsError: they are not available; the text has the reason.
@@ -42,7 +42,7 @@ def groups_here(mount: Path = MOUNT) -> Groups:
 
 
 def this_machine() -> Machine:
-    """Its CPUs and memory."""
+    """Return the machine's CPUs and memory."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(capacity_milli=(os.cpu_count() or 1) * 1000, mem_bytes=pages)
 
@@ -69,7 +69,7 @@ class RealBackend:
         self._crunchers: list[subprocess.Popen[bytes]] = []
         self._unread: dict[int, bytes] = {}
         self._processes = -(-self._cpus // BATCH_PODS)
-        """Per batch pod."""
+        """Processes per batch pod."""
         self._open_files: Sequence[int] = ()
         """Inherited by the service's workers."""
 
@@ -92,7 +92,7 @@ class RealBackend:
             self._workers.append(worker)
 
     def planned(self) -> list[agents.PlannedNode]:
-        """This machine, with the demo's cgroups."""
+        """Return this machine with the demo's cgroups."""
         return [
             agents.PlannedNode(
                 name=self.nodes[0],
@@ -104,7 +104,7 @@ class RealBackend:
         ]
 
     def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """One agent, for the demo's cgroups."""
+        """Return the command of one agent for the demo's cgroups."""
         (node,) = self.planned()
         return [[
             PROGRAM, "agent", "--bootstrap", str(bootstrap), "--inventory", str(inventory),
@@ -126,7 +126,7 @@ class RealBackend:
                 self._crunchers.append(child_process.popen(join.command(*self._work(pod), join=joined)))
 
     def pods(self) -> list[DemoPod]:
-        """The service and the batch work."""
+        """Return the service and the batch work."""
         return [self._service, *self._batch]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
@@ -142,18 +142,18 @@ class RealBackend:
         return [Served(*request) for worker in self._workers for line in self._lines(worker) for request in line]
 
     def used(self) -> Used:
-        """From the pods' cgroups."""
+        """Return the CPU use of the pods' cgroups."""
         return Used(
             service_s=self._groups.cpu_s(self._service.group.path),
             batch_s=sum(self._groups.cpu_s(pod.group.path) for pod in self._batch),
         )
 
     def unsettled(self) -> str:
-        """Nothing: batch work uses CPU immediately."""
+        """Return "", since batch work uses CPU immediately."""
         return ""
 
     def trouble(self) -> str:
-        """A worker or batch process that ended."""
+        """Return which worker or batch process ended; "": none."""
         for what, processes in (("a worker of the service", self._workers), ("a batch process", self._crunchers)):
             ended = next((process for process in processes if process.poll() is not None), None)
             if ended is not None:
@@ -167,19 +167,19 @@ class RealBackend:
         self._groups.close()
 
     async def _data(self) -> list[str]:
-        """Arguments about data for the service's workers."""
+        """Return data arguments for the service's workers."""
         return []
 
     def _batch_pods(self, form: Form) -> list[DemoPod]:
         return batch_pods(form, self.nodes[0], self.machine.capacity_milli)
 
     def _work(self, pod: DemoPod) -> list[str]:
-        """The module and arguments of a batch pod's process."""
+        """Return the module and arguments of a batch pod's process."""
         del pod
         return [busy.__name__]
 
     async def _calibrate(self) -> int:
-        """The amount of work in a request of 5 ms."""
+        """Return the amount of work in a request of 5 ms."""
         arguments = [sys.executable, "-m", ls_worker.__name__, "calibrate"]
         process = child_process.popen(arguments, stdout=subprocess.PIPE)
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The demo's results, as JSON and as a table. Pure."""
+"""Formats the demo's results as JSON and as a table. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OTHERS_PART_MAX = 0.35
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
-    """From load steps to the first lower limit in the kernel, milliseconds."""
+    """Time from load steps to the first lower limit in the kernel, milliseconds."""
 
     p50: int | None
     p99: int | None
     n: int
-    """Answered steps."""
+    """Number of answered steps."""
     steps: int
-    """All steps."""
+    """Number of all steps."""
 
 
 class Utilization(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """Who made the decisions that were applied or already in force, during controlled time."""
+    """Decisions that were applied or already in force during controlled time, by origin."""
 
     stream: int
     guard: int
@@ -88,12 +88,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_json(report: Report) -> bytes:
-    """The report as indented JSON."""
+    """Return the report as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
 
 
 def not_closed(report: Report) -> str:
-    """Why the loop did not close, in one sentence; "": it did."""
+    """Return why the loop did not close, in one sentence; "": it did."""
     if not report.controlled_seconds:
         return "The loop did not close: the demo ended before any controlled time was measured."
     if not report.ls_requests:
@@ -109,7 +109,7 @@ def not_closed(report: Report) -> str:
 
 
 def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
-    """The comparison: condition, description, p99 latency, slowdown, utilization, batch work."""
+    """Return the comparison: condition, description, p99 latency, slowdown, utilization, batch work."""
     slowdowns = _slowdowns(report)
     found: list[tuple[str, str, str, str, str, str]] = []
     for name in NAMES[report.scenario]:
@@ -121,7 +121,7 @@ def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
 
 
 def verdict(report: Report) -> str:
-    """The conclusion in a sentence or two, even if weights alone do as well; "": too little ran."""
+    """Return the conclusion in one or two sentences, even if weights alone do as well; "": not all conditions ran."""
     slow, shares = report.ls_slowdown, report.shares
     if not all(_slowdowns(report)[name] and name in shares for name in NAMES[report.scenario]):
         return ""
@@ -160,7 +160,7 @@ def _slowdowns(report: Report) -> dict[str, float | None]:
 
 
 def sentences(report: Report) -> list[tuple[str, str]]:
-    """The other figures with descriptions."""
+    """Return the other figures with descriptions."""
     use, reaction, decided = report.utilization, report.reaction_ms, report.decided_by
     reacted = f"p50 {_ms(reaction.p50)}, p99 {_ms(reaction.p99)}; {reaction.n} of {reaction.steps} steps"
     held = {name: share.service_mem_bytes for name, share in report.shares.items() if share.service_mem_bytes}

@@ -1,4 +1,4 @@
-"""A node with a service and batch work for ``slacktide up --sample``: the demo's, without conditions."""
+"""Runs the demo's service and batch work without conditions, for ``slacktide up --sample``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sample:
     inventory: Path
 
     async def keep(self) -> None:
-        """Let the service spike, and restart evicted batch work, until cancelled.
+        """Play the service's load, and restart evicted batch work, until cancelled.
 
         Raises:
             DemoError: a process ended that cannot be restarted.
@@ -61,7 +61,7 @@ class Sample:
 
 
 def _described(backend: Backend, folder: Path) -> Path:
-    """The node and its pods as from kubectl."""
+    """Write the node and its pods in the format of kubectl; return the file."""
     size = backend.machine
     file = folder / "inventory.yaml"
     file.write_text(inventory_yaml(backend.nodes, size.capacity_milli, size.mem_bytes, backend.pods()))

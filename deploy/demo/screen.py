@@ -1,4 +1,4 @@
-"""The demo's output: the live view, or one line per second; then the summary."""
+"""Prints the demo's output: the live view or one line per second, then the summary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Screen(Protocol):
 
 
 def screen_of(*, plain: bool) -> Screen:
-    """The screen for the user's option."""
+    """Return the screen for the user's option."""
     return PlainScreen() if plain else LiveScreen()
 
 

@@ -1,4 +1,4 @@
-"""One run of the demo: setup, conditions, output, report, cleanup."""
+"""Runs the demo once: setup, conditions, output, report, cleanup."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class DemoOptions:
     plain: bool
     report: Path | None
     console: bool = False
-    """Serve the console, too."""
     scenario: Scenario = "cpu"
 
 
@@ -150,7 +149,6 @@ class Session:
         )
 
     def _spans_s(self) -> list[float]:
-        """Approximate duration of each condition."""
         return [condition.settle_s + condition.measured_s + OVERHEAD_S for condition in self._plan]
 
     def _done_part(self, conductor: Conductor) -> float:
@@ -194,7 +192,7 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
 
 
 def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, scenario: Scenario = "cpu") -> Backend:
-    """The real machine if possible and not overridden, else virtual nodes.
+    """Return the real machine if possible and not overridden, else virtual nodes.
 
     Raises:
         NoGroupsError: the memory scenario needs real cgroups.

@@ -1,4 +1,4 @@
-"""Slacktide's processes in the demo: broker, topics, publisher, stream worker, agents."""
+"""Runs Slacktide's processes in the demo: broker, topics, publisher, stream worker, agents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Part:
         )
 
     def trouble(self) -> str:
-        """How it ended, with its last output; "": it runs."""
+        """Return how the process ended, with its last output; "": it runs."""
         code = self._process.poll()
         return "" if code is None else f"the {self.name} ended ({how(code)}); its last output: {self._last_words()}"
 
@@ -78,7 +78,7 @@ class Stack:
 
     @property
     def bootstrap(self) -> Cluster:
-        """The broker's address."""
+        """Return the broker's address."""
         return self._broker.bootstrap
 
     async def start(self, backend: Backend) -> None:
@@ -128,7 +128,7 @@ class Stack:
             self._publisher.inventory(described(document, self._inventory.name, node).facts)
 
     def trouble(self) -> str:
-        """The first process that ended; "": all run."""
+        """Return which process ended first; "": all run."""
         if self._parts and not self._broker.running:
             return "the broker ended"
         if self._publishing is not None and self._publishing.done():
@@ -149,7 +149,7 @@ class Stack:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Atomically, so that no watcher reads a partial file."""
+    """Replace the file atomically, so that no watcher reads a partial file."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)

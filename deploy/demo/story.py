@@ -1,4 +1,4 @@
-"""The records so far, for the view and the figures. Pure."""
+"""Stores the records so far, for the view and the figures. Pure."""
 
 from __future__ import annotations
 
@@ -67,24 +67,24 @@ class NodeStory:
     answered_seq: int = -1
     reclaimable_milli: int | None = None
     decided_ms: dict[int, int] = field(default_factory=dict)
-    """By seq: when the stream decided."""
+    """The time of the stream's decision, by seq."""
     moved_milli: dict[int, int] = field(default_factory=dict)
-    """By seq: the change of the service's use."""
+    """The change of the service's use, by seq."""
     last: NodeOutcome | None = None
     """The newest decision that was applied or already in force."""
 
     @property
     def in_charge(self) -> str:
-        """Who decided last; "": nobody yet."""
+        """Return the origin of the last decision; "": none yet."""
         return self.last.origin if self.last else ""
 
     @property
     def ages(self) -> Ages | None:
-        """Of the newest decision."""
+        """Return the ages of the newest decision."""
         return self.ages_of(self.last) if self.last else None
 
     def ages_of(self, outcome: NodeOutcome) -> Ages:
-        """Computed on access, since an outcome may be read before its command."""
+        """Compute the ages on access, since an outcome may be read before its command."""
         decided_ms = self.decided_ms.get(outcome.seq) if outcome.origin == "stream" else None
         return Ages(
             sample_to_command=None if decided_ms is None else max(0, decided_ms - outcome.observed_ms),
@@ -101,7 +101,6 @@ class Story:
         self._changes: deque[NodeOutcome] = deque(maxlen=LINES_MAX)
         self.cuts: list[Cut] = []
         self.condition: Name | None = None
-        """The current condition."""
         self._batch_uids = frozenset(batch_uids)
         self._decided: list[tuple[int, str, str]] = []
         self._others_milli: list[tuple[int, int]] = []
@@ -116,7 +115,7 @@ class Story:
         service = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid not in self._batch_uids)
         others = max(0, (sample.use.cpu_milli or 0) - service - batch)
         if before is not None and _pods_changed(story.newest, sample):
-            # A new or ended pod has no rate; here it is batch work.
+            # A new or ended pod has no rate. It is counted as batch work.
             usual = min(others, before.system_milli)
             batch, others = batch + others - usual, usual
         story.newest = sample
@@ -154,7 +153,7 @@ class Story:
                 self.cuts.append(cut)
 
     def lines(self, count: int) -> list[Line]:
-        """The last changes of limits, newest first."""
+        """Return the last changes of limits, newest first."""
         newest = list(self._changes)[: -count - 1 : -1]
         return [self._line(outcome, self.nodes[outcome.node]) for outcome in newest]
 
@@ -174,26 +173,26 @@ class Story:
             self._p99_ms.pop(oldest, None)
 
     def p99_ms(self, at_ms: int) -> float | None:
-        """The service's p99 latency in a second; None: no request served."""
+        """Return the service's p99 latency in a second; None: no request served."""
         second = at_ms // 1000
         if second not in self._p99_ms:
             self._p99_ms[second] = percentile(self._latencies.get(second, ()), 99)
         return self._p99_ms[second]
 
     def decided(self, since_ms: int, until_ms: int) -> Counter[tuple[str, str]]:
-        """Decisions in a span, counted by (origin, result)."""
+        """Count the decisions in a span by (origin, result)."""
         return Counter((who, what) for at_ms, who, what in self._decided if since_ms <= at_ms < until_ms)
 
     def others_milli(self, since_ms: int, until_ms: int) -> list[int]:
-        """Use outside of pods in a span, per sample."""
+        """Return the use outside of pods in a span, per sample."""
         return [milli for at_ms, milli in self._others_milli if since_ms <= at_ms < until_ms]
 
     def applied(self) -> int:
-        """Decisions that changed a limit in a kernel, in the whole run."""
+        """Count the decisions that changed a limit in a kernel, in the whole run."""
         return sum(what == "applied" for _, _, what in self._decided)
 
     def lag(self) -> int:
-        """Samples without an answer so far, over all nodes."""
+        """Count the samples without an answer so far, over all nodes."""
         return sum(
             max(0, story.newest.seq - story.answered_seq) for story in self.nodes.values() if story.newest is not None
         )
@@ -210,7 +209,7 @@ class Story:
 
 
 def _pods_changed(before: NodeSample | None, now: NodeSample) -> bool:
-    """Whether pods started or ended between two samples."""
+    """Return whether pods started or ended between two samples."""
     gone = before is not None and {use.uid for use in before.pod_use} - {use.uid for use in now.pod_use}
     return bool(gone) or any(use.cpu_milli is None for use in now.pod_use)
 

@@ -1,7 +1,7 @@
-"""The live terminal view of a frame, for rich, in any size.
+"""Renders a frame as a live terminal view of any size, for rich.
 
-Lines are built from segments with cached styles, which is ten times cheaper than rich's texts and tables: the view runs
-on the measured machine.
+Lines consist of segments with cached styles, which is ten times cheaper than rich's texts and tables. The view runs on
+the measured machine.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _style(definition: str) -> Style:
 
 
 def layout(frame: Frame, width: int, height: int) -> list[Runs]:
-    """All lines, at most ``height``, each with exactly ``width`` cells."""
+    """Lay out at most ``height`` lines of exactly ``width`` cells."""
     panel = PANEL if width >= PANEL_FROM else 0
     chart_width = max(10, width - MARGIN - panel - (2 if panel else 0))
     fixed = 3 + 1 + LATENCY_ROWS + 2 + 1
@@ -110,7 +110,7 @@ def _title(frame: Frame) -> Runs:
 
 
 def _state(frame: Frame, width: int) -> Runs:
-    """Current condition, time left, progress, and who decides."""
+    """Return the current condition, time left, progress and decider."""
     condition, by = frame.condition, frame.node_story.in_charge
     state: list[Run] = [(f" {frame.stage or 'starting'}", STRONG)]
     if condition is not None:
@@ -146,7 +146,7 @@ def _row(left: Run, runs: Runs) -> Runs:
 
 
 def _scaled(p99_ms: float | None) -> float | None:
-    """5 ms to 1 s on a log scale as 0 to 1, with a visible minimum."""
+    """Scale 5 ms to 1 s logarithmically to 0 to 1, with a visible minimum."""
     if p99_ms is None:
         return None
     low_ms, high_ms = LATENCY_MS
@@ -178,7 +178,7 @@ def _decision(line: Line, *, many: bool) -> Runs:
 
 
 def _now(frame: Frame) -> list[Runs]:
-    """The stack in numbers, and the age of each stage."""
+    """Return the chart's numbers, and the age of each stage."""
     point, node, ages = frame.point, frame.node_story, frame.node_story.ages
     if point is None:
         return [_head("Now")]

@@ -1,4 +1,4 @@
-"""Virtual nodes: a kernel model each, in real time, with cgroup files in a folder."""
+"""Runs virtual nodes: a kernel model each, in real time, with cgroup files in a folder."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class VirtualNode:
         return [Served(*request) for request in served]
 
     def used(self) -> Used:
-        """CPU seconds so far."""
+        """Return the CPU seconds so far."""
         pods = self.machine.pods
         return Used(
             service_s=pods[self._service.uid].usage_ns / 1e9,
@@ -87,7 +87,7 @@ class VirtualNode:
         )
 
     def pods(self) -> list[DemoPod]:
-        """The service and the batch work."""
+        """Return the service and the batch work."""
         return [self._service, *self.batch]
 
     def _add(self, pod: DemoPod) -> None:
@@ -100,7 +100,7 @@ class VirtualNode:
             self._next_s = next(self._coming, None)
 
     def _batch_share(self) -> float:
-        """By the kubelet's weights: of the pods in one tier, else of the tiers."""
+        """Return the batch work's share by the kubelet's weights: of the pods in one tier, else of the tiers."""
         if self.form == "none":
             return 0.0
         if self.form == "besteffort":
@@ -134,7 +134,7 @@ class VirtualBackend:
         self._driver = asyncio.create_task(self._drive(), name="virtual kernel")
 
     def planned(self) -> list[agents.PlannedNode]:
-        """Each node's folders."""
+        """Return each node's folders."""
         return [
             agents.PlannedNode(
                 name=node.name,
@@ -147,7 +147,7 @@ class VirtualBackend:
         ]
 
     def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
-        """One process for all agents."""
+        """Return the command of one process for all agents."""
         plan = agents.Plan(
             bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=self.planned()
         )
@@ -162,7 +162,7 @@ class VirtualBackend:
                 node.enter(form)
 
     def pods(self) -> list[DemoPod]:
-        """Of all nodes."""
+        """Return the pods of all nodes."""
         return [pod for node in self._running for pod in node.pods()]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
@@ -171,21 +171,21 @@ class VirtualBackend:
             node.play(loads[node.name], seed, start_s)
 
     def served(self) -> list[Served]:
-        """Requests served since the last call."""
+        """Return the requests served since the last call."""
         served, self._served = self._served, []
         return served
 
     def used(self) -> Used:
-        """Over all nodes."""
+        """Return the use over all nodes."""
         each = [node.used() for node in self._running]
         return Used(service_s=sum(used.service_s for used in each), batch_s=sum(used.batch_s for used in each))
 
     def unsettled(self) -> str:
-        """Nothing: virtual pods settle immediately."""
+        """Return "", since virtual pods settle immediately."""
         return ""
 
     def trouble(self) -> str:
-        """Whether the model has stopped."""
+        """Return whether the model has stopped."""
         if self._driver is None or not self._driver.done():
             return ""
         return f"the kernel model stopped: {self._driver.exception()!r}"
