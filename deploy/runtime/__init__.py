@@ -1,1 +1,1 @@
-"""What long-running processes share: settings, logs, endpoints, child processes."""
+"""Settings, logs, endpoints and child processes of long-running processes."""

@@ -42,7 +42,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> Cluster:
-        """The same for all its starts."""
+        """Return the broker's address, the same for all its starts."""
         return Cluster(f"{HOST}:{self._port}")
 
     @property
@@ -52,7 +52,7 @@ class EmbeddedBroker:
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
+        """Return whether the broker's process runs."""
         return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
@@ -105,7 +105,7 @@ class EmbeddedBroker:
             self._output = None
 
     def last_words(self) -> str:
-        """The end of its output, for error messages."""
+        """Return the end of the broker's output, for error messages."""
         if self._output is None:
             return ""
         self._output.seek(0)
@@ -122,7 +122,7 @@ class EmbeddedBroker:
 
 
 def free_port() -> int:
-    """A free port on loopback."""
+    """Return a free port on loopback."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -130,7 +130,7 @@ def free_port() -> int:
 
 
 def _refuse_taken(port: int) -> None:
-    """Fail early if the port is in use: another broker would respond."""
+    """Raise an error if the port is in use: another broker would respond."""
     with socket.socket() as probe:
         # Like the broker: connections of a former broker do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -141,9 +141,9 @@ def _refuse_taken(port: int) -> None:
 
 
 def program() -> Path:
-    """The broker's program in the installed wheel, whose hash was verified at installation.
+    """Return the broker's program in the installed wheel, whose hash was verified at installation.
 
-    It is run only from there: the wheel's own lookup also searches the environment, the home folder and PATH.
+    The program is run only from there. The wheel's own lookup also searches the environment, the home folder and PATH.
 
     Raises:
         BrokerError: the wheel does not support this platform, or the program is not executable.

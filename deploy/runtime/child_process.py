@@ -28,9 +28,9 @@ def popen(
     env: Mapping[str, str] | None = None,
     keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a child that gets the signal ``death`` when this thread ends, and inherits the open files ``keep``.
+    """Start a child. It gets the signal ``death`` when this thread ends, and inherits the open files ``keep``.
 
-    It has its own session, so that Ctrl-C only reaches the parent, which stops its children in order.
+    It has its own session: Ctrl-C reaches only the parent, which stops its children in order.
     """
     return subprocess.Popen(  # noqa: S603 - callers name their own programs
         command,
@@ -65,7 +65,7 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 async def end(process: subprocess.Popen[bytes], within_s: float) -> bool:
-    """Terminate a child, and kill it after ``within_s``; returns whether it ended by itself."""
+    """Terminate a child, and kill it after ``within_s``; return whether it ended by itself."""
     if process.poll() is None:
         process.terminate()
     try:

@@ -1,4 +1,4 @@
-"""The console beside the one-machine stack. It is optional: the stack neither waits for it nor ends with it."""
+"""Runs the console of the one-machine stack. It is optional: the stack neither waits for it nor ends with it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LACKING = "no console: install the extra slacktide[console]"
 
 
 def is_installed() -> bool:
-    """Whether the extra slacktide[console] is installed."""
+    """Return whether the extra slacktide[console] is installed."""
     return find_spec("aiohttp") is not None
 
 
 def usual_port() -> int:
-    """The console's default port, or a free one if that is in use."""
+    """Return the console's default port, or a free one if that is in use."""
     try:
         listening(HOST, PORT).close()
     except OSError:
@@ -33,25 +33,25 @@ def usual_port() -> int:
 
 
 def console_arguments(bootstrap: Cluster, store: Path, port: int) -> list[str]:
-    """The command line of a console on loopback."""
+    """Return the command line of a console on loopback."""
     security = ["--kafka-config", bootstrap.security.file] if bootstrap.security.file else []
     listen = ["--listen", f"{HOST}:{port}", "--store", str(store)]
     return ["console", "--bootstrap", str(bootstrap), *security, *listen]
 
 
 def url_of(port: int) -> str:
-    """The console's URL."""
+    """Return the console's URL."""
     return f"http://{HOST}:{port}"
 
 
 def console_part(bootstrap: Cluster, store: Path, *more: str) -> Part:
-    """The console as a supervised child process; ``more``: further options."""
+    """Return the console as a supervised child process; ``more``: further options."""
     port = usual_port()
     return Part("console", [*console_arguments(bootstrap, store, port), *more], url_of(port), asked="/live")
 
 
 async def keep(console: Part) -> None:
-    """Run it until cancelled, and log its URL. If it does not start, go on without it."""
+    """Run the console until cancelled, and log its URL. If it does not start, continue without it."""
     announcing = asyncio.create_task(_announce(console))
     try:
         await console.keep()

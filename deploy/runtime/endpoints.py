@@ -31,7 +31,7 @@ PAGES = {
 """Links of the index."""
 OPEN_METRICS = "application/openmetrics-text"
 REUSED_TIMES = 10
-"""Metrics are cached for this multiple of the time to render them, so that scrapes use at most 10% of a CPU."""
+"""Metrics are cached for this multiple of their rendering time, so scrapes use at most 10% of a CPU."""
 
 
 class EndpointsError(SlacktideError):
@@ -98,7 +98,7 @@ class _Metrics:
         self._rendered: dict[tuple[str, bool], _Rendered] = {}
 
     def response(self, request: Request) -> Response:
-        """As text, gzipped if accepted."""
+        """Render the metrics as text, gzipped if the client accepts it."""
         # Not keyed by the whole Accept header, which would grow the cache.
         open_metrics = OPEN_METRICS in request.headers.get("accept", "")
         encoder, content_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if open_metrics else "text/plain")

@@ -16,7 +16,7 @@ from slacktide.agents.listening import listening
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 256
-"""Above this the oldest connection of the busiest address is closed, so that probes get through a flood."""
+"""Above this the oldest connection of the busiest address is closed, so that probes succeed in a flood."""
 WRITING_MAX = 16
 """Limit for connections that are slow to read their response."""
 HEAD_BYTES_MAX = 8 * 1024
@@ -220,7 +220,7 @@ class HttpServer:
 
 
 def _behind(parts: list[memoryview], sent: int) -> list[memoryview]:
-    """The rest of the parts after this many bytes were sent."""
+    """Return the remaining parts after this many bytes were sent."""
     left: list[memoryview] = []
     for part in parts:
         if sent < len(part):

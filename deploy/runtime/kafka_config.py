@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def read(path: Path | None, environment: Mapping[str, str]) -> Security:
-    """Connection settings from file and environment; default: plain text.
+    """Read connection settings from file and environment; default: plain text.
 
     Raises:
         ConfigError: the file is unreadable or invalid, or names unusable files.

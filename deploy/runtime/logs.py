@@ -14,7 +14,7 @@ from slacktide.deploy.runtime.text import printable
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
-"""Kafka clients repeat themselves during outages; our own parts log each once."""
+"""Kafka clients log an outage repeatedly. Slacktide's own parts log it once."""
 
 
 def configure(process: str, level: str, style: Literal["auto", "human", "json"]) -> None:
@@ -42,7 +42,7 @@ class _Formatter(logging.Formatter):
         self._written = style
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, except tracebacks in the human style."""
+        """Format a record as one line, except tracebacks in the human style."""
         fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         return self._written(self._process, record, trace, fields)

@@ -35,7 +35,7 @@ Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """Log settings."""
+    """The log settings."""
 
     log_level: str = setting(
         "Lowest level that is logged.", click.Choice(["debug", "info", "warning", "error"]), default="info"
@@ -61,7 +61,7 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
     """Run ``work`` with logs and endpoints until it returns, or SIGTERM or SIGINT.
 
     Args:
-        name: of the process, for logs.
+        name: the process's name in logs.
         settings: logs and endpoints.
         work: receives the stop event, and the health for ``/live``, ``/ready`` and ``/fresh``.
 
@@ -129,7 +129,7 @@ def _on_signal(name: signal.Signals, stop: asyncio.Event) -> None:
 
 
 def _cut_short_later() -> threading.Timer:
-    # a thread, which works even if the loop hangs
+    # in a thread, which works even if the loop hangs
     timer = threading.Timer(DRAIN_S, _cut_short)
     timer.daemon = True
     timer.start()
@@ -158,14 +158,14 @@ class _Beat:
             await asyncio.sleep(BEAT_S)
 
     def look(self) -> None:
-        """Note that the loop runs, and which of its tasks do."""
+        """Record that the loop runs, and which of its tasks run."""
         self._last_ns = self._clock.mono_ns()
         for part, count in self._health.turns.items():
             if part not in self._turns or self._turns[part][0] != count:
                 self._turns[part] = count, self._last_ns
 
     def stuck(self) -> str:
-        """Why the process is not live, or ""."""
+        """Return why the process is not live; "": it is live."""
         now_ns = self._clock.mono_ns()
         silent_s = (now_ns - self._last_ns) / 1e9
         if silent_s > STUCK_S:

@@ -41,7 +41,7 @@ class HostPort(click.ParamType):
         return self.addresses(value, param, ctx)
 
     def addresses(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The validated value."""
+        """Return the validated value."""
         for part in str(value).split(","):
             host, _, port = part.strip().rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
@@ -71,7 +71,7 @@ class Kafka(HostPort):
 
 
 def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
-    """A field of a settings class: description with unit, type, default.
+    """Define a field of a settings class: description with unit, type, default.
 
     A callable default is called on demand; ``shown`` is its text in help.
     """
@@ -82,22 +82,22 @@ def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidde
 
 
 def file() -> click.Path:
-    """A file. Its reader checks existence and content, and may have a last valid content."""
+    """Return the type of a file. Its reader checks existence and content, and may have a last valid content."""
     return click.Path(dir_okay=False, path_type=Path)
 
 
 def folder(*, exists: bool = True) -> click.Path:
-    """A folder; ``exists``: it must exist."""
+    """Return the type of a folder; ``exists``: it must exist."""
     return click.Path(exists=exists, file_okay=False, path_type=Path)
 
 
 def envvar(name: str) -> str:
-    """The environment variable of an option."""
+    """Return the environment variable of an option."""
     return "SLACKTIDE_" + name.removeprefix("--").upper().replace("-", "_")
 
 
 def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
-    """An option with its environment variable."""
+    """Return an option with its environment variable."""
     flag = next(text for text in declarations if text.startswith("--")).partition("/")[0]
     attributes = {"show_default": True} | attributes
     made: Callable[[C], C] = click.option(*declarations, envvar=envvar(flag), show_envvar=True, **attributes)
@@ -105,7 +105,7 @@ def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
 
 
 def _kafka_config(command: C) -> C:
-    """Eager: processed before the addresses."""
+    """Add the option. It is eager: processed before the addresses."""
     return option(
         "--kafka-config",
         type=file(),
@@ -146,7 +146,7 @@ def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., N
 
 
 def _fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
-    """A class's own fields first, then inherited ones."""
+    """Return a class's own fields, then inherited ones."""
     names = [name for made in kind.__mro__ for name in inspect.get_annotations(made)]
     return sorted(dataclasses.fields(kind), key=lambda field: names.index(field.name))
 
@@ -173,7 +173,7 @@ def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
 
 
 def shown(ctx: click.Context, names: list[str]) -> str:
-    """One line per setting: name, value, origin."""
+    """Format one line per setting: name, value, origin."""
     values = {"kafka_config": ctx.meta[SECURITY].file or None if SECURITY in ctx.meta else None} | ctx.params
     rows = [(name.replace("_", "-"), _text(values[name]), _origin(ctx, name)) for name in names]
     name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
@@ -198,12 +198,12 @@ def _origin(ctx: click.Context, name: str) -> str:
 
 
 def node_name() -> str:
-    """The host name, which is the default node name."""
+    """Return the host name, which is the default node name."""
     return socket.gethostname()
 
 
 def state_folder() -> Path:
-    """The state folder: /var/lib/slacktide for root, else under XDG_STATE_HOME."""
+    """Return the state folder: /var/lib/slacktide for root, else under XDG_STATE_HOME."""
     if os.geteuid() == 0:
         return Path("/var/lib/slacktide")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -40,7 +40,7 @@ class Part:
     def __init__(self, name: str, arguments: Sequence[str], url: str, *, asked: str = "/ready") -> None:
         self.name = name
         self.url = url
-        """Where it serves ``asked``, which responds 200 once it is ready."""
+        """The part's endpoints. The path ``asked`` responds 200 once the part is ready."""
         self._asked = asked
         self.ready = asyncio.Event()
         """Set when it was ready once."""
@@ -109,7 +109,7 @@ async def why_not_ready(url: str, path: str, pid: int) -> str:
 
 
 def how(code: int) -> str:
-    """How a process ended, from Popen's exit code."""
+    """Describe how a process ended, by Popen's exit code."""
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):

@@ -46,7 +46,7 @@ class Name(click.ParamType):
 
 
 def printable(text: str, *, keep: str = "\n") -> str:
-    """Text without terminal control: unprintable characters are escaped, except those to keep.
+    """Escape unprintable characters, except those to keep, so that text cannot control the terminal.
 
     Names, reasons and headers in Kafka are untrusted.
     """
@@ -75,12 +75,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun, singular for one."""
+    """Format a number with its noun, singular for one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def instant(epoch_ms: int) -> str:
-    """UTC with milliseconds; the bare number for years outside of the calendar."""
+    """Format an instant as UTC with milliseconds. A year outside of the calendar gives the bare number."""
     try:
         when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

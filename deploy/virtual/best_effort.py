@@ -1,4 +1,4 @@
-"""Best-effort pods of a virtual machine: ``BestEffortPods`` of ``slacktide.agents.node.evict``. Pure."""
+"""Implements ``BestEffortPods`` of ``slacktide.agents.node.evict`` on a virtual machine. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from slacktide.schemas.errors import CgroupError
 
 
 class VirtualBestEffort:
-    """A pod is one process, which ends some time after SIGTERM, or only when killed."""
+    """Terminates, kills and freezes pods. A pod is one process, which ends after SIGTERM or only after SIGKILL."""
 
     freeze_trouble = ""
 
@@ -15,7 +15,7 @@ class VirtualBestEffort:
         self._machine = machine
 
     def processes(self, uid: str) -> int:
-        """The number of processes in a pod; 0: it is gone.
+        """Return the number of processes in a pod; 0: the pod is gone.
 
         Raises:
             CgroupError: not a best-effort pod.
@@ -24,7 +24,7 @@ class VirtualBestEffort:
         return 0 if self._pod(uid) is None else 1
 
     def terminate(self, uid: str) -> None:
-        """Terminate a pod; a frozen pod is thawed.
+        """Thaw and terminate a pod.
 
         Raises:
             CgroupError: not a best-effort pod.
@@ -70,7 +70,7 @@ class VirtualBestEffort:
             pod.frozen = False
 
     def frozen(self) -> frozenset[str]:
-        """Uids of frozen pods."""
+        """Return the uids of frozen pods."""
         return frozenset(pod.uid for pod in self._machine.best_effort.children if pod.frozen)
 
     def _pod(self, uid: str) -> Group | None:

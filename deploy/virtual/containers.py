@@ -1,4 +1,4 @@
-"""Containers of a virtual machine: a single container shares its pod's cgroup. Pure."""
+"""Measures containers of a virtual machine. A single container shares its pod's cgroup. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.schemas.inventory import Container, Pod
 
 
 def only_container(pod: Pod) -> Container | None:
-    """The container that shares the pod's cgroup; None: there are several, or none is known."""
+    """Return the pod's only container, which shares its cgroup; None: it has several, or none is known."""
     return pod.containers[0] if len(pod.containers) == 1 else None
 
 
@@ -23,7 +23,7 @@ class VirtualContainers:
         self._before: Counters | None = None
 
     def look(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
-        """Figures of those pods' containers that have a limit."""
+        """Measure the pods' containers that have a limit."""
         found = {pod.uid: container for pod in pods if (container := only_container(pod)) is not None}
         groups = {
             uid: group

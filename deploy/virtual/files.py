@@ -1,4 +1,4 @@
-"""A virtual machine as files: cgroup mount and /proc in a folder, for an unmodified agent.
+"""Projects a virtual machine to files for an unmodified agent: cgroup mount and /proc in a folder.
 
 Readers never see a partial file:
 
@@ -84,7 +84,7 @@ class Projection:
         return texts.CONTROL[self.machine.version]
 
     def _texts(self, group: Group) -> dict[str, dict[str, str]]:
-        """By hierarchy ("" on v2) and file name, the text."""
+        """Return the texts by hierarchy ("" on v2) and file name."""
         cpus = self.machine.effective_cpus(group.path)
         return texts.v1(group, cpus) if self.machine.version == 1 else {"": texts.v2(group, cpus)}
 
@@ -93,7 +93,7 @@ class Projection:
         return self.cgroup_mount / hierarchy / group.path / name
 
     def _asks(self, group: Group) -> bool:
-        """Whether a control file changed. An empty file is about to be written."""
+        """Return whether a control file changed. An empty file is ignored: its write is not complete."""
         differ = False
         for name in self._control:
             text = _read(self._file(group, name))
@@ -103,7 +103,7 @@ class Projection:
         return differ
 
     def _cpusets_asked(self, asked: Sequence[Group]) -> dict[str, frozenset[int]]:
-        """Including new cgroups, which in a kernel would have inherited the parent's CPUs."""
+        """Return the changed CPU sets, and those of new cgroups, which in a kernel inherit the parent's CPUs."""
         cpusets = {group.path: cpus for group in asked if (cpus := self._cpuset_asked(group))}
         if self.machine.version == 1:
             for path in self.machine.groups.keys() - self._groups.keys():
@@ -177,5 +177,5 @@ class Projection:
 
 
 def _read(file: Path) -> str:
-    """The last write: a writer that shortens a file may not have truncated it yet."""
+    """Read the last write: the first line. A writer that shortens a file may not have truncated it yet."""
     return file.read_text().partition("\n")[0].strip()

@@ -1,4 +1,4 @@
-"""A virtual machine's kernel for the agent, in memory, for fast simulations. Pure."""
+"""Provides a virtual machine's kernel to the agent, in memory, for fast simulations. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class VirtualKernel:
         self._clipped: Mapping[PurePosixPath, Clipped] = {}
 
     def read(self, mono_ns: int) -> Reading:
-        """Read all figures; rates since the previous reading."""
+        """Read all figures. Rates are since the previous reading."""
         machine = self.machine
         interval_ns = 0 if self._read_ns is None else mono_ns - self._read_ns
         pods = {uid: _counters(machine.pods[uid]) for uid in sorted(machine.pods)}
@@ -70,13 +70,13 @@ class VirtualKernel:
         return self._containers.look(pods, mono_ns)
 
     def limits(self) -> Limits:
-        """The limits of the best-effort cgroup."""
+        """Return the limits of the best-effort cgroup."""
         group = self.machine.best_effort
         cpus = group.cpuset or self.machine.effective_cpus(BEST_EFFORT)
         return Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us, be_cpuset=sorted(cpus))
 
     def processors(self) -> list[Processor]:
-        """The machine's CPUs."""
+        """Return the machine's CPUs."""
         return self.machine.processors
 
     def hold(self, limits: Limits) -> None:
@@ -101,7 +101,7 @@ class VirtualKernel:
         self._known = {pod.uid: pod for pod in pods}
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
-        """Current values of knobs; a pod is one cgroup here, without containers."""
+        """Return the current values of knobs. A pod is one cgroup here, without containers."""
         values: dict[KnobKey, int | None] = {}
         lacking: dict[KnobKey, str] = {}
         for key in keys:
@@ -135,11 +135,11 @@ class VirtualKernel:
             self.machine.set_quota(str(place.path), value)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """The value that ``held`` returns after this was set."""
+        """Return the value that ``held`` returns after this value was set."""
         return as_reads_back(knob, value, self.machine.version)
 
     def _own(self, path: PurePosixPath) -> Bandwidth:
-        """A cgroup's value, or its value before it was lowered to fit."""
+        """Return a cgroup's value, or its value before it was lowered to fit."""
         group = self.machine.groups[str(path)]
         now = Bandwidth(group.quota_us, group.period_us)
         known = self._clipped.get(path.relative_to(BEST_EFFORT)) if path.is_relative_to(BEST_EFFORT) else None

@@ -1,4 +1,4 @@
-"""Knobs of a virtual machine's cgroups: location, value, and permission. Pure."""
+"""Reads and writes knobs of a virtual machine's cgroups, with location and permission checks. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QOS_OF = {name: kube_qos for kube_qos, name in TIERS.items()}
 
 
 def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | None:
-    """A cgroup's location; None: missing. A pod's only container shares its cgroup; others have none."""
+    """Return a cgroup's location; None: missing. Only a single container has one: that of its pod."""
     if group in _QOS_OF:
         base, pod = PurePosixPath(PARENT_OF_QOS[_QOS_OF[group]]), None
         return Place(tier=_TIER_OF[_QOS_OF[group]], base=base, inside=PurePosixPath())
@@ -38,7 +38,7 @@ def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | Non
 
 
 def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int | None) -> Place:
-    """The location of a knob that may be set to this value.
+    """Return the location of a knob that may be set to this value.
 
     Raises:
         CgroupError: it is missing, or must not be set.
@@ -54,17 +54,17 @@ def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int
 
 
 def lacks(machine: Machine, knob: Knob) -> bool:
-    """Whether the kernel lacks the knob."""
+    """Return whether the kernel lacks the knob."""
     return knob != "cfs_quota_us" and knob not in FILES[machine.version]
 
 
 def plain(version: int) -> Mapping[Knob, KnobFile]:
-    """Knobs with a file each that the model ignores, by cgroup version."""
+    """Return the knobs that the model only stores, with their files, by cgroup version."""
     return {knob: file for knob, file in FILES[version].items() if knob != "cpu_shares"}
 
 
 def read(machine: Machine, path: str, knob: Knob) -> int | None:
-    """The value of a cgroup's knob, except for its quota."""
+    """Return the value of a cgroup's knob, except for its quota."""
     group = machine.groups[path]
     if knob == "cpu_shares":
         return group.weight if machine.version == 1 else shares_of(group.weight)

@@ -1,8 +1,8 @@
-"""A small kernel model: CPU by weight, quota and CPU set, memory, pressure. Pure.
+"""Models a small kernel: CPU by weight, quota and CPU set, memory, pressure. Pure.
 
 The tree is the kubelet's: root > {system, kubepods}, kubepods > {guaranteed pods, burstable, besteffort} > pods. Pods
-are leaves and demand CPU; every cgroup may have a quota. Time is fluid: within a step each cgroup gets its water-filled
-share, so a quota throttles evenly. Not modelled: swap, OOM kills, threads (a pod can use every CPU), IO.
+are leaves and demand CPU. Every cgroup may have a quota. Within a step each cgroup gets its water-filled share, so a
+quota throttles evenly. Not modelled: swap, OOM kills, threads (a pod can use every CPU), IO.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Group:
     weight: int
     """cpu.shares on v1, cpu.weight on v2."""
     uid: str = ""
-    """The pod's, for a pod's cgroup."""
+    """The pod's uid, for a pod's cgroup."""
     request_milli: int = 0
     quota_us: int | None = None
     period_us: int = 100_000
@@ -52,7 +52,7 @@ class Group:
     frozen: bool = False
     """A frozen leaf uses no CPU, and keeps its memory."""
     linger_ms: int | None = 0
-    """How long a pod runs after SIGTERM; None: until it is killed."""
+    """Time that a pod runs after SIGTERM; None: until SIGKILL."""
     ends_ns: int | None = None
     """When it will have ended, in machine time; None: not terminated."""
     children: list[Group] = field(default_factory=list)
@@ -66,13 +66,13 @@ class Group:
     _able_ns: int = 0
 
     def walk(self) -> Iterator[Group]:
-        """The cgroup and its descendants, parents first."""
+        """Yield the cgroup and its descendants, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def sums(self) -> tuple[int, int]:
-        """Working set and page cache of the subtree, bytes."""
+        """Sum the working set and page cache of the subtree, bytes."""
         mem_bytes, cache_bytes = self.mem_bytes, self.cache_bytes
         for child in self.children:
             below = child.sums()
@@ -81,7 +81,7 @@ class Group:
         return mem_bytes, cache_bytes
 
     def ask(self, dt_ns: int) -> int:
-        """The subtree's demand in this step under CPU sets and quotas, CPU nanoseconds."""
+        """Compute the subtree's demand in this step under CPU sets and quotas, CPU nanoseconds."""
         asked_ns = 0 if self.frozen else self.demand_milli * dt_ns // 1000
         for child in self.children:
             asked_ns += child.ask(dt_ns)
@@ -93,7 +93,7 @@ class Group:
         return self._want_ns
 
     def give(self, supply_ns: int, dt_ns: int) -> int:
-        """Distribute CPU to the subtree. Returns the unmet demand, CPU nanoseconds."""
+        """Distribute CPU to the subtree; return the unmet demand, CPU nanoseconds."""
         self.usage_ns += supply_ns
         if self.quota_us is not None and self._asked_ns:
             self._count_periods(dt_ns, held_back_ns=self._able_ns - supply_ns if supply_ns == self._want_ns else 0)
@@ -142,24 +142,24 @@ class Machine:
 
     @property
     def system(self) -> Group:
-        """Everything outside of pods: a leaf."""
+        """Return the cgroup of everything outside of pods: a leaf."""
         return self.groups[SYSTEM]
 
     @property
     def best_effort(self) -> Group:
-        """The cgroup of all best-effort pods."""
+        """Return the cgroup of all best-effort pods."""
         return self.groups[BEST_EFFORT]
 
     @property
     def processors(self) -> list[Processor]:
-        """Cores with two CPUs each; from eight CPUs on, two sockets."""
+        """Return cores with two CPUs each, on two sockets from eight CPUs on."""
         half = self.cpus if self.cpus < 8 else (self.cpus + 3) // 4 * 2
         return [
             Processor(cpu=cpu, core=cpu // 2 * 2, socket=cpu // half, numa_node=cpu // half) for cpu in range(self.cpus)
         ]
 
     def effective_cpus(self, path: str) -> frozenset[int]:
-        """The CPUs of a cgroup, intersected with those of its ancestors."""
+        """Return the CPUs of a cgroup, intersected with those of its ancestors."""
         if not path:
             return self.root.cpuset or frozenset()
         above = self.effective_cpus(path.rpartition("/")[0])
@@ -167,7 +167,7 @@ class Machine:
         return above if group is None or group.cpuset is None else group.cpuset & above or above
 
     def weight_of(self, request_milli: int) -> int:
-        """The kubelet's weight for a CPU request, in the unit of the cgroup version."""
+        """Return the kubelet's weight for a CPU request, in the unit of the cgroup version."""
         shares = max(SHARES_MIN, request_milli * 1024 // 1000)
         return shares if self.version == 1 else 1 + (shares - SHARES_MIN) * 9_999 // 262_142
 
@@ -215,10 +215,10 @@ class Machine:
             raise CgroupError(path, f"invalid argument: quota {quota_us} us: a child would hold more than its parent")
 
     def set_cpusets(self, cpusets: Mapping[str, frozenset[int]]) -> None:
-        """Bind cgroups to CPUs, like writes to their control files one after another.
+        """Bind cgroups to CPUs, as by writes to their control files in order.
 
         Raises:
-            CgroupError: the kernel would reject one: empty, an unknown CPU, or on v1 one that the parent lacks.
+            CgroupError: a set is empty, or has an unknown CPU, or on v1 a CPU that the parent lacks.
 
         """
         for path in cpusets.keys() - self.groups.keys():
@@ -280,7 +280,7 @@ class Machine:
         return max(0, mem_bytes - self.mem_bytes) / mem_bytes if mem_bytes else 0.0
 
     def _weigh_burstable(self) -> None:
-        """The kubelet gives burstable pods the weight of their total request."""
+        """Set the weight of burstable pods by their total request, as the kubelet does."""
         burstable = self.groups[PARENT_OF_QOS["Burstable"]]
         burstable.weight = self.weight_of(sum(pod.request_milli for pod in burstable.children))
 
@@ -295,12 +295,12 @@ class Machine:
 
 
 def _bound(child: Group, group: Group) -> bool:
-    """Whether the child's CPUs are a subset of the parent's: cgroup v1's rule."""
+    """Return whether the child's CPUs are a subset of the parent's: cgroup v1's rule."""
     return child.cpuset is None or group.cpuset is None or child.cpuset <= group.cpuset
 
 
 def _nested(group: Group, above: Fraction | None) -> bool:
-    """Whether no descendant exceeds its parent: cgroup v1's rule. None: unlimited."""
+    """Return whether no descendant exceeds its parent: cgroup v1's rule. None: unlimited."""
     rate = above
     if group.quota_us is not None:
         rate = Fraction(group.quota_us, group.period_us)

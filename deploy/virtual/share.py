@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 def share(supply: int, wants: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """Share ``supply`` by weight; unused parts go to the others (water-filling).
+    """Divide ``supply`` by weight. Unused parts are divided among the others (water-filling).
 
-    Exact in whole units: nobody gets more than its demand, and ``min(supply, sum(wants))`` is distributed.
+    Exact in whole units: each share is at most its demand, and ``min(supply, sum(wants))`` is distributed.
 
     Args:
         supply: the total, e.g. nanoseconds of CPU time.
-        wants: each one's demand, in the same unit.
-        weights: positive, one each.
+        wants: the demands, in the same unit.
+        weights: positive, one per demand.
 
     """
     if supply >= sum(wants):

@@ -25,10 +25,10 @@ class Stall:
 
     @property
     def avg10_pct(self) -> float:
-        """Percent over the last 10 s, with the kernel's two digits."""
+        """Return the percentage over the last 10 s, rounded to two digits as in the kernel."""
         return round(self.averages[0] * 100, 2)
 
     def line(self, kind: str) -> str:
-        """One line of a pressure file, e.g. of kind ``some``."""
+        """Format one line of a pressure file, e.g. of kind ``some``."""
         figures = " ".join(f"avg{s}={avg * 100:.2f}" for s, avg in zip(_SPANS_S, self.averages, strict=True))
         return f"{kind} {figures} total={self.total_us}"

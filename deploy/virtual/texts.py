@@ -19,7 +19,7 @@ _JIFFY_NS = 10_000_000
 
 
 def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
-    """Text by file name for one cgroup; ``effective``: the CPUs that it may use."""
+    """Return the text by file name for one cgroup; ``effective``: the CPUs that it may use."""
     mem_bytes, cache_bytes = group.sums()
     usage_us = group.usage_ns // 1000
     stat = {"usage_usec": usage_us, "user_usec": usage_us, "system_usec": 0}
@@ -49,7 +49,7 @@ def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
 
 
 def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
-    """Text by hierarchy and file name for one cgroup; ``effective``: the CPUs that it may use."""
+    """Return the text by hierarchy and file name for one cgroup; ``effective``: the CPUs that it may use."""
     mem_bytes, cache_bytes = group.sums()
     cpu_stat = {
         "nr_periods": group.periods,
@@ -83,7 +83,7 @@ def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
 
 
 def proc(machine: Machine) -> dict[str, str]:
-    """Text by path below /proc. There is no IO, and so no IO pressure."""
+    """Return the text by path below /proc. IO is not modelled, so there is no IO pressure."""
     none = "avg10=0.00 avg60=0.00 avg300=0.00 total=0"
     return {
         "stat": _stat(machine),
@@ -95,7 +95,7 @@ def proc(machine: Machine) -> dict[str, str]:
 
 
 def sys_cpu(machine: Machine) -> dict[str, str]:
-    """Text by path below /sys/devices/system/cpu: the CPU topology."""
+    """Return the text by path below /sys/devices/system/cpu: the CPU topology."""
     found = {"online": cpu_ranges(range(machine.cpus))}
     for one in machine.processors:
         siblings = [other.cpu for other in machine.processors if other.core == one.core]
@@ -106,7 +106,7 @@ def sys_cpu(machine: Machine) -> dict[str, str]:
 
 
 def cpuset_of(text: str) -> frozenset[int] | None:
-    """CPUs of ``cpuset.cpus``; None: empty.
+    """Parse ``cpuset.cpus``; None: empty.
 
     Raises:
         CgroupError: not a list of CPUs.
@@ -119,7 +119,7 @@ def cpuset_of(text: str) -> frozenset[int] | None:
 
 
 def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:
-    """Quota (None: unlimited) and period in microseconds, from both files.
+    """Parse quota (None: unlimited) and period in microseconds, from both files.
 
     Raises:
         CgroupError: a text is not a number.
@@ -130,7 +130,7 @@ def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:
 
 
 def quota_of_v2(text: str, period_us: int) -> tuple[int | None, int]:
-    """Quota and period of ``cpu.max``; without a second word the period stays.
+    """Parse quota and period of ``cpu.max``. Without a second word the period is unchanged.
 
     Raises:
         CgroupError: the format is invalid.
@@ -144,7 +144,7 @@ def quota_of_v2(text: str, period_us: int) -> tuple[int | None, int]:
 
 
 def number(text: str) -> int:
-    """A control file's number.
+    """Parse a control file's number.
 
     Raises:
         CgroupError: not a number; the kernel would return EINVAL.
@@ -157,7 +157,7 @@ def number(text: str) -> int:
 
 
 def _held(group: Group, version: int, *controllers: str) -> dict[str, str]:
-    """Files of stored knobs; default: of all controllers."""
+    """Return the files of stored knobs; default: of all controllers."""
     files = {knob: file for knob, file in FILES[version].items() if knob in group.knobs}
     return {
         file.name: file.text(group.knobs[knob])
@@ -171,7 +171,7 @@ def _pairs(figures: dict[str, int]) -> str:
 
 
 def _stat(machine: Machine) -> str:
-    """In jiffies: all use counts as user time, spread evenly over the CPUs."""
+    """Format CPU times in jiffies. All use counts as user time, divided evenly among the CPUs."""
     user = machine.root.usage_ns // _JIFFY_NS
     idle = machine.cpus * machine.elapsed_ns // _JIFFY_NS - user
     lines = [f"cpu  {user} 0 0 {idle} 0 0 0 0 0 0"]
