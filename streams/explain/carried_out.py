@@ -1,4 +1,4 @@
-"""Who decides on a node, and whether the agent carried out the commands."""
+"""Reports the decider of a node, and whether the agent carried out the commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DONE = frozenset({"applied", "unchanged"})
 
 
 def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
-    """Skipped samples, who decides, and parts of the newest command without an outcome."""
+    """Report skipped samples, the decider, and parts of the newest command without an outcome."""
     command = log.command
     if command is not None and command.body.answer == "skipped":
         text = f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard does"
@@ -35,7 +35,7 @@ def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _suspended(log: NodeLog, asked_ms: int) -> Finding | None:
-    """Whether the newest outcome about the limit comes from a suspended node."""
+    """Report that the newest outcome of the limit comes from a suspended node."""
     limits = [one for one in log.outcomes if one.body.about_limit and one.body.result != "refused"]
     last = limits[-1] if limits else None
     if last is None or last.body.rule != SUSPEND:
@@ -106,7 +106,7 @@ def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeO
 
 
 def what(part: Hold | Evict | Setting) -> str:
-    """What a part of a command sets."""
+    """Describe what a part of a command sets."""
     if isinstance(part, Evict):
         return f"the eviction of {part.namespace}/{part.name} by {part.rule}"
     if isinstance(part, Setting):

@@ -1,4 +1,4 @@
-"""Nodes whose latest figures heartbeats cover."""
+"""Finds the nodes whose latest figures are covered by heartbeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Covered = Mapping[tuple[str, str], int]
 
 
 def covered_of(records: Iterable[Record]) -> Covered:
-    """Read the heartbeats among records of any topics, each partition in order."""
+    """Process the heartbeats among records of any topics, each partition in order."""
     coverage, found = Coverage(), dict[tuple[str, str], int]()
     for record in records:
         if record.topic in FIGURES and is_heartbeat(record.key):

@@ -1,4 +1,4 @@
-"""Whether descheduling passes chose a pod for eviction, or why not."""
+"""Reports whether descheduling passes selected a pod for eviction, or why not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Looks:
 
 
 def looks(passes: Sequence[Logged[DeschedulingPass]], namespace: str, name: str) -> Looks | None:
-    """The passes that matter for a pod; None: there was none."""
+    """Select the passes that matter for a pod; None: there was no pass."""
     ordered = sorted(passes, key=lambda one: (one.body.epoch, one.body.number, one.place.offset))
     if not ordered:
         return None
@@ -93,7 +93,7 @@ def _chosen(logged: Logged[DeschedulingPass], victim: Victim, asked_ms: int) -> 
 
 
 def _amounts(terms: Terms) -> Iterator[str]:
-    """Each resource in which the node was overloaded."""
+    """Describe each resource in which the node was overloaded."""
     for name, high in terms.items():
         resource = name.removeprefix("high_")
         if resource != name:

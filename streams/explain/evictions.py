@@ -1,4 +1,4 @@
-"""Evictions of a pod and of its controller's other pods: rule, threshold, observed value, result."""
+"""Reports evictions of a pod and of its controller's other pods: rule, threshold, observed value, result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
 """The suffix that controllers append: five characters of Kubernetes' alphabet, or a number."""
 OFTEN = 3
 NOTICE_OVER_MS = 30_000
-"""A notice is shown until this long after its time."""
+"""A notice is shown for this long after its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +43,24 @@ class Eviction:
     spent: int | None
     """Evictions that the node's boot had spent by then; None: unknown."""
     count: int
-    """The number of refusals that it stands for."""
+    """The number of refusals that it represents."""
     places: list[Place]
     """Of its outcomes."""
 
     @property
     def done(self) -> bool:
-        """Whether the pod was evicted."""
+        """Return whether the pod was evicted."""
         return self.result == "applied"
 
 
 def controller_of(name: str) -> str:
-    """The controller's name from the pod's name; "": unknown."""
+    """Return the controller's name from the pod's name; "": unknown."""
     match = _SUFFIX.fullmatch(name)
     return match[1] if match else ""
 
 
 def evictions_of(outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: str) -> list[Eviction]:
-    """Evictions of the pod and of its controller's other pods, newest first."""
+    """Return evictions of the pod and of its controller's other pods, newest first."""
     controller = controller_of(name)
     groups: dict[tuple[str, str, int, str, str], list[Logged[NodeOutcome]]] = {}
     for one in outcomes:
@@ -74,7 +74,7 @@ def evictions_of(outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: 
 
 
 def _eviction(group: Sequence[Logged[NodeOutcome]]) -> Eviction | None:
-    """The eviction has the decision's own id; follow-ups have other bounds."""
+    """Build an eviction from the outcome with the decision's own id. Follow-ups have other bounds."""
     acts = [one.body for one in group if one.body.spent is not None or one.body.result in {"refused", "dry-run"}]
     ends = [one.body for one in group if one.body.bound in ENDS]
     if not acts:
@@ -100,7 +100,7 @@ def _eviction(group: Sequence[Logged[NodeOutcome]]) -> Eviction | None:
 
 
 def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Iterator[Finding]:
-    """How many evictions, by which rules, which were refused, and advice."""
+    """Report the evictions by rule and the refusals, with advice."""
     done = [one for one in found if one.done]
     own = sum(one.name == name for one in done)
     span = f"in the last {span_ms / 3_600_000:g} h"
@@ -130,7 +130,7 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
 def notice_findings(
     outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: str, asked_ms: int
 ) -> Iterator[Finding]:
-    """Whether the pod has notice of a coming eviction."""
+    """Report that the pod has notice of an eviction."""
     own = [one.body for one in outcomes if one.body.pod == PodName(namespace=namespace, name=name)]
     last = max((one for one in own if one.bound == NOTICE), key=lambda one: one.acted_ms, default=None)
     if last is None or any(one.spent is not None and one.acted_ms >= last.acted_ms for one in own):

@@ -1,4 +1,4 @@
-"""A record's position in Kafka, and findings."""
+"""Defines records with their positions in Kafka, and findings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Logged(Generic[M]):
     place: Place
 
     def age_ms(self, now_ms: int) -> int:
-        """By Kafka's clock; at least 0."""
+        """Return the age by Kafka's clock; at least 0."""
         return max(0, now_ms - self.place.logged_ms)
 
 
@@ -52,16 +52,16 @@ class Finding:
     text: str
     """The facts with numbers."""
     advice: str = ""
-    """What to do; "": nothing."""
+    """The remedy; "": none."""
 
 
 def place_of(record: Record) -> Place:
-    """The record's position."""
+    """Return the record's position."""
     return Place(topic=record.topic, partition=record.partition, offset=record.offset, logged_ms=record.timestamp_ms)
 
 
 def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None = None) -> list[Logged[M]]:
-    """The messages of a topic, in order; invalid records are skipped.
+    """Return the messages of a topic, in order; invalid records are skipped.
 
     Args:
         records: of any topics.
@@ -87,7 +87,7 @@ def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | No
 
 
 def newest(found: Iterable[Logged[M]], order: Callable[[M], tuple[str, int]]) -> Logged[M] | None:
-    """The message with the highest boot and seq; among equals the last."""
+    """Return the message with the highest boot and seq; among equals the last."""
     best: Logged[M] | None = None
     for one in found:
         if best is None or order(one.body) >= order(best.body):
@@ -96,7 +96,7 @@ def newest(found: Iterable[Logged[M]], order: Callable[[M], tuple[str, int]]) ->
 
 
 def by_key(records: Iterable[Record], topic: Topic) -> dict[str, list[Record]]:
-    """A topic's records by key."""
+    """Return a topic's records by key."""
     found: dict[str, list[Record]] = {}
     for record in records:
         if record.topic == topic.name and record.key is not None:

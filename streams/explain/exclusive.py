@@ -1,4 +1,4 @@
-"""Exclusive CPUs of a node, by its newest pod list."""
+"""Reports exclusive CPUs of a node, by its newest pod list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMED_MAX = 5
 
 
 def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
-    """One finding with the CPUs and their pods."""
+    """Report the exclusive CPUs and their pods in one finding."""
     owners = [pod for pod in log.pods if pod.exclusive_cpus and pod.phase not in ENDED_PHASES]
     if owners:
         named = [f"{one.namespace}/{one.name} has {one.exclusive_cpus}" for one in owners[:NAMED_MAX]]

@@ -1,4 +1,4 @@
-"""A node's published figures with their arithmetic."""
+"""Extracts a node's published figures with their arithmetic."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Figure:
     published: int | None
     """None: not published."""
     because: Because | None
-    """None: nothing was computed; see the record's reason."""
+    """None: the figure was not computed; see the record's reason."""
     floored: bool
     """It equals the requests of running pods."""
     emptied_by: str
-    """The term that left nothing, such as ``high_priority_milli``; "": none."""
+    """The term that reduced the figure to 0, such as ``high_priority_milli``; "": none."""
 
 
 _FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...] = (
@@ -41,7 +41,7 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...]
 
 
 def figures(allocatable: NodeAllocatable) -> list[Figure]:
-    """Up to six figures, in order; those neither published nor computed are skipped."""
+    """Return up to six figures, in order, without those neither published nor computed."""
     return list(_figures(allocatable))
 
 
@@ -62,7 +62,7 @@ def _figures(allocatable: NodeAllocatable) -> Iterator[Figure]:
 
 
 def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, Terms], Because]) -> Because:
-    """Terms without arithmetic, if another version wrote the record."""
+    """Return the arithmetic; only its terms, if another version wrote the record."""
     try:
         because = floor_because(of, terms) if "floor" in terms else because_of(of, unit, terms)
         because.added()
@@ -72,9 +72,9 @@ def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, T
 
 
 def emptied_by(because: Because, result: str) -> str:
-    """The term that left nothing: the largest subtrahend (of equals the last), or the cap.
+    """Return the term that reduced the figure to 0: the largest subtrahend (of equals the last), or the cap.
 
-    "": something is left, or there was nothing to subtract from.
+    "": the figure is above 0, or there was no amount to subtract from.
     """
     terms = because.terms
     if terms.get(result, 1) > 0:

@@ -1,4 +1,4 @@
-"""Why mid resources are what they are: the predicted use of production pods."""
+"""Explains mid resources by the predicted use of production pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_FORECAST = "no forecast"
 
 
 def mid_findings(log: NodeLog) -> Iterator[Finding]:
-    """One finding each for CPU and memory, if mid resources are predicted."""
+    """Report CPU and memory in one finding each, if mid resources are predicted."""
     if log.allocatable is None:
         return
     body = log.allocatable.body
@@ -76,7 +76,7 @@ def _cap(of: _Of) -> str:
 
 
 def _young(log: NodeLog, body: NodeAllocatable) -> str:
-    """Pods without a usable prediction yet."""
+    """Name the pods without a usable prediction yet."""
     if body.prediction is None or not body.prediction.young:
         return ""
     names = [] if log.forecast is None else [f"{pod.namespace}/{pod.name}" for pod in log.pods if _why(log, pod)]
@@ -85,7 +85,7 @@ def _young(log: NodeLog, body: NodeAllocatable) -> str:
 
 
 def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
-    """A production pod's predicted use, its number of samples, and why it does not count yet.
+    """Report a production pod's predicted use, its number of samples, and why its prediction is not used yet.
 
     Args:
         log: of its node; None: not bound.
@@ -112,7 +112,7 @@ def _model(forecast: NodeForecast, uid: str) -> PodModel | None:
 
 
 def _why(log: NodeLog, pod: Pod) -> str:
-    """Why a pod counts by its request; "": it is predicted, or is not a production pod."""
+    """Return why a pod counts by its request; "": it is predicted, or is not a production pod."""
     if log.forecast is None or effective_priority_class(pod) != PROD:
         return ""
     model = _model(log.forecast.body, pod.uid)

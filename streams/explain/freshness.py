@@ -1,4 +1,4 @@
-"""Whether a node's figures are fresh and follow the policy in force."""
+"""Reports figures of a node that are stale, or that do not follow the policy in force."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UNANSWERED_MS = 3_000
 BEHIND_MS = 2 * REPUBLISH_MS
 """Unchanged figures are republished, or covered by heartbeats."""
 PARTIAL_PCT = 90
-"""With less of the window, averages cover a shorter time than the policy asks for."""
+"""Below this part of the window, averages cover a shorter time than the policy requires."""
 
 
 def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
-    """What is silent, late, or of another policy."""
+    """Report figures that are missing, late, or of another policy."""
     yield from _skipped(log)
     yield from _agent(log, asked_ms)
     yield from _worker(log, asked_ms)
@@ -29,7 +29,7 @@ def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _skipped(log: NodeLog) -> Iterator[Finding]:
-    """The last command shows that the node is unknown, or that two agents use its name."""
+    """Report by the last command that the node is unknown, or that two agents use its name."""
     if not log.commands:
         return
     reason = log.commands[-1].body.reason
@@ -72,7 +72,7 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _stands(log: NodeLog, asked_ms: int) -> bool:
-    """Whether the node has been silent for longer than workers need to publish that."""
+    """Return whether the node has been silent for longer than workers need to publish that."""
     if log.metric is None or log.metric.body.stale_ms:
         return False
     ages_ms = [one.age_ms(asked_ms) for one in (log.sample, log.metric) if one is not None]
@@ -80,7 +80,7 @@ def _stands(log: NodeLog, asked_ms: int) -> bool:
 
 
 def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
-    """Whether the newest sample of sufficient age was answered."""
+    """Report that the newest sample of sufficient age was not answered."""
     due = [one for one in log.samples if one.age_ms(asked_ms) > UNANSWERED_MS]
     if not due:
         return

@@ -1,4 +1,4 @@
-"""Whether a running pod is limited, and how much CPU the best-effort pods of its node share."""
+"""Reports whether a running pod is limited, and the CPU that the best-effort pods of its node share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import amount
 
 THROTTLED_PCT = 10
-"""A pod throttled in fewer periods gets about what it demands."""
+"""A pod throttled in fewer periods gets about its demand."""
 FULL_PCT = 90
 """Best-effort pods that use more of their limit demand more."""
 
@@ -21,7 +21,7 @@ NAMED_MAX = 5
 
 
 def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
-    """Whether its use is bounded by its limit, and does not show its demand."""
+    """Return whether the pod's use is bounded by its limit, and does not show its demand."""
     sample = _newest(on)
     if sample is None:
         return False
@@ -37,7 +37,7 @@ def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
 
 
 def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
-    """The limit on best-effort pods in the node's newest sample, for one of them."""
+    """Report the limit of best-effort pods in the node's newest sample, for one pod."""
     sample = _newest(on)
     use = None if sample is None else _use(sample, pod)
     if on is None or sample is None or use is None or not use.best_effort_group or is_unsuppressed(pod):
@@ -61,7 +61,7 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
 
 
 def unheld_findings(on: NodeLog) -> Iterator[Finding]:
-    """Pods that claim to be best-effort outside of that cgroup, and so count as latency-sensitive."""
+    """Report pods that claim to be best-effort outside of that cgroup. They count as latency-sensitive."""
     unheld = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in on.pods if pod.unheld}
     if not unheld:
         return

@@ -1,4 +1,4 @@
-"""A Job's status: progress, failures, evictions, and advice. Pure."""
+"""Explains a Job's status: progress, failures, evictions, and advice. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JobExplanation:
 
 
 def statuses(records: Iterable[Record]) -> list[Logged[JobStatus]]:
-    """The last status of each existing Job."""
+    """Return the last status of each existing Job."""
     found = []
     for uid, of_job in by_key(records, JOB_STATUS).items():
         if last := logged(of_job, JOB_STATUS, JobStatus, uid):
@@ -45,7 +45,7 @@ def statuses(records: Iterable[Record]) -> list[Logged[JobStatus]]:
 
 
 def explain_job(found: Iterable[Logged[JobStatus]], namespace: str, name: str, now_ms: int) -> JobExplanation | None:
-    """The newest Job of that name; None: unknown."""
+    """Return the newest Job of that name; None: unknown."""
     mine = [one for one in found if (one.body.namespace, one.body.name) == (namespace, name)]
     if not mine:
         return None
@@ -65,12 +65,12 @@ def explain_job(found: Iterable[Logged[JobStatus]], namespace: str, name: str, n
 
 
 def ended(status: JobStatus) -> str:
-    """``Complete`` or ``Failed``; "": it is active."""
+    """Return ``Complete`` or ``Failed``; "": the Job is active."""
     return next((one.type for one in status.conditions if one.type in {"Complete", "Failed"}), "")
 
 
 def condition(status: JobStatus) -> str:
-    """How it ended, else ``suspended``, ``running`` or ``no pod runs``."""
+    """Return how the Job ended, else ``suspended``, ``running`` or ``no pod runs``."""
     if end := ended(status):
         return end
     if any(one.type == "Suspended" and one.status == "True" for one in status.conditions):

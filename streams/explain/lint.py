@@ -37,13 +37,13 @@ _SPLIT = {
 
 
 def lint(pod: Pod, use: Use | None, manifest: Manifest | None, *, throttled: bool = False) -> Iterator[Finding]:
-    """Likely problems of a pod.
+    """Report likely problems of a pod.
 
     Args:
         pod: the parsed pod.
         use: its average over the policy's window; None: unknown.
-        manifest: its manifest; None: what only that shows is skipped.
-        throttled: its use is bounded by its limit, so it does not show its demand.
+        manifest: its manifest; None: checks of the manifest are skipped.
+        throttled: its use is bounded by its limit, and does not show its demand.
 
     """
     if is_spared(pod):

@@ -1,4 +1,4 @@
-"""A pod's manifest, as from ``kubectl get pod -o yaml``: node constraints, controller, Services."""
+"""Parses a pod's manifest, as from ``kubectl get pod -o yaml``: node constraints, controller, Services."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _manifest(path: str, item: Mapping[str, Any], reader: Reader, services: tupl
 
 
 def _admitted(item: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add what the API server sets: a uid, and the priority of one of the four classes."""
+    """Add the fields that the API server sets: a uid, and the priority of one of the four classes."""
     if not _metadata(item).get("uid"):
         item = {**item, "metadata": {**_metadata(item), "uid": NOT_CREATED}}
     band = BANDS.get(str(spec.get("priorityClassName")))
@@ -146,7 +146,7 @@ def _scheduling(status: Mapping[str, Any], where: str, reader: Reader) -> str:
 
 
 def _is_unserved(item: Mapping[str, Any], status: Mapping[str, Any], where: str, reader: Reader) -> bool:
-    """A scheduler's first attempt sets the condition PodScheduled; so does a scheduling gate."""
+    """Return whether no scheduler tried the pod: the first attempt, or a scheduling gate, sets PodScheduled."""
     created = _metadata(item).get("uid") not in (None, NOT_CREATED) and bool(status)
     conditions = reader.sequence(status.get("conditions"), f"{where}.status.conditions")
     return created and not any(isinstance(one, dict) and one.get("type") == "PodScheduled" for one in conditions)

@@ -69,7 +69,7 @@ _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
-    """Explain the chain.
+    """Explain the node's chain of records.
 
     Args:
         log: the node's records.
@@ -129,7 +129,7 @@ def _steps(log: NodeLog, asked_ms: int) -> Iterator[Step]:
 
 
 def shown_outcomes(outcomes: Sequence[Logged[NodeOutcome]]) -> list[Logged[NodeOutcome]]:
-    """Newest first; of those without a change only the last."""
+    """Return the outcomes to show, newest first; of those without a change only the last."""
     changed = [one for one in outcomes[:-1] if one.body.result != "unchanged"]
     return [*reversed(outcomes[-1:]), *reversed(changed)][:OUTCOMES_SHOWN]
 
@@ -150,7 +150,7 @@ class _Inputs:
         self._policies = {} if log.policy is None else {log.policy.body.version: log.policy.place}
 
     def of(self, body: Message, *, itself: bool) -> list[Input]:
-        """Inputs of a published record or a sample."""
+        """Return the inputs of a published record or a sample."""
         named: Any = body
         sample = [] if itself else [self._sample(named.boot_id, named.seq)]
         revision = getattr(body, "inventory_revision", "")
@@ -167,7 +167,7 @@ class _Inputs:
         ]
 
     def of_outcome(self, body: NodeOutcome) -> list[Input]:
-        """An outcome's inputs are the sample and the policy."""
+        """Return the inputs of an outcome: the sample and the policy."""
         return [self._sample(body.boot_id, body.seq), self._policy(body.policy_version)]
 
     def _sample(self, boot_id: str, seq: int) -> Input:

@@ -1,4 +1,4 @@
-"""The records of one node, by kind."""
+"""Selects the records of one node, by kind."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ class NodeLog:
     forecast: Logged[NodeForecast] | None = None
     """The predicted peak use of its production pods."""
     covered: Covered = field(default_factory=dict)
-    """When heartbeats covered its figures."""
+    """The times at which heartbeats covered its figures."""
 
     def uncovered_ms(self, of: Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeScore], now_ms: int) -> int:
-        """Time since its figures were published or covered by a heartbeat."""
+        """Return the time since the record was published or covered by a heartbeat."""
         covered_ms = self.covered.get((of.place.topic, self.node), 0)
         return min(of.age_ms(now_ms), max(0, now_ms - covered_ms))
 
     @property
     def known(self) -> bool:
-        """Whether there are any records."""
+        """Return whether there are any records."""
         latest = (self.inventory, self.metric, self.allocatable, self.score)
         return any(latest) or any((self.samples, self.commands, self.outcomes))
 
     @property
     def sample(self) -> Logged[NodeSample] | None:
-        """The newest sample."""
+        """Return the newest sample."""
         return newest(self.samples, order)
 
     @property
     def command(self) -> Logged[NodeCommand] | None:
-        """The answer to the newest answered sample."""
+        """Return the answer to the newest answered sample."""
         return newest(self.commands, order)
 
     @property
     def facts(self) -> NodeFacts | None:
-        """The node's facts: from the inventory, else the newest keyframe."""
+        """Return the node's facts: from the inventory, else the newest keyframe."""
         if self.inventory is not None:
             return self.inventory.body.facts
         keyframe = newest((one for one in self.samples if one.body.facts is not None), order)
@@ -83,18 +83,18 @@ class NodeLog:
 
     @property
     def keyframe(self) -> Logged[NodeSample] | None:
-        """The newest sample with a pod list."""
+        """Return the newest sample with a pod list."""
         return newest((one for one in self.samples if one.body.pods is not None), order)
 
     @property
     def pods(self) -> Sequence[Pod]:
-        """The pods of the newest keyframe."""
+        """Return the pods of the newest keyframe."""
         keyframe = self.keyframe
         return () if keyframe is None else keyframe.body.pods or ()
 
 
 def order(body: InOrder) -> tuple[str, int]:
-    """By the node's boot and its sequence number."""
+    """Return the sort key: the node's boot and the sequence number."""
     return body.boot_id, body.seq
 
 
@@ -141,13 +141,13 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
 
 
 def _believed(found: Sequence[Logged[M]], boots: Boots) -> Sequence[Logged[M]]:
-    """Without boots above the one that workers accept: these are forged, or their agent is gone."""
+    """Drop records of boots above the one that workers accept: they are forged, or their agent has stopped."""
     kept = [one for one in found if one.body.boot_id <= boots.believed]
     return kept or found
 
 
 def policy_of(records: Iterable[Record]) -> tuple[Logged[Policy] | None, str]:
-    """The policy in force, and why the newest policy record is not; "": it is."""
+    """Return the policy in force, and why the newest policy record is not in force; "": it is."""
     policies, found = InForce(), None
     for record in records:
         if record.topic != POLICY.name:

@@ -1,4 +1,4 @@
-"""An overview of nodes: one row each, with problems. Pure."""
+"""Builds an overview of nodes: one row each, with problems. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NodeRow:
     why: str
     """Problems; "": none."""
     age_ms: int | None
-    """Time since its figures were published or covered by a heartbeat."""
+    """Time since the figures were published or covered by a heartbeat."""
     capacity_cpu_milli: int | None = None
     used_cpu_milli: int | None = None
     batch_cpu_milli: int | None = None
@@ -74,7 +74,7 @@ def node_row(log: NodeLog, now_ms: int) -> NodeRow:
 
 
 def _troubles(log: NodeLog, age_ms: int | None, last: Logged[NodeOutcome] | None) -> Iterator[tuple[Severity, str]]:
-    """Problems, root causes first."""
+    """Report problems, root causes first."""
     if log.metric is None or age_ms is None:
         yield "problem", "no figures: no agent runs there, or no worker reads its samples"
     elif log.metric.body.stale_ms:
@@ -109,7 +109,7 @@ def _of_sale(allocatable: NodeAllocatable | None) -> Iterator[tuple[Severity, st
 
 
 def in_order(rows: Iterable[NodeRow], by: Sort) -> list[NodeRow]:
-    """Largest or worst first; among equals by name."""
+    """Sort rows: largest or worst first, then by name."""
     return sorted(rows, key=lambda row: (_KEYS[by](row), row.node))
 
 

@@ -1,4 +1,4 @@
-"""Which nodes could run a pod: each node's free resources against its requests."""
+"""Reports which nodes could run a pod: compares its requests with each node's free resources."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Room:
 
     @property
     def enough(self) -> bool:
-        """Whether the request fits, as far as known."""
+        """Return whether the request fits, as far as known."""
         return self.asked <= (self.left if self.left is not None else self.sold or 0)
 
 
@@ -62,22 +62,22 @@ class NodeRoom:
 
     @property
     def fits(self) -> bool:
-        """Whether the pod fits."""
+        """Return whether the pod fits."""
         return not self.passed_over and self.has_room
 
     @property
     def has_room(self) -> bool:
-        """Whether the requests fit into its free resources."""
+        """Return whether the requests fit into its free resources."""
         return all(room.enough for room in self.rooms)
 
     @property
     def passed_over(self) -> str:
-        """Why it is excluded despite free resources; "": it is not."""
+        """Return why the node is excluded despite free resources; "": it is not excluded."""
         return self.unlike or self.silent
 
     @property
     def silent(self) -> str:
-        """Who is silent, and for how long; "": nobody."""
+        """Return which part is silent, and for how long; "": none."""
         for_s = f"for {self.stale_ms / 1000:.0f} s"
         if self.frozen:
             return f"frozen: no worker has published its figures {for_s}"
@@ -85,7 +85,7 @@ class NodeRoom:
 
 
 def node_rooms(nodes: Sequence[NodeLog], asked: Resources, manifest: Manifest | None, asked_ms: int) -> list[NodeRoom]:
-    """Check all nodes, by name.
+    """Compute the room of all nodes, sorted by name.
 
     Args:
         nodes: with figures and inventories.
@@ -116,7 +116,7 @@ def _node_room(log: NodeLog, asked: Resources, manifest: Manifest | None, asked_
 
 
 def _stale(log: NodeLog, asked: Resources, asked_ms: int) -> tuple[int, bool]:
-    """Allocatable is valid while it is republished or covered by heartbeats."""
+    """Return how long the allocatable record has been stale, and whether it is frozen. Heartbeats keep it valid."""
     if log.allocatable is None:
         return 0, False
     stale_ms, age_ms = log.allocatable.body.stale_ms, log.uncovered_ms(log.allocatable, asked_ms)
@@ -136,7 +136,7 @@ def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:
 
 
 def _left(field: str, sold: int, log: NodeLog) -> int | None:
-    """By the node's score; without one, by the pods of its newest keyframe."""
+    """Return the free amount by the node's score, else by the pods of its newest keyframe."""
     if log.score is not None:
         tier, _, kind = field.partition("_")
         left: Use = getattr(log.score.body, f"{tier}_left")
@@ -148,7 +148,7 @@ def _left(field: str, sold: int, log: NodeLog) -> int | None:
 
 
 def unlike_of(manifest: Manifest | None, facts: NodeFacts | None) -> str:
-    """``cordoned``, or the first constraint that the node's labels do not meet; "": neither."""
+    """Return ``cordoned``, or the first constraint that the node's labels do not meet; "": neither."""
     if facts is None:
         return ""
     if facts.unschedulable:
@@ -175,7 +175,7 @@ def _label(facts: NodeFacts, key: str) -> str:
 
 
 def placement_findings(asked: Resources, manifest: Manifest | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
-    """Why the pod is pending, as far as Kafka and its manifest show."""
+    """Report why the pod is pending, as far as Kafka and its manifest show."""
     if manifest is not None:
         yield from _scheduler(asked, manifest)
         yield from _of_manifest(manifest)
@@ -201,7 +201,7 @@ def placement_findings(asked: Resources, manifest: Manifest | None, rooms: Seque
 
 
 def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
-    """Why the scheduler found no node, if all refused the pod in its last attempt."""
+    """Report why the scheduler found no node, if all refused the pod in its last attempt."""
     if placement.passed or not placement.asked or placement.dry_run:
         return
     reasons = "; ".join(f"{one.reason} on {one.count} ({', '.join(one.nodes[:NAMED])})" for one in placement.refused)
@@ -255,7 +255,7 @@ def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
 
 
 def unserved(manifest: Manifest) -> Finding:
-    """No scheduler has tried the pod."""
+    """Report that no scheduler has tried the pod."""
     return Finding(
         name="pending.unserved",
         severity="problem",
@@ -267,7 +267,7 @@ def unserved(manifest: Manifest) -> Finding:
 
 
 def _too_high(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
-    """Requests above the largest node's allocatable; irrelevant if nothing is offered."""
+    """Report requests above the largest node's allocatable, if any node offers resources."""
     selling = [one for one in rooms if not one.why_none]
     for number, room in enumerate(rooms[0].rooms if rooms else ()):
         most, node = max(((one.rooms[number].sold or 0, one.node) for one in selling), default=(0, ""))
@@ -287,7 +287,7 @@ def _that_counts(*, of_all: bool) -> str:
 
 
 def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Finding]:
-    """Excluded nodes that would have room, or whose room is unknown."""
+    """Report excluded nodes that would have room, or whose room is unknown."""
     passed = [one for one in rooms if one.passed_over and (one.has_room or (one.selected and one.silent))]
     if not passed:
         return
@@ -303,7 +303,7 @@ def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Fin
 
 
 def _to_count(one: NodeRoom) -> str:
-    """What would include the node again."""
+    """Return the action that includes the node again."""
     if one.unlike == CORDONED:
         return f"kubectl uncordon {one.node}"
     if one.unlike:
@@ -324,7 +324,7 @@ def _fits(fitting: Sequence[NodeRoom]) -> Finding:
 
 
 def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
-    """For each resource that is short everywhere, the closest node; else that no node has all of them."""
+    """Report the closest node for each resource that is short on all nodes, or that no node has all resources."""
     short = [
         _nearest(rooms, number, of_all=of_all)
         for number in range(len(rooms[0].rooms))

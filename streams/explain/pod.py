@@ -41,7 +41,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """What Kafka and the pod's manifest show."""
+    """The explanation of a pod by Kafka and its manifest."""
 
     namespace: str
     name: str
@@ -72,7 +72,7 @@ class PodLog:
     nodes: Sequence[NodeLog]
     """With figures."""
     on: NodeLog | None
-    """The node whose figures or pod list have the pod, with newest samples; None: none."""
+    """The node whose figures or pod list have the pod, with its newest samples; None: none."""
     outcomes: Sequence[Logged[NodeOutcome]]
     """Of evictions and notices."""
     span_ms: int
@@ -90,7 +90,7 @@ class PodLog:
 def last_placement(
     placements: Iterable[Logged[PodPlacement]], namespace: str, name: str
 ) -> Logged[PodPlacement] | None:
-    """The last placement of a pod of this name; recreated pods count."""
+    """Return the last placement of a pod of this name; recreated pods count."""
     mine = [one for one in placements if (one.body.namespace, one.body.name) == (namespace, name)]
     return max(mine, key=lambda one: (one.body.decided_ms, one.place.offset), default=None)
 
@@ -99,7 +99,7 @@ _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeLog, PodMetric] | None:
-    """The node whose figures have the pod; of several, the latest by Kafka's clock."""
+    """Return the node whose figures have the pod; of several, the latest by Kafka's clock."""
     found = [
         (log.metric.place.logged_ms - log.metric.body.stale_ms, log, one)
         for log in nodes
@@ -177,13 +177,13 @@ def explain_pod(
 
 
 def _whole(log: PodLog, node: str) -> NodeLog | None:
-    """The pod's node with its forecast, and the policy."""
+    """Return the pod's node with its forecast, and the policy."""
     policy = next((one.policy for one in log.nodes if one.policy is not None), None)
     return None if log.on is None or log.on.node != node else replace(log.on, policy=policy)
 
 
 def last_refused(refused: Iterable[Logged[RefusedPod]], name: str) -> RefusedPod | None:
-    """The last refusal of this pod or of its controller's pods."""
+    """Return the last refusal of this pod or of its controller's pods."""
 
     def meant(of: str) -> bool:
         return of == name or (of.endswith("-") and (name.startswith(of) or of == f"{name}-"))
@@ -193,7 +193,7 @@ def last_refused(refused: Iterable[Logged[RefusedPod]], name: str) -> RefusedPod
 
 
 def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Finding]:
-    """Which requests exceeded the namespace's quota."""
+    """Report which requests exceeded the namespace's quota."""
     if refused is None:
         return
     name = resource_name(refused.resource)
@@ -208,7 +208,7 @@ def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Find
 
 
 def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
-    """Which fields of its profiles a pod lacks."""
+    """Report which fields of its profiles a pod lacks."""
     if missed is None:
         return
     lacks = "; ".join(
@@ -223,7 +223,7 @@ def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
 
 
 def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -> Iterator[Finding]:
-    """Whether only one of pod list and figures has the pod."""
+    """Report that only one of pod list and figures has the pod."""
     if on is None or on.keyframe is None or (running is None) == (pod is None):
         return
     if pod is not None:

@@ -1,4 +1,4 @@
-"""Messages about the CPU and memory pressure (PSI) of latency-sensitive pods against their baseline."""
+"""Reports the CPU and memory pressure (PSI) of latency-sensitive pods against their baseline."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MEANS: Final[Mapping[Bound, str]] = {
 
 
 def pressure_text(bound: str, terms: Terms) -> str:
-    """The arithmetic of a decision; "": pressure was not measured, or another version wrote the terms.
+    """Return the arithmetic of a decision; "": pressure was not measured, or another version wrote the terms.
 
-    Permille of running time equal milliseconds per second.
+    A permille of running time is a millisecond per second.
 
     Args:
-        bound: of the decision, such as ``pressure_cut``; others give figures only.
+        bound: of the decision, such as ``pressure_cut``. Other bounds give figures only.
         terms: of the decision.
 
     """
@@ -51,7 +51,7 @@ def pressure_text(bound: str, terms: Terms) -> str:
 
 
 def pressure_findings(on: NodeLog) -> Iterator[Finding]:
-    """The newest measurement of a node with a pressure policy, or that there is none."""
+    """Report the newest measurement of a node with a pressure policy, or that there is none."""
     sample = None if on.sample is None else on.sample.body
     facts = None if sample is None else _facts(on, sample)
     if sample is None or facts is None or on.policy is None or sample.policy_version != on.policy.body.version:
@@ -75,6 +75,6 @@ def pressure_findings(on: NodeLog) -> Iterator[Finding]:
 
 
 def _facts(on: NodeLog, sample: NodeSample) -> NodeFacts | None:
-    """The facts of the sample's revision, else the latest known."""
+    """Return the facts of the sample's revision, else the latest known."""
     found = (one.body for one in reversed(on.samples) if one.body.facts_revision == sample.facts_revision)
     return next((body.facts for body in found if body.facts is not None), on.facts)

@@ -1,4 +1,4 @@
-"""A Job's place in its queue: position, reason, waiting time, missing quota, preemption. Pure."""
+"""Explains a Job's place in its queue: position, reason, waiting time, missing quota, preemption. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempted:
-    """Its last preemption."""
+    """Return the workload's last preemption."""
 
     by: str
     """NAMESPACE/NAME, or the uid of a deleted workload."""
@@ -86,7 +86,7 @@ class Queue:
         self._states = of[QUEUE_STATE.name]
 
     def workload(self, namespace: str, name: str, uid: str = "") -> WorkloadObject | None:
-        """The newest workload of a Job; ``uid``: the Job's, if known."""
+        """Return the newest workload of a Job; ``uid``: the Job's, if known."""
         made = re.compile(rf"job-{re.escape(name)}-[0-9a-f]{{5}}")
         found = [
             one
@@ -99,11 +99,11 @@ class Queue:
         )
 
     def state(self, one: WorkloadObject) -> QueueState:
-        """A workload's state."""
+        """Return a workload's state."""
         return self._states_of({one.metadata.uid.encode()}).get(one.metadata.uid, NEW)
 
     def explained(self, one: WorkloadObject, decisions: Iterable[Record], now_ms: int) -> QueuePlace:
-        """A workload's place.
+        """Return a workload's place.
 
         Args:
             one: a workload of this queue.
@@ -132,7 +132,7 @@ class Queue:
         return _waiting(plain, mine, given, done, now_ms, states)
 
     def _concerning(self, one: WorkloadObject) -> set[Key]:
-        """Workloads that affect its place: those with quota, and those in its ClusterQueue."""
+        """Return the workloads that affect its place: those with quota, and those in its ClusterQueue."""
         local = {
             (each.metadata.namespace or "default", each.metadata.name): each.spec.cluster_queue
             for each in self._specs
@@ -144,7 +144,7 @@ class Queue:
         return holding | self._naming(map(_quoted, names)) | {one.metadata.uid.encode()}
 
     def _naming(self, texts: Iterable[bytes]) -> set[Key]:
-        """Keys of workloads that contain one of these texts, since decoding all would take a second."""
+        """Return the keys of workloads that contain one of these texts: decoding all would take a second."""
         texts = list(texts)
         return {key for key, record in self._workloads.items() if any(text in (record.value or b"") for text in texts)}
 
@@ -157,7 +157,7 @@ class Queue:
         return ledger_of([record for record in self._states if record.key in keys], ()).states
 
     def _preempted(self, uid: str, decisions: Iterable[QueueDecision]) -> Preempted | None:
-        """Its last preemption."""
+        """Return the workload's last preemption."""
         found = [(one, each) for one in decisions for each in one.evictions if each.victim.uid == uid]
         if not found:
             return None
@@ -207,7 +207,7 @@ def _waiting(
 
 
 def _admissions(decisions: Iterable[QueueDecision], queue: str, now_ms: int) -> int:
-    """Admissions of a ClusterQueue in the last hour."""
+    """Count the admissions of a ClusterQueue in the last hour."""
     return sum(
         each.booking is not None
         and each.booking.cluster_queue == queue
@@ -219,7 +219,7 @@ def _admissions(decisions: Iterable[QueueDecision], queue: str, now_ms: int) -> 
 
 
 def remedy(one: QueuePlace) -> str:
-    """What would admit a pending workload; "": it is next."""
+    """Return the change that would admit a pending workload; "": it is next."""
     if not one.cluster_queue:
         return "a LocalQueue of this name in its namespace, and its ClusterQueue"
     if one.never:

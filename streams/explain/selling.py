@@ -1,4 +1,4 @@
-"""Why a node offers no batch resource, or no more: disabled, nothing left, stale, capped, floored."""
+"""Explains low batch resources of a node: disabled, exhausted, stale, capped or floored."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _FIELDS = {
 
 
 def resource_name(field: str) -> str:
-    """As in a pod's requests, without the domain: ``batch-cpu``; others by field name."""
+    """Return the name in a pod's requests without the domain: ``batch-cpu``; for others the field name."""
     return _NAMES.get(field, field)
 
 
 def amount(value: float | None, field: str) -> str:
-    """With its unit from the field name."""
+    """Format an amount with its unit from the field name."""
     if value is None:
         return "none"
     if field.endswith("bytes"):
@@ -57,7 +57,7 @@ def amount(value: float | None, field: str) -> str:
 
 
 def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]:
-    """Findings about zero, capped and floored figures."""
+    """Report zero, capped and floored figures."""
     off = disabled(log)
     if off is not None:
         yield off
@@ -77,14 +77,14 @@ def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]
 
 
 def sells_nothing(log: NodeLog) -> bool:
-    """Whether the policy is a dry run for the node's resources."""
+    """Report that the policy is a dry run for the node's resources."""
     if log.policy is None or log.facts is None:
         return False
     return colocation_on(log.policy.body, log.facts).resource_dry_run
 
 
 def disabled(log: NodeLog) -> Finding | None:
-    """Whether the policy disables batch resources on the node, and by which field."""
+    """Report that the policy disables batch resources on the node, and by which field."""
     if log.policy is None or log.facts is None:
         return None
     found = effective(log.policy.body, log.facts)
@@ -134,7 +134,7 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
 
 
 def _cap(because: Because) -> float | None:
-    """None: another version wrote the record."""
+    """Return the cap; None: another version wrote the record."""
     return next((value for term, value in because.terms.items() if term.startswith("cap_")), None)
 
 
@@ -152,13 +152,13 @@ def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
 
 
 def _arithmetic(because: Because) -> str:
-    """The sum in one line."""
+    """Format the sum in one line."""
     parts = [f"{part[0]} {part[1:]} {amount(because.terms[part[1:]], part)}" for part in because.adds]
     return " ".join(parts).removeprefix("+ ")
 
 
 def _users(log: NodeLog, of: str) -> str:
-    """The largest of the pods that precede batch, by use or request, as the policy counts."""
+    """Name the largest pods that precede batch, by use or request as in the policy."""
     if log.metric is None or log.policy is None or log.facts is None:
         return ""
     counts = _counts(log.metric.body, log.pods, colocation_on(log.policy.body, log.facts), of)
@@ -170,7 +170,7 @@ def _users(log: NodeLog, of: str) -> str:
 
 
 def _counts(metric: NodeMetric, pods: Sequence[Pod], colocation: Colocation, of: str) -> dict[str, int]:
-    """By uid, each pod's part of the sum; a metric without its pod counts by use."""
+    """Return each pod's part of the sum by uid. A metric without its pod counts by use."""
     is_cpu = of == "batch_cpu_milli"
     field = "cpu_milli" if is_cpu else "mem_bytes"
     policy = cpu_policy(colocation) if is_cpu else colocation.mem_calculate_policy

@@ -1,4 +1,4 @@
-"""Critical pods in the best-effort cgroup, and the effect on others."""
+"""Reports critical pods in the best-effort cgroup, and the effect on others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OTHERS = "each other pod of the tier has its own quota; together they are the a
 
 
 def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
-    """For a node's pods: critical ones that are excluded, and mid pods with their own limit."""
+    """Report a node's excluded critical pods, and its mid pods with their own limit."""
     live = [pod for pod in pods if pod.phase in LIVE_PHASES]
     if spared := _named([pod for pod in live if is_spared(pod)]):
         yield Finding(
@@ -28,13 +28,13 @@ def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
 
 
 def _named(pods: Sequence[Pod]) -> str:
-    """Some names; "": none."""
+    """Format some names; "": none."""
     names = [f"{pod.namespace}/{pod.name}" for pod in pods[:NAMED_MAX]]
     return ", ".join([*names, *([f"{len(pods) - NAMED_MAX} more"] if len(pods) > NAMED_MAX else [])])
 
 
 def critical_findings(pod: Pod) -> Iterator[Finding]:
-    """The same for one pod."""
+    """Report a critical pod that suppression does not limit."""
     if is_spared(pod):
         text = "critical and without requests: it is in the best-effort tier, and suppression does not limit it"
         yield Finding(name="tier.critical", severity="note", text=text, advice="give it CPU requests")

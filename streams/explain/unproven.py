@@ -1,4 +1,4 @@
-"""Samples that failed the node proof."""
+"""Reports samples that failed the node proof."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slacktide.streams.explain.node_log import NodeLog
 
 
 def unproven_findings(log: NodeLog) -> Iterator[Finding]:
-    """Rejected samples with the node's name, and the reason."""
+    """Report rejected samples with the node's name, and the reason."""
     if not log.refused:
         return
     verdicts = Counter(one.body.proof for one in log.refused)
