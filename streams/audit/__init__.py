@@ -1,1 +1,1 @@
-"""Who was evicted, held back or frozen, and a file of it in which every change is found. Pure."""
+"""Lists evictions, holds and freezes, and exports them to a tamper-evident file. Pure."""

@@ -1,4 +1,4 @@
-"""Records of the audit as acts: each once, chosen by node and pod, with a word for what was done. Pure."""
+"""Converts audit records to acts: without duplicates, selected by node and pod, each with a short description. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acts:
-    """What was chosen, oldest first, and how many records could not be decoded."""
+    """The selected acts, oldest first, and the number of records that could not be decoded."""
 
     acts: list[Act]
     unreadable: int
@@ -31,13 +31,13 @@ class Acts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Whose acts are wanted; "": all. ``pod`` is ``namespace/name``, or a namespace alone."""
+    """Selects acts; "": all. ``pod`` is ``namespace/name``, or only a namespace."""
 
     node: str = ""
     pod: str = ""
 
     def wants(self, one: NodeOutcome) -> bool:
-        """Whether it is one of these. A hold on all best-effort pods of a node is about no pod."""
+        """Return whether the act is selected. A hold on all best-effort pods of a node matches no pod."""
         if self.node and one.node != self.node:
             return False
         if not self.pod:
@@ -47,7 +47,7 @@ class Choice:
 
 
 def prefilter(choice: Choice) -> Callable[[Record], bool]:
-    """Whether a record may be wanted, by its bytes alone: decoding takes longer."""
+    """Return whether a record may be selected, by its bytes: decoding takes longer."""
     namespace, _, name = choice.pod.partition("/")
     needed = [f'"{key}":"{text}"'.encode() for key, text in (("namespace", namespace), ("name", name)) if text]
     key = choice.node.encode() if choice.node else None
@@ -62,7 +62,7 @@ def prefilter(choice: Choice) -> Callable[[Record], bool]:
 
 
 def acts_of(records: Iterable[Record], choice: Choice) -> Acts:
-    """The acts in the order of the node's time; a record that was sent twice counts once."""
+    """Return the acts in the order of the node's time, without duplicates."""
     acts: dict[bytes, Act] = {}
     unreadable = 0
     for record in records:
@@ -79,7 +79,7 @@ def acts_of(records: Iterable[Record], choice: Choice) -> Acts:
 
 
 def what(one: NodeOutcome) -> str:
-    """What was done, in a word or two."""
+    """Describe the act in one or two words."""
     if one.bound in HOLDS:
         return f"not {one.bound}" if one.result == "failed" else one.bound
     if one.bound in ENDS:

@@ -1,7 +1,7 @@
-"""A file whose lines are chained by hashes, and what is wrong with one. Pure.
+"""Writes and verifies a file whose lines are chained by hashes. Pure.
 
-Each line is a JSON object that begins with its number and the hash of the line before. It ends with its own hash:
-SHA-256 of all bytes before ``,"hash":``. So any tool can recompute it.
+Each line is a JSON object. It begins with its number and the hash of the line before. It ends with its own hash:
+SHA-256 of all bytes before ``,"hash":``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 FORMAT = "slacktide-audit-1"
 BEGIN = "0" * 64
-"""Stands for the hash before the first line."""
+"""The hash before the first line."""
 _LINE = re.compile(
     rb'(\{"number":([1-9][0-9]{0,17}),"previous":"([0-9a-f]{64})"(,.*)),"hash":"([0-9a-f]{64})"\}', re.DOTALL
 )
@@ -32,24 +32,24 @@ class Chain:
         """Of the last line."""
 
     def line(self, **content: object) -> bytes:
-        """The next line. The first has ``format``, the last has ``end``; ``msgspec.Raw`` must not contain a newline."""
+        """Return the next line. The first has ``format``, the last ``end``. ``msgspec.Raw`` must have no newline."""
         self.number += 1
         text = msgspec.json.encode({"number": self.number, "previous": self.hash, **content})[:-1]
         self.hash = hashlib.sha256(text).hexdigest()
         return text + f',"hash":"{self.hash}"}}\n'.encode()
 
     def first(self, **content: object) -> bytes:
-        """The line that begins a file."""
+        """Return the line that begins a file."""
         return self.line(format=FORMAT, **content)
 
     def last(self) -> bytes:
-        """The line that ends a file."""
+        """Return the line that ends a file."""
         return self.line(end=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is wrong with a line of a file, counted from 1."""
+    """A fault of a line, counted from 1."""
 
     line: int
     what: str
@@ -57,11 +57,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a look through a file found."""
+    """The result of a verification."""
 
     lines: int
     hash: str
-    """Of the last line: it stands for the whole file."""
+    """The hash of the last line, which identifies the whole file."""
     faults: list[Fault]
 
 
@@ -69,7 +69,7 @@ def verify(lines: Iterable[bytes]) -> Verified:
     """Recompute the chain.
 
     Args:
-        lines: of the file, each with its newline.
+        lines: the file's lines, each with its newline.
 
     """
     check = _Check()
@@ -123,7 +123,7 @@ class _Check:
         self._follow(match)
 
     def _follow(self, match: re.Match[bytes]) -> None:
-        """Go on from what the line claims, so that one change is one fault."""
+        """Continue from the line's own number and hash, so that one change gives one fault."""
         self._number, self._hash = int(match[2]), match[5].decode()
         self._ended = match[4] == _LAST
 

@@ -14,7 +14,7 @@ from slacktide.streams.records import Record
 
 
 def content_of(record: Record) -> dict[str, object]:
-    """Its place, the broker's time, and its body as it is; what is no NodeOutcome on one line is in base64."""
+    """Return the record's place, the broker's time, and the body: a NodeOutcome on one line unchanged, else base64."""
     place: dict[str, object] = {
         "partition": record.partition,
         "offset": record.offset,

@@ -1,1 +1,1 @@
-"""Find silent nodes, and distinguish an outage of nodes from one of the pipeline."""
+"""Finds silent nodes, and distinguishes an outage of nodes from an outage of the pipeline."""

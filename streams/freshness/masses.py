@@ -1,4 +1,4 @@
-"""Whether so many nodes fell silent together that the pipeline is broken, rather than the nodes."""
+"""Detects a broken pipeline: too many nodes fell silent together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TOGETHER_MS = 30_000
-"""Nodes whose silence began within this time fell silent together."""
+"""Nodes fell silent together if their silence began within this time."""
 FALLEN_MIN = 5
 """Fewer silent nodes are never an outage."""
 SHARE = 10
@@ -24,9 +24,9 @@ class Quiet:
 
 
 def frozen(nodes: Mapping[str, Quiet]) -> frozenset[str]:
-    """Nodes that must not be reported stale, since the pipeline is broken.
+    """Return the nodes that must not be reported stale, since the pipeline is broken.
 
-    It is broken if more than a tenth of all nodes, or all nodes of a partition, fell silent; at least five.
+    It is broken if at least five nodes fell silent: more than a tenth of all nodes, or all nodes of a partition.
 
     Args:
         nodes: by name, without those that have been silent for long.

@@ -1,4 +1,4 @@
-"""When each node's newest record in a partition was appended, by the worker's own ticks.
+"""Tracks when each node's newest record in a partition was appended, by the worker's own ticks.
 
 Record timestamps come from other clocks. An end offset is safer: a record below it was in Kafka when the end offset was
 fetched.
@@ -30,7 +30,7 @@ class _Ends:
             self._fetched_ms.append(fetched_ms)
 
     def asked_ms(self, offset: int) -> int | None:
-        """When the first end offset beyond a record was fetched; None: none is known."""
+        """Return when the first end offset beyond a record was fetched; None: unknown."""
         ends = self._ends
         if not ends or offset >= ends[-1]:
             return None
@@ -54,7 +54,7 @@ class Partition:
         """By topic: a node sends to one of them at a time, and partition numbers are the same."""
 
     def sampled(self, offsets: Mapping[str, int], topic: str) -> None:
-        """Note the offset of each node's newest record in a topic."""
+        """Store the offset of each node's newest record in a topic."""
         ends = self._ends[topic]
         for node, offset in offsets.items():
             self.silent_before_ms.pop(node, None)
@@ -84,7 +84,7 @@ class Partition:
         self.silent_before_ms.pop(node, None)
 
     def nodes(self) -> frozenset[str]:
-        """All nodes of the partition."""
+        """Return all nodes of the partition."""
         return frozenset(self.sampled_ms) | self._fresh
 
     def tick(self, at_ms: int, *, ends: Mapping[str, int | None], fetched_ms: int) -> None:
@@ -107,7 +107,7 @@ class Partition:
                 self._ends[topic].add(end, fetched_ms)
 
     def quiet_ms(self, at_ms: int, longest_ms: int) -> Iterable[tuple[str, int]]:
-        """Nodes that were silent for at least ``longest_ms`` at ``at_ms``, with the duration."""
+        """Return the nodes that were silent for at least ``longest_ms`` at ``at_ms``, with the duration."""
         return [
             (node, at_ms - sampled_ms)
             for node, sampled_ms in self.sampled_ms.items()
@@ -115,6 +115,6 @@ class Partition:
         ]
 
     def alive_ms(self, node: str) -> int:
-        """Time from a node's first to its newest record while the partition was assigned."""
+        """Return the time from a node's first to its newest record while the partition was assigned."""
         sampled_ms = self.sampled_ms[node]
         return sampled_ms - self._since_ms.get(node, sampled_ms)

@@ -1,11 +1,11 @@
-"""Which of a worker's nodes are silent, and which of them may be reported stale.
+"""Decides which of a worker's nodes are silent, and which of them to report stale.
 
 Time is the worker's tick, once per second, so that a replay gives the same result. A node is reported stale when
 
 * no record of it reached Kafka for ``SILENT_MS``, by ticks (see ``partition``; node clocks do not matter);
-* the worker has read its partition up to an end offset that was fetched after the tick in question;
+* the worker has read its partition up to an end offset that was fetched after that tick;
 * the worker has not paused within one session timeout: it may have lost the partition meanwhile;
-* not so many nodes fell silent together that the pipeline is broken (see ``masses``).
+* the pipeline is not broken: too many nodes did not fall silent together (see ``masses``).
 
 After a takeover a node gets the full time.
 """
@@ -23,7 +23,7 @@ from slacktide.streams.freshness.partition import Partition
 
 TICK_MS = 1_000
 SILENT_MS = 7_000
-"""Plus the tick that a record waits for and the tick until all is read: a node is stale within 10 s."""
+"""Plus one tick for the record and one until all is read: a node is stale within 10 s."""
 QUIET_MS = 4_000
 """Nodes that are silent this long count as fallen, since an outage does not stop all nodes in the same second."""
 PAUSED_MS = 1_000
@@ -31,8 +31,7 @@ PAUSED_MS = 1_000
 LOST_MS = 3_600_000
 """Without an inventory, a node that is silent for an hour is forgotten. Its name may be forged."""
 FROZEN_MIN_MS = 120_000
-"""The same for a frozen node that is silent for longer than it was alive, so that forged names do not freeze others for
-long."""
+"""The limit for a frozen node that is silent for longer than it was alive. It bounds the effect of forged names."""
 REPUBLISH_MS = 5_000
 """Default interval at which a silent node's figures are republished."""
 
@@ -56,7 +55,7 @@ class Verdict:
 
     @property
     def alarm(self) -> str:
-        """What is wrong with the pipeline; "": nothing."""
+        """Return the alarm about the pipeline; "": none."""
         if not self.frozen:
             return ""
         return f"{len(self.frozen)} of {self.nodes} nodes fell silent together: their figures are frozen as they were"
@@ -83,7 +82,7 @@ class Silence:
         self._partitions = {number: self._partitions.get(number) or Partition() for number in partitions}
 
     def sampled(self, partition: int, offsets: Mapping[str, int], topic: str = SAMPLE.name) -> None:
-        """Note the offset of each node's newest record in a topic."""
+        """Store the offset of each node's newest record in a topic."""
         if partition in self._partitions:
             self._partitions[partition].sampled(offsets, topic)
 
@@ -93,17 +92,17 @@ class Silence:
             self._partitions[partition].known(silent_ms)
 
     def gone(self, partition: int, node: str) -> None:
-        """The node was removed."""
+        """Remove a node."""
         if partition in self._partitions:
             self._partitions[partition].gone(node)
 
     def nodes(self, partition: int) -> frozenset[str]:
-        """All nodes of a partition."""
+        """Return all nodes of a partition."""
         held = self._partitions.get(partition)
         return frozenset() if held is None else held.nodes()
 
     def tick(self, tick: WorkerTick) -> Verdict:
-        """Judge by the previous tick, after which the end offsets of this one were fetched."""
+        """Evaluate the previous tick: the end offsets of this tick were fetched after it."""
         judged_ms, self._at_ms = self._at_ms, self._at_ms + TICK_MS + tick.paused_ms
         if tick.paused_ms > PAUSED_MS:
             self._mute_until_ms = self._at_ms + self._session_timeout_ms
@@ -121,7 +120,7 @@ class Silence:
         return self._verdict({})
 
     def _judged(self, read: Collection[int], judged_ms: int) -> Verdict:
-        """Nodes in partitions that are not read to the end keep their state."""
+        """Evaluate the nodes. In partitions that are not read to the end, nodes keep their state."""
         quiet = {
             node: (number, age_ms)
             for number in read

@@ -1,4 +1,4 @@
-"""Distributes the remaining budget: to nodes that asked, then one standing credit per node while half of it is left."""
+"""Distributes the remaining budget: to requesting nodes, then one standing credit per node while half of it is left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.streams.governor.use import Use
 
 
 def certain_ms(ttl_ms: int) -> int:
-    """Time after which a lease of this duration has certainly expired."""
+    """Return the time after which a lease of this duration has certainly expired."""
     return ttl_ms * 4 // 3
 
 
@@ -23,12 +23,12 @@ class Round:
     budget: EvictionBudget
     now_ms: int
     sure: bool
-    """Whether all leases of earlier governors are known. Until then leases are only renewed."""
+    """Whether all leases of earlier governors are known. If not, leases are only renewed."""
     granted: int = 0
     """Newly granted credits."""
 
     def run(self) -> Iterator[Node]:
-        """Grant leases; yields each node that got one."""
+        """Grant leases; yield each node that got one."""
         use = Use((one for node in self.nodes for one in node.ledgers()), self.budget)
         for node in sorted((node for node in self.nodes if node.wants()), key=self._first_served):
             if self._offered(node, use):
@@ -41,7 +41,7 @@ class Round:
         return made, node.waits_since_ms or 0, node.name
 
     def _standing(self, use: Use) -> Iterator[Node]:
-        """Give nodes that did not ask one credit each, while half of the budget stays free."""
+        """Grant one credit each to nodes without a request, while half of the budget remains free."""
         silent = [node for node in self.nodes if not node.asked]
         idle = sum(node.ledger.outstanding() for node in silent if node.ledger.leases and not node.lives(self.now_ms))
         for node in self._in_turn([node for node in silent if node.lives(self.now_ms)]):
@@ -54,12 +54,12 @@ class Round:
                 return
 
     def _in_turn(self, nodes: Collection[Node]) -> Iterator[Node]:
-        """Holders of a lease first. The others are sorted only if there is budget."""
+        """Yield holders of a lease first. The others are sorted only when they are needed."""
         yield from sorted((node for node in nodes if node.in_time(self.now_ms)), key=self._first_served)
         yield from sorted((node for node in nodes if not node.in_time(self.now_ms)), key=self._first_served)
 
     def _offered(self, node: Node, use: Use) -> bool:
-        """Grant what the node asks for, if the budget allows."""
+        """Grant the node's request, if the budget allows."""
         granted = node.next_total
         more = use.added(node.ledger, granted)
         spared = use.room(node.name, node.ledger, granted)

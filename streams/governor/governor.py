@@ -40,7 +40,7 @@ class Figures:
     budget: int
     """Evictions allowed in the interval."""
     waiting: int
-    """Nodes that ask for credit."""
+    """The number of nodes that request credit."""
 
 
 class Governor:
@@ -77,21 +77,21 @@ class Governor:
 
     @property
     def in_force(self) -> policies.Policy:
-        """The policy in force: the last valid one of the highest writer epoch."""
+        """Return the policy in force: the last valid one of the highest writer epoch."""
         return self._policies.policy
 
     @property
     def superseded(self) -> bool:
-        """Another governor leads: begin a new term."""
+        """Return whether another governor leads. A new term must then begin."""
         return self._namesake or self._highest[0] > self.epoch
 
     @property
     def send_ms(self) -> int:
-        """A lease must be in Kafka within half of the time assumed for its way to the node."""
+        """Return the time to write a lease to Kafka: half of the time assumed for its way to the node."""
         return self.in_force.eviction_budget.lease_s * 1_000 // 6
 
     def read_back_ms(self) -> int:
-        """How far to read topics back at a term's start; older records no longer count."""
+        """Return how far to read topics back at a term's start; older records no longer count."""
         budget = self.in_force.eviction_budget
         return budget.interval_s * 1_000 + certain_ms(budget.lease_s * 1_000) + CLOCKS_MS
 
@@ -166,7 +166,7 @@ class Governor:
         return outs
 
     def figures(self) -> Figures:
-        """The figures after the last tick."""
+        """Return the figures after the last tick."""
         ledgers = [ledger for node in self._nodes.values() for _, ledger in node.ledgers() if not ledger.empty]
         return Figures(
             granted=self._granted,
@@ -182,7 +182,7 @@ class Governor:
             self._policies.take(record.key, record.value, place_of(record))
 
     def _metric(self, record: Record, outs: list[Out], now_ms: int) -> None:
-        """Note a living node, a removed one, or a heartbeat."""
+        """Process a node's metric, its removal, or a heartbeat."""
         if record.value is None:
             self._unvalued(record, outs, now_ms)
             return
@@ -199,7 +199,7 @@ class Governor:
             node.received_ms, node.stale = now_ms, False
 
     def _unvalued(self, record: Record, outs: list[Out], now_ms: int) -> None:
-        """A heartbeat covers nodes. Any other null removes a node, with its lease."""
+        """Process a null record. A heartbeat covers nodes; any other null removes a node with its lease."""
         if is_heartbeat(record.key):
             for name in self._coverage.receive(record, now_ms / 1_000):
                 if (covered := self._nodes.get(name)) is not None:
@@ -271,7 +271,7 @@ class Governor:
             )
 
     def _known(self, name: str, boot_id: str, now_ms: int) -> tuple[Node, Ledger | None]:
-        """The node and the ledger of its boot; None for a boot too old to count."""
+        """Return the node and the ledger of its boot; None for a boot too old to count."""
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = Node(name=name, ledger=Ledger(boot_id))

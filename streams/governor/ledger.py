@@ -1,4 +1,4 @@
-"""Eviction credit that one boot of a node was granted and spent, as far as it still counts."""
+"""Tracks the eviction credit granted to and spent by one boot of a node, as far as it still counts."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ class Ledger:
         self.leases: list[Lease] = []
         self.seen: deque[Seen] = deque()
         self.granted_max = 0
-        """The highest granted total, which bounds what was spent."""
+        """The highest granted total, which bounds the spent credit."""
 
     @property
     def total(self) -> int:
-        """Evictions that are certain."""
+        """Return the number of certain evictions."""
         return self.spent or 0
 
     @property
     def seen_count(self) -> int:
-        """Reported evictions that count."""
+        """Return the number of reported evictions that still count."""
         return sum(one.count for one in self.seen)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing counts any more."""
+        """Return whether no lease and no eviction counts any more."""
         return not self.leases and not self.seen
 
     def outstanding(self, namespace: str | None = None) -> int:
-        """Evictions granted and not reported, optionally in one namespace."""
+        """Return the number of evictions granted and not reported, optionally in one namespace."""
         return max(0, max((one.granted for one in self._open_to(namespace)), default=0) - self.total)
 
     def lease(self, granted: int, spared: frozenset[str], over_ms: int) -> None:
@@ -74,7 +74,7 @@ class Ledger:
         """Record the total that the agent reports.
 
         Args:
-            total: since boot. A lower total changes nothing, and more than was granted does not count.
+            total: since boot. A lower total is ignored, and the granted total bounds it.
             now_ms: when it was reported.
             done: the namespace, if the outcome itself is an eviction.
 
@@ -90,12 +90,12 @@ class Ledger:
             self.seen.append(Seen(now_ms, UNKNOWN, more))
 
     def end(self, now_ms: int) -> None:
-        """A newer boot exists: this one evicts no more."""
+        """End the leases: a newer boot exists."""
         for one in self.leases:
             one.over_ms = min(one.over_ms, now_ms)
 
     def forget(self, before_ms: int) -> None:
-        """Drop what ended before that time."""
+        """Drop leases and evictions that ended before that time."""
         self.leases = [one for one in self.leases if one.over_ms > before_ms]
         while self.seen and self.seen[0].at_ms <= before_ms:
             self.seen.popleft()

@@ -1,4 +1,4 @@
-"""What the governor knows of one node: boots, liveness, lease and requests."""
+"""Stores the governor's state of one node: boots, liveness, lease and requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GONE_MS = 30_000
 ASKED_MS = 5_000
 """A refusal for lack of credit counts as a request for this time. Agents repeat it each second."""
 AGAIN_MS = 2_000
-"""A node that still asks this long after a grant has not read it: publish it again."""
+"""A node that still requests credit this long after a grant has not read it. The grant is published again."""
 
 NAMESPACES_MAX = 100
 """Limit for concurrent requests of a node."""
@@ -38,7 +38,7 @@ class Node:
     past: list[Ledger] = field(default_factory=list)
     """Ledgers of earlier boots that still count."""
     received_ms: int | None = None
-    """When its metric was last published, or covered by a heartbeat."""
+    """The time at which its metric was last published, or covered by a heartbeat."""
     stale: bool = False
     """Whether its metric is stale."""
     held: Held | None = None
@@ -48,13 +48,13 @@ class Node:
     """By namespace, when credit was last requested."""
 
     def ledgers(self) -> Iterator[tuple[str, Ledger]]:
-        """All ledgers that may count."""
+        """Yield all ledgers that may count."""
         yield self.name, self.ledger
         for one in self.past:
             yield self.name, one
 
     def ledger_of(self, boot_id: str, now_ms: int) -> Ledger | None:
-        """The ledger of a boot; a newer boot ends earlier ones. None: the boot is too old to count."""
+        """Return the ledger of a boot; a newer boot ends earlier ones. None: the boot is too old to count."""
         if boot_id > self.ledger.boot_id:
             self.ledger.end(now_ms)
             self.past.append(self.ledger)
@@ -63,11 +63,11 @@ class Node:
         return self.ledger_at(boot_id)
 
     def ledger_at(self, boot_id: str) -> Ledger | None:
-        """The ledger of a known boot; None: the boot is unknown."""
+        """Return the ledger of a known boot; None: the boot is unknown."""
         return next((one for _, one in self.ledgers() if one.boot_id == boot_id), None)
 
     def forget(self, before_ms: int, now_ms: int) -> None:
-        """Drop what no longer counts, and old requests."""
+        """Drop expired ledgers and requests."""
         if not self.ledger.empty:
             self.ledger.forget(before_ms)
         if self.past:
@@ -79,20 +79,20 @@ class Node:
             self.waits_since_ms = self.waits_since_ms if self.asked else None
 
     def lives(self, now_ms: int) -> bool:
-        """Whether its metric is fresh."""
+        """Return whether its metric is fresh."""
         return bool(self.asked) or (self.received_ms is not None and now_ms - self.received_ms < GONE_MS)
 
     def counts(self, now_ms: int) -> bool:
-        """Whether to keep the node."""
+        """Return whether to keep the node."""
         return self.lives(now_ms) or self.in_time(now_ms) or not all(one.empty for _, one in self.ledgers())
 
     def cover(self, now_ms: int) -> None:
-        """A heartbeat covers its metric."""
+        """Mark the metric as covered by a heartbeat."""
         if self.received_ms is not None and not self.stale:
             self.received_ms = now_ms
 
     def ask(self, namespace: str, now_ms: int) -> None:
-        """It requests credit for a namespace."""
+        """Store a request for credit in a namespace."""
         if namespace not in self.asked and len(self.asked) >= NAMESPACES_MAX:
             return
         self.asked[namespace] = now_ms
@@ -101,16 +101,16 @@ class Node:
 
     @property
     def holds(self) -> bool:
-        """Whether its lease has unspent credit."""
+        """Return whether its lease has unspent credit."""
         return self.held is not None and self.held.granted > self.ledger.total
 
     @property
     def next_total(self) -> int:
-        """The total of its next lease: one more eviction, or the unspent rest."""
+        """Return the total of its next lease: one more eviction, or the unspent rest."""
         return max(self.ledger.total + 1, 0 if self.held is None else self.held.granted)
 
     def wants(self) -> bool:
-        """Whether its request was not granted, or the grant not read."""
+        """Return whether its request was not granted, or the grant not read."""
         held = self.held
         if not self.asked or held is None or not self.holds:
             return bool(self.asked)
@@ -118,9 +118,9 @@ class Node:
         return unread or self.asked.keys() <= held.spared
 
     def in_time(self, now_ms: int) -> bool:
-        """Whether its lease is valid."""
+        """Return whether its lease is valid."""
         return self.holds and self.held is not None and now_ms < self.held.sent_ms + self.held.ttl_ms
 
     def due(self, now_ms: int) -> bool:
-        """Whether its lease must be renewed."""
+        """Return whether its lease must be renewed."""
         return self.held is not None and now_ms >= self.held.sent_ms + self.held.ttl_ms // 2

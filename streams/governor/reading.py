@@ -1,4 +1,4 @@
-"""Decodes the records that the governor reads."""
+"""Decodes the governor's input records."""
 
 from __future__ import annotations
 

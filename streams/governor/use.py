@@ -1,4 +1,4 @@
-"""Budget that is used or may be: in the cluster, per node and per namespace."""
+"""Sums the budget that is used or may be used: in the cluster, per node and per namespace."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Use:
         self.cluster = self._by_node.total()
 
     def room(self, node: str, ledger: Ledger, granted: int) -> frozenset[str] | None:
-        """Namespaces that a lease of this total must exclude; None: the budget is exhausted."""
+        """Return the namespaces that a lease of this total must exclude; None: the budget is exhausted."""
         budget, ahead = self._budget, granted - ledger.total
         more = self.added(ledger, granted)
         if self.cluster + more > budget.cluster_max or self._by_node[node] + more > budget.node_max:
             return None
         if self._anywhere + more > budget.namespace_max:
-            return None  # in any namespace, including those nobody has named
+            return None  # in any namespace, including those without a request
         return frozenset(
             name
             for name, count in self._by_namespace.items()
@@ -40,7 +40,7 @@ class Use:
         )
 
     def added(self, ledger: Ledger, granted: int) -> int:
-        """How much outstanding credit grows with a lease of this total."""
+        """Return the growth of outstanding credit by a lease of this total."""
         return max(0, granted - ledger.total - ledger.outstanding())
 
     def grant(self, node: str, ledger: Ledger, granted: int, spared: frozenset[str], over_ms: int) -> None:

@@ -1,8 +1,7 @@
 """Compares recorded answers with those of the replay.
 
-Recorded answers may be duplicated, come from several workers, and follow policies that each read at its own time. If an
-answer differs, the replay's worker decides the sample again under the policy and knowledge that the recorded answer
-refers to.
+Recorded answers may be duplicates. They come from several workers, each of which read policies at its own time. If an
+answer differs, the replay's worker decides the sample again with the policy and inputs of the recorded answer.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ KEPT_MS = 30_000
 REVISIONS_KEPT = 8
 """Pod lists and facts kept per node."""
 LATE_MS = 2_000
-"""A slower answer comes from a worker that was paused, or restarted under the same name."""
+"""A slower answer is from a worker that was paused, or restarted under the same name."""
 REFUSED = "the answer was refused: "
 EVIDENCE_BEGINS = b',"decided_ms":'
 NOTHING = msgspec.Raw(b"null")
@@ -63,7 +62,7 @@ class Named(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
-        """The answered sample."""
+        """Return the answered sample."""
         return self.node, self.boot_id, self.seq
 
 
@@ -198,7 +197,7 @@ class Answers:
                 self._leave(asked, partition)
 
     def _take(self, record: Record, worker: str) -> None:
-        """Another worker answers this partition: it only knows what it read back."""
+        """Handle another worker of this partition, which knows only the records that it read back."""
         partition = self._partitions[record.partition]
         if worker != partition.worker:
             if partition.worker:
@@ -226,7 +225,7 @@ class Answers:
             self.counts["samples not answered yet"] += 1
 
     def _lost(self, record: Record, why: str) -> None:
-        """A recorded answer without its sample: only its id can be checked."""
+        """Check the id of a recorded answer without its sample."""
         command = self._decoded(record)
         if command is None:
             return
@@ -256,7 +255,7 @@ class Answers:
             self._judge(record, command, asked)
 
     def _judge(self, record: Record, command: NodeCommand, asked: _Asked) -> None:
-        """The bytes differ: check whether the recorded answer is valid."""
+        """Check whether a recorded answer with different bytes is valid."""
         ids = not has_ids_by_sample(command)
         wanted = content(command, ids=ids)
         near: Out | None = asked.answers[-1]
@@ -280,7 +279,7 @@ class Answers:
             self._differs(difference(record, "another answer than the replay's", found))
 
     def _knew_other(self, command: NodeCommand, replayed: NodeCommand, record: Record) -> bool:
-        """Whether only one side skipped the sample for its node or boot, and may have."""
+        """Return whether only one side skipped the sample for its node or boot, and may have."""
         reasons = command.reason, replayed.reason
         if any(reason.startswith(TWO_BOOTS) for reason in reasons):
             return self._unsettled.taken_over(record.partition, record.timestamp_ms)
@@ -290,7 +289,7 @@ class Answers:
         return on_its_way and any(reason.startswith(UNKNOWN_NODE) for reason in reasons)
 
     def _others(self, record: Record, command: NodeCommand, asked: _Asked) -> Iterator[tuple[str, Out]]:
-        """Other valid answers under the recorded answer's policy."""
+        """Yield other valid answers under the recorded answer's policy."""
         for out in asked.answers:
             yield "equal", out
         if not self._policies.held(command.policy_version, record.timestamp_ms):
@@ -306,7 +305,7 @@ class Answers:
             yield "equal, by the policy that its worker held", answer
 
     def _answered(self, sample: Record, command: NodeCommand, known: Sequence[str]) -> Out:
-        """The answer of a worker with the command's policy and all or some of its inputs."""
+        """Return the answer of a worker with the command's policy and all or some of its inputs."""
         policy = self._policies.record(command.policy_version)
         assert policy is not None, "it is held"
         worker = Worker("replay", Believes())
@@ -341,7 +340,7 @@ def _carried_in_columns(value: bytes) -> _Carried:
 
 
 def _only(what: str, carrier: Record, partition: int) -> Record:
-    """The sample with only this part, in the given partition."""
+    """Return the sample with only this part, in the given partition."""
     sample = decode(Rows().of(carrier).value, NodeSample)
     other = "pods" if what == "facts" else "facts"
     changed = msgspec.structs.replace(sample, **{other: None})
@@ -349,5 +348,5 @@ def _only(what: str, carrier: Record, partition: int) -> Record:
 
 
 def _refused(answer: Out, why: str) -> Out:
-    """What the worker sends if Kafka rejects its answer."""
+    """Return the record that the worker sends if Kafka rejects its answer."""
     return Worker("replay").refused(answer, why, 0)[-1]

@@ -1,4 +1,4 @@
-"""A difference between a recorded and a replayed record: which record, which fields."""
+"""Describes a difference between a recorded and a replayed record: the record and its fields."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(record: Record, why: str, fields: list[Field] | None = None) -> Difference:
-    """A difference of a record."""
+    """Return a difference of a record."""
     return Difference(
         why=why,
         topic=record.topic,
@@ -56,7 +56,7 @@ def difference(record: Record, why: str, fields: list[Field] | None = None) -> D
 
 
 def content(message: Message, *, ids: bool = True) -> dict[str, Any]:
-    """The content without evidence; ``ids``: whether to include ids of parts."""
+    """Return the content without evidence; ``ids``: whether to include ids of parts."""
     plain: dict[str, Any] = msgspec.to_builtins(message)
     left = {name: value for name, value in plain.items() if name not in EVIDENCE}
     if ids:
@@ -70,12 +70,12 @@ def _without_id(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_own_id(command: NodeCommand) -> bool:
-    """Whether a recorded command's id is correct, in the current or the older form."""
+    """Return whether a recorded command's id is correct, in the current or the older form."""
     return command.id in {_id(command_id, command), _id(_command_id_by_sample, command)}
 
 
 def has_ids_by_sample(command: NodeCommand) -> bool:
-    """Whether its ids have the older form: a hash that includes the sequence number."""
+    """Return whether its ids have the older form: a hash that includes the sequence number."""
     return command.id == _id(_command_id_by_sample, command)
 
 
@@ -88,7 +88,7 @@ def _command_id_by_sample(*parts: str | int) -> str:
 
 
 def fields(recorded: dict[str, Any], replayed: dict[str, Any]) -> list[Field]:
-    """All differing fields."""
+    """Return all differing fields."""
     return list(_differing("", recorded, replayed))
 
 

@@ -1,6 +1,6 @@
 """Compares published figures of a node with those of the replay, if both published after the same sample.
 
-After a takeover, or a start in the middle, a window is incomplete. So each part is compared once its window is complete
+A window is incomplete after a takeover, or if the trace starts in it. Each part is compared once its window is complete
 on both sides.
 """
 
@@ -117,7 +117,7 @@ class Figures:
             self.counts["not compared: a window began elsewhere" if unjudged else "equal"] += 1
 
     def _on_its_way(self, one: NodeMetric | NodeAllocatable, other: NodeMetric | NodeAllocatable, at_ms: int) -> str:
-        """What the worker may have read at another time than the replay; "": nothing."""
+        """Return the input that the worker may have read at another time than the replay; "": none."""
         if one.policy_version != other.policy_version and self._policies.held(one.policy_version, at_ms):
             return "a policy"
         if _revision(one) != _revision(other) and self._unsettled.inventory_on_its_way(one.node, at_ms):
@@ -139,7 +139,7 @@ def _revision(figures: NodeMetric | NodeAllocatable) -> str:
 
 
 def _parts(one: NodeMetric | NodeAllocatable, other: Any) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """Parts that depend on a window: its length, and that part of both."""
+    """Yield the parts that depend on a window: its length, and that part of both."""
     ours, theirs = msgspec.to_builtins(one), msgspec.to_builtins(other)
     if not _revision(one):  # written before figures had an inventory revision
         theirs.pop("inventory_revision", None)

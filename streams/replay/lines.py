@@ -1,7 +1,7 @@
-"""The format of ``slacktide topics export``: records as lines of JSON (docs/export-format.md).
+"""Reads and writes the format of ``slacktide topics export``: records as lines of JSON (docs/export-format.md).
 
-The first line is a header, the last one has the number of records, so that a truncated file is rejected. Policies come
-first; all others by time, those of one partition by offset.
+The first line is a header. The last line has the number of records, so that a truncated file is rejected. Policies are
+first. All others are in the order of time, those of one partition by offset.
 """
 
 from __future__ import annotations
@@ -118,17 +118,17 @@ _valid = msgspec.json.Decoder(msgspec.Raw)
 
 
 def head_line(header: Header) -> bytes:
-    """The first line of a file."""
+    """Return the first line of a file."""
     return _encoder.encode(header) + b"\n"
 
 
 def end_line(records: int) -> bytes:
-    """The last line of a file."""
+    """Return the last line of a file."""
     return _encoder.encode(_End(records=records)) + b"\n"
 
 
 def line_of(record: Record) -> bytes:
-    """A record as a line."""
+    """Return a record as a line."""
     key, value = record.key, record.value
     key_text = _text(key)
     verbatim = value is None or _is_json(value)
@@ -167,7 +167,7 @@ def header_of(line: bytes, file: str) -> Header:
 def records_of(
     lines: Iterable[bytes], file: str, *, headers: bool = False, topics: Iterable[str] = ()
 ) -> Iterator[Record]:
-    """The records after the header, in order.
+    """Yield the records after the header, in order.
 
     Args:
         lines: the lines after the header.
@@ -207,7 +207,7 @@ def records_of(
 
 
 def _misplaced(record: Record, expected: Collection[str], *, begun: bool) -> str:
-    """Why a record is misplaced; "": it is not."""
+    """Return why a record is misplaced; "": it is not."""
     if expected and record.topic not in expected:
         return f"topic {record.topic!r} is none of those that the first line names"
     return "a policy behind other records: all policies come first" if begun and record.topic == POLICY.name else ""
@@ -235,7 +235,7 @@ def _record_of(line: _Line | _Unheaded) -> Record:
 
 
 def _is_json(value: bytes) -> bool:
-    """Whether the bytes can be embedded unchanged."""
+    """Return whether the bytes can be embedded unchanged."""
     if not value or value == b"null" or value[:1].isspace() or value[-1:].isspace() or b"\n" in value or b"\r" in value:
         return False
     try:

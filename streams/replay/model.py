@@ -16,7 +16,7 @@ from slacktide.streams.decisions.suppress.be_limits import looser, measured, quo
 from slacktide.streams.replay.successors import Part, Successors
 
 END_MS = 450
-"""From the end of a victim's grace period until its cgroup is empty: measured (docs/advise.md)."""
+"""Time from the end of a victim's grace period to an empty cgroup, measured (docs/advise.md)."""
 NEAR_PCT = 90
 """Best-effort pods that use this much of their limit are throttled by it."""
 
@@ -52,7 +52,7 @@ class Hypothetical:
     """None: evicted pods are not replaced."""
 
     def sample(self, recorded: NodeSample, pods: Sequence[Pod] | None, policy_version: str) -> NodeSample:
-        """The sample as it would have been: with this limit, and without evicted pods.
+        """Return the sample as it would have been: with this limit, and without evicted pods.
 
         Args:
             recorded: the recorded sample.
@@ -84,18 +84,18 @@ class Hypothetical:
             return
         for uid, before in self.successors.follow(recorded, pods, victims).items():
             gone = self.gone.pop(before, None)
-            if gone is not None and not gone.by_both:  # its successor comes later under this policy
+            if gone is not None and not gone.by_both:  # its successor starts later under this policy
                 self.gone[uid] = gone
 
     def kept(self) -> list[Part]:
-        """Pods that only the recorded policy evicted, and that would still run."""
+        """Return the pods that only the recorded policy evicted, and that would still run."""
         if self.successors is None:
             return []
         kept, gone = self.successors.kept, self.gone
         return [part for uid, part in kept.items() if uid not in gone or not (gone[uid].by_both or self.away(uid))]
 
     def away(self, uid: str) -> bool:
-        """Whether the other policy has evicted the pod, and its grace period is over."""
+        """Return whether the other policy has evicted the pod, and its grace period is over."""
         gone = self.gone.get(uid)
         return gone is not None and gone.left_ms <= 0 and not gone.by_both
 
@@ -113,7 +113,7 @@ class Hypothetical:
         self.limits = limits
 
     def evict(self, uid: str, rule: str, pods: Sequence[Pod], *, by_both: bool = False) -> bool:
-        """Evict a pod; returns whether it was there. ``by_both``: the recorded policy evicts it now, too."""
+        """Evict a pod; return whether it was running. ``by_both``: the recorded policy evicts it now, too."""
         if uid in self.gone:
             return False
         grace_s = next((pod.grace_s for pod in pods if pod.uid == uid), 0)
@@ -145,7 +145,7 @@ class Hypothetical:
 
 
 def best_effort(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[PodUse, Pod | None]]:
-    """Best-effort pods with their use: by the pod list, else by cgroup."""
+    """Return the best-effort pods with their use: by the pod list, else by cgroup."""
     known = {pod.uid: pod for pod in pods}
     found = []
     for use in sample.pod_use:
@@ -156,7 +156,7 @@ def best_effort(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[PodUse, P
 
 
 def allowed_milli(limits: Limits, facts: NodeFacts) -> float:
-    """The CPU that a limit allows, at most the node's."""
+    """Return the CPU that a limit allows, at most the node's."""
     cpus = inf if limits.be_cpuset is None else len(limits.be_cpuset)
     return min(quota_rate(limits), cpus, (facts.capacity.cpu_milli or 0) / 1_000) * 1_000
 
@@ -168,7 +168,7 @@ def used_milli(
     room_milli: float,
     away: Collection[str] = (),
 ) -> Range:
-    """The use of best-effort pods under another limit.
+    """Compute the use of best-effort pods under another limit.
 
     Args:
         pods: the recorded pods with their use.
@@ -191,12 +191,12 @@ def used_milli(
 
 
 def held_back(pods: Sequence[tuple[PodUse, Pod | None]], used_milli: float, limit_milli: float) -> bool:
-    """Whether a limit throttled these pods, by their total use."""
+    """Return whether a limit throttled these pods, by their total use."""
     return used_milli * 100 >= limit_milli * NEAR_PCT or any(use.throttled_periods for use, _ in pods)
 
 
 def _demand_milli(pod: Pod | None) -> float:
-    """Its maximum use: limit, else request, else unlimited."""
+    """Return the pod's maximum use: limit, else request, else unlimited."""
     if pod is None:
         return inf
     for amounts in (pod.limits, pod.requests):
@@ -207,7 +207,7 @@ def _demand_milli(pod: Pod | None) -> float:
 
 
 def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSample:
-    """The sample without some pods and their use."""
+    """Return the sample without some pods and their use."""
     left = [pod for pod in pods if pod.uid not in away]
     lost = [use for use in sample.pod_use if use.uid in away]
     cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
@@ -225,7 +225,7 @@ def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSam
 
 
 def _with(sample: NodeSample, parts: Sequence[Part]) -> NodeSample:
-    """The sample with additional pods and their use, with a pod list."""
+    """Return the sample with additional pods and their use, with a pod list."""
     if not parts:
         return sample
     listed = [*(sample.pods or ()), *(pod for _, pod in parts)]

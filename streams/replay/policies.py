@@ -1,4 +1,4 @@
-"""Which policy was in force when: each worker reads a policy some time after it was written."""
+"""Tracks which policy was in force when. Each worker reads a policy some time after it was written."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ class Policies:
 
     @property
     def newest(self) -> Policy:
-        """The last written policy, else the default."""
+        """Return the last written policy, else the default."""
         return decode(self._records[-1].value, Policy) if self._records else DEFAULT
 
     @property
     def changes(self) -> Mapping[int, str]:
-        """Versions by time of writing."""
+        """Return the versions by time of writing."""
         return dict(zip(self._since_ms, self._versions, strict=True))
 
     def record(self, version: str) -> Record | None:
-        """The policy of that version, for any node; None: not in the trace."""
+        """Return the policy of that version, for any node; None: not in the trace."""
         return self._known.get(version)
 
     def held(self, version: str, at_ms: int) -> bool:
-        """Whether a worker may have used it at that time."""
+        """Return whether a worker may have used it at that time."""
         if version == DEFAULT.version and (not self._since_ms or at_ms <= self._since_ms[0] + GRACE_MS):
             return True
         last = bisect_right(self._since_ms, at_ms + SLACK_MS) - 1
@@ -72,7 +72,7 @@ class Policies:
 
 
 def opened(record: Record, policy: Policy) -> Record:
-    """The policy's record, changed so that a worker without inventory decides."""
+    """Return the policy's record, changed so that a worker without inventory decides."""
     return msgspec.structs.replace(record, value=encode(msgspec.structs.replace(policy, node_source="open")))
 
 
@@ -88,7 +88,7 @@ class Following:
             worker.policy(self._coming.pop())
 
     def due(self, now_ms: int) -> bool:
-        """Whether another policy was written by that time."""
+        """Return whether another policy was written by that time."""
         return bool(self._coming) and self._coming[-1].timestamp_ms <= now_ms
 
     def advance(self, now_ms: int) -> Policy:

@@ -43,7 +43,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a replay."""
 
     since_ms: int | None
-    """The first and last answered sample; None: there was none."""
+    """The times of the first and last answered sample; None: none."""
     until_ms: int | None
     samples: int
     nodes: int
@@ -103,7 +103,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> int:
-        """Number of compared records."""
+        """Return the number of compared records."""
         return self.different + sum(
             number
             for counts in (self.commands, self.figures)
@@ -113,7 +113,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def equal(self) -> bool:
-        """Whether something was compared and nothing differed."""
+        """Return whether records were compared and all were equal."""
         return self.compared > 0 and not self.different
 
 
@@ -233,7 +233,7 @@ class Replay:
         self._last_ms = now_ms
 
     def _described(self, record: Record) -> None:
-        """An inventory or a forecast."""
+        """Process an inventory or a forecast."""
         if record.topic == FORECAST.name:
             self._following.worker.forecast(record)
             self._unsettled.forecast_changed(text_of(record.key or b""), record.timestamp_ms)

@@ -1,4 +1,4 @@
-"""Pods that replace evicted ones: a Job recreates its pod, so an eviction removes work only for a while."""
+"""Finds pods that replace evicted ones. A Job recreates its pod, so an eviction removes work only for a while."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Successors:
 
     @property
     def after_ms(self) -> int:
-        """Mean time from a pod's end to its successor's first sample on this node."""
+        """Return the mean time from a pod's end to its successor's first sample on this node."""
         return round(sum(self._gaps) / len(self._gaps)) if self._gaps else DEFAULT_MS
 
     def follow(self, sample: NodeSample, pods: Sequence[Pod], victims: Collection[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Times when a worker may have known less than the replay, or the replay less than the worker."""
+"""Tracks times when the inputs of worker and replay may have differed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from slacktide.schemas.sample import LISTED_MS
 from slacktide.streams.records import Place, Record, text_of
 
 SETTLE_MS = 30_000
-"""A new owner reads what samples refer to, or receives it, within this time."""
+"""A new owner of a partition has the inputs of samples within this time."""
 
 
 class Unsettled:
@@ -35,39 +35,39 @@ class Unsettled:
         self._node_ms.setdefault(text_of(record.key or b""), record.timestamp_ms)
 
     def partition(self, number: int, at_ms: int) -> None:
-        """The partition was taken over."""
+        """Record that the partition was taken over."""
         self._taken_ms[number] = at_ms
 
     def began_anew(self, number: int, at_ms: int) -> None:
-        """Its worker restarted under the same name, and lost its windows."""
+        """Record that the worker restarted under the same name, and lost its windows."""
         self._begun_anew_ms[number] = at_ms
 
     def removed(self, node: str, at_ms: int) -> None:
-        """Its inventory was removed: workers forget it."""
+        """Record that the node's inventory was removed: workers forget it."""
         self._removed_ms[node] = at_ms
         self._revisions.pop(node, None)
 
     def described(self, node: str, revision: str, at_ms: int) -> None:
-        """Its inventory was published; workers read it later."""
+        """Record that the node's inventory was published. Workers read it later."""
         if self._revisions.get(node) != revision:
             self._revisions[node], self._described_ms[node] = revision, at_ms
 
     def inventory_on_its_way(self, node: str, at_ms: int) -> bool:
-        """Whether a worker may not have read the node's inventory or its removal by then."""
+        """Return whether a worker may not have read the node's inventory or its removal by then."""
         changed = self._described_ms.get(node), self._removed_ms.get(node)
         return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in changed)
 
     def forecast_changed(self, node: str, at_ms: int) -> None:
-        """Its forecast was published; workers read it later."""
+        """Record that the node's forecast was published. Workers read it later."""
         self._forecast_ms[node] = at_ms
 
     def forecast_on_its_way(self, node: str, at_ms: int) -> bool:
-        """Whether a worker may not have read the node's newest forecast by then."""
+        """Return whether a worker may not have read the node's newest forecast by then."""
         last_ms = self._forecast_ms.get(node)
         return last_ms is not None and abs(at_ms - last_ms) <= SETTLE_MS
 
     def knows_less(self, sample: Record, at_ms: int) -> bool:
-        """Whether the worker may not have known the inputs of the sample."""
+        """Return whether the worker may not have known the inputs of the sample."""
         since = (
             self._taken_ms.get(sample.partition),
             self._anew_ms.get(sample.partition),
@@ -78,29 +78,29 @@ class Unsettled:
         return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in since)
 
     def taken_over(self, number: int, at_ms: int) -> bool:
-        """Whether the partition had another owner recently, which read back only the last boots of a node."""
+        """Return whether the partition had another owner recently, which read back only the last boots of a node."""
         since = self._taken_ms.get(number), self._anew_ms.get(number), self._begun_ms(number)
         return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in since)
 
     def cold(self, sample: Record) -> bool:
-        """Whether the replay may not know the inputs of the sample, which precede the span."""
+        """Return whether the replay may not know the inputs of the sample, which precede the span."""
         begun_ms = self._node_ms.get(text_of(sample.key or b""), sample.timestamp_ms)
         return sample.timestamp_ms - begun_ms <= LISTED_MS or self.knows_less(sample, sample.timestamp_ms)
 
     def warm_since_ms(self, partition: int) -> int | None:
-        """From when the windows of replay and worker are equal; None: always."""
+        """Return the time from which the windows of replay and worker are equal; None: always."""
         since = (one.get(partition) for one in (self._taken_ms, self._anew_ms, self._begun_anew_ms))
         first = self._first.get(partition)
         cold = first.timestamp_ms if first is not None and first.offset > 0 else None
         return max((one for one in (*since, cold) if one is not None), default=None)
 
     def made_anew(self, sample: Record) -> bool:
-        """Whether the topic was recreated since, so that the sample is never answered."""
+        """Return whether the topic was recreated since, so that the sample is never answered."""
         anew_ms = self._anew_ms.get(sample.partition)
         return anew_ms is not None and sample.timestamp_ms <= anew_ms
 
     def may_lack(self, command: NodeCommand, record: Record) -> bool:
-        """Whether the answered sample may precede the trace."""
+        """Return whether the answered sample may precede the trace."""
         first = self._first.get(record.partition)
         if first is None or self._anew_ms.get(record.partition) is not None:
             return True

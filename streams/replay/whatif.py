@@ -188,7 +188,7 @@ class WhatIf:
         try:
             sample = self._rows.sample(record)
         except BadMessageError:
-            return  # both policies make a dead letter of it
+            return  # both policies send it to the dead letters
         if sample.node != text_of(record.key or b""):
             return  # the same for a sample in the name of another node
         node = self._nodes.setdefault(sample.node, _Node(NodeChange(node=sample.node)))
@@ -264,7 +264,7 @@ class WhatIf:
 
 
 def _all(nodes: Sequence[NodeChange]) -> NodeChange:
-    """The total."""
+    """Return the total."""
     everything = NodeChange(node="all")
     for change in nodes:
         everything.covered_s += change.covered_s
@@ -277,7 +277,7 @@ def _all(nodes: Sequence[NodeChange]) -> NodeChange:
 
 
 def _written(record: Record, sample: NodeSample, pods: Sequence[Pod] | None) -> Record:
-    """The sample as its agent would encode it: in columns, which a worker reads much faster."""
+    """Return the sample as its agent would encode it: in columns, which a worker reads much faster."""
     listed = pods if sample.pods is None else sample.pods
     if listed is None:  # the column order is unknown
         return msgspec.structs.replace(record, topic=SAMPLE.name, value=encode(sample))
