@@ -22,7 +22,7 @@ INTERVAL = (0.025, 0.975)
 Z = 1.96
 """The interval in standard deviations."""
 MODEL_OFF = Z * 0.028
-"""Use under a limit varies by 2.8% of it between samples: standard deviation, measured (docs/advise.md)."""
+"""The standard deviation of use under a limit is 2.8% of it between samples, measured (docs/advise.md)."""
 KNEE_GAIN_MIN = 0.05
 """Below this relative difference in best-effort core-hours a grid has no knee."""
 FIGURES = tuple(Tally.__struct_fields__)
@@ -79,10 +79,10 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
-    """Summarize, with intervals. The bootstrap is deterministic.
+    """Summarize the trials with intervals. The bootstrap is deterministic.
 
     Args:
-        tried: trials with at least one sample.
+        tried: the trials, with at least one sample.
         tags: of the grid's policies, in order.
         line_pct: the line used in the trials.
 
@@ -132,7 +132,7 @@ def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
 
 
 def _arrays(tried: Tried, nodes: Sequence[str], size: int) -> tuple[Floats, Floats]:
-    """Policies by nodes by blocks by figures, and the range of core-hours and risk per node."""
+    """Return policies by nodes by blocks by figures, and the range of core-hours and risk per node."""
     times = sorted({at // size for node in tried.trials[0].values() for at in node.blocks})
     place = {at: index for index, at in enumerate(times)}
     whole = np.zeros((len(tried.trials), len(nodes), len(times), len(FIGURES)))
@@ -148,14 +148,14 @@ def _arrays(tried: Tried, nodes: Sequence[str], size: int) -> tuple[Floats, Floa
 
 
 def _weights(count: int, dice: np.random.Generator) -> Floats:
-    """How often each resample takes each item; the first one is the original."""
+    """Return how often each resample takes each item; the first one is the original."""
     drawn = [np.bincount(dice.integers(count, size=count), minlength=count) for _ in range(DRAWS)]
     found: Floats = np.array([np.ones(count), *drawn])
     return found
 
 
 def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) -> Floats:
-    """Policies by (core-hours, percent over the line, evictions) by resamples.
+    """Compute policies by (core-hours, percent over the line, evictions) by resamples.
 
     Args:
         whole: policies by nodes by blocks by figures.
@@ -176,7 +176,7 @@ def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) ->
 
 
 def _wider(drawn: Figure) -> Figure:
-    """The interval including the model's error, if there are too few nodes and blocks to show it."""
+    """Widen the interval by the model's error, if there are too few nodes and blocks to show it."""
     off = MODEL_OFF * drawn.estimate
     return Figure(
         low=max(0.0, drawn.estimate - hypot(off, drawn.estimate - drawn.low)),
@@ -186,7 +186,7 @@ def _wider(drawn: Figure) -> Figure:
 
 
 def _counted(estimate: float, drawn: Figure, parts: int) -> Figure:
-    """The interval for a new count: the bootstrap's variance twice, and a Poisson interval.
+    """Return the interval for a new count: the bootstrap's variance twice, and a Poisson interval.
 
     A bootstrap of few parts understates the spread by the root of (parts - 1) / parts. The Poisson interval is in
     Wilson and Hilferty's form.
@@ -203,7 +203,7 @@ def _counted(estimate: float, drawn: Figure, parts: int) -> Figure:
 
 
 def _knee(gain: Floats, risk: Floats) -> int | None:
-    """The policy farthest above the line from the safest to the most generous one; None: no knee.
+    """Return the policy farthest above the line from the safest to the most generous one; None: no knee.
 
     Kneedle (Satopää et al., 2011): both axes are scaled to 0..1, and gain minus risk is maximal.
     """

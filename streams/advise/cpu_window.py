@@ -27,11 +27,11 @@ class CpuWindow:
         self, sample: NodeSample, span_ms: int, be: Range | None, demand: Demand, facts: NodeFacts,
         pods: Sequence[Pod], policy: Policy,
     ) -> NodeSample:  # fmt: skip
-        """The sample with the window under that policy; the recorded one until this one is long enough.
+        """Return the sample with the window under that policy. While this is too short, keep the recorded window.
 
         Args:
             sample: under the other policy, with the recorded window.
-            span_ms: time that it covers.
+            span_ms: the time that the sample covers.
             be: use of best-effort pods; None: unknown.
             demand: of the node, as far as known.
             facts: of the node.
@@ -54,7 +54,7 @@ class CpuWindow:
 
 
 def _expected_milli(be: Range, demand: Demand, facts: NodeFacts) -> float:
-    """An estimate between the bounds, by the demand."""
+    """Return an estimate between the bounds, by the demand."""
     capacity = facts.capacity.cpu_milli
     if be.high_milli <= be.low_milli or not capacity:
         return be.low_milli

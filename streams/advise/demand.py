@@ -29,7 +29,7 @@ class Demand(msgspec.Struct, kw_only=True):
         times[use_pct] = times.get(use_pct, 0) + span_ms
 
     def survival(self) -> list[float]:
-        """For each percent, the probability of a larger demand."""
+        """Return the probability of a larger demand for each percent."""
         at_risk = float(sum(self.shown.values()) + sum(self.censored.values()))
         alive, found = 1.0, []
         for pct in range(BUCKETS + 1):
@@ -42,7 +42,7 @@ class Demand(msgspec.Struct, kw_only=True):
 
 
 def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
-    """The share of the CPU above their limit that pods would have used, 0 to 1.
+    """Return the share of the CPU above their limit that pods would have used, 0 to 1.
 
     Above the largest observed demand, demand counts as unlimited. Without throttling: 1.
 
@@ -61,7 +61,7 @@ def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
 
 
 def share_over(demand: Demand, crossings: Mapping[tuple[int, int], int]) -> float:
-    """Of the time in which pods could exceed a line, the share in which they would, 0 to 1.
+    """Return the share, 0 to 1, of the time in which pods could exceed a line and would.
 
     Args:
         demand: of the node.

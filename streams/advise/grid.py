@@ -16,7 +16,7 @@ POLICIES_MAX = 64
 
 
 def grid(base: Policy, suppress_pct: Sequence[int], mem_evict_pct: Sequence[int]) -> list[tuple[Tag, Policy]]:
-    """One policy per pair of thresholds, safest first. Node strategies stay unchanged.
+    """Build one policy per pair of thresholds, safest first. Node strategies are unchanged.
 
     Suppression is enabled in each, even if the policy in force disables it.
 

@@ -40,21 +40,21 @@ class Moment:
 
     @property
     def span_ms(self) -> int:
-        """Time that the sample covers."""
+        """Return the time that the sample covers."""
         return min(self.sample.interval_ms, INTERVAL_MS_MAX)
 
     @property
     def capacity_milli(self) -> int:
-        """The node's CPU."""
+        """Return the node's CPU."""
         return self.facts.capacity.cpu_milli or 0
 
     @property
     def line_milli(self) -> float:
-        """The node's use above which it is at risk."""
+        """Return the node's use above which it is at risk."""
         return self.capacity_milli * self.line_pct / 100
 
     def pct(self, milli: float) -> int:
-        """Percent of the node's CPU."""
+        """Convert millicores to percent of the node's CPU."""
         return min(BUCKETS, round(milli * 100 / self.capacity_milli)) if self.capacity_milli else 0
 
 
@@ -80,7 +80,7 @@ class NodeTrial(msgspec.Struct, kw_only=True):
     """For ``share_over``: of that, time with the maximum above the line and the minimum below, ms."""
 
     def block(self, at_ms: int) -> Tally:
-        """The block of that time."""
+        """Return the block of that time."""
         return self.blocks.setdefault(at_ms // BLOCK_MS, Tally())
 
     def raised(self, moment: Moment, rest_milli: float, be: Range, scale: float) -> None:
@@ -189,7 +189,7 @@ class Trials:
         self._undecided += counts and not node.decide(moment, self._policy(sample.policy_version), self._grid)
 
     def _sample(self, record: Record) -> NodeSample | None:
-        """The record's sample; None: there is none, or no policy counts it."""
+        """Return the record's sample; None: there is none, or no policy counts it."""
         if record.topic not in SAMPLE_NAMES or record.value is None or (self._keys and record.key not in self._keys):
             return None
         try:
@@ -214,7 +214,7 @@ class Trials:
         )
 
     def _policy(self, version: str) -> Policy | None:
-        """The agent's policy; None: not in the trace."""
+        """Return the agent's policy; None: not in the trace."""
         if version not in self._by_version:
             record = self._policies.record(version)
             self._by_version[version] = None if record is None else decode(record.value, Policy)
@@ -323,7 +323,7 @@ def _decided(trial: _Trial, moment: Moment, policy: Policy, recorded: Collection
 
 
 def _plus(bounds: Range, kept: Sequence[Part], most_milli: float) -> Range:
-    """Bounds with the use of additional pods, up to the limit."""
+    """Add the use of additional pods to the bounds, up to the limit."""
     more = sum(use.cpu_milli or 0 for use, _ in kept)
     if not more:
         return bounds

@@ -32,7 +32,7 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
     p95: float | None
     p95_spread: float | None
     oracle_p50: float | None
-    """What an oracle, which knows the coming peak, would have offered half of the time."""
+    """The amount that an oracle, which knows the coming peak, would have offered half of the time."""
     oracle_share: float | None
     """Offered, as a share of the oracle's."""
     oversold_share: float | None
@@ -109,7 +109,7 @@ class _Side:
     unit: float
 
     def total(self, values: Matrix, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The sum over nodes at each step, NaN if too few were measured."""
+        """Return the sum over nodes at each step, NaN if too few were measured."""
         there, known = ~np.isnan(self.amounts.capacity[rows]), self.amounts.known[rows]
         enough = known.sum(axis=0) >= np.maximum(1, COVERED_MIN * there.sum(axis=0))
         summed = np.nansum(np.where(known, values[rows], np.nan), axis=0) / self.unit
@@ -166,7 +166,7 @@ def assess(usage: Usage, policy: Policy, *, horizon_s: int) -> Assessment:
 
 
 def _side(amounts: Amounts, terms: Terms, horizon: int, unit: float) -> _Side:
-    """The offered amount, and that of an oracle: capacity minus the coming peak (Bashir et al., EuroSys '21)."""
+    """Return the offered amount, and that of an oracle: capacity minus the coming peak (Bashir et al., EuroSys '21)."""
     kept = np.where(np.isnan(amounts.kept), 0, amounts.kept)
     oracle = np.maximum(amounts.capacity - future_max(kept + amounts.high_taken, horizon), 0)
     oracle[:, oracle.shape[1] - horizon :] = np.nan  # the horizon ends after the recording
@@ -174,12 +174,12 @@ def _side(amounts: Amounts, terms: Terms, horizon: int, unit: float) -> _Side:
 
 
 def _running(side: _Side, life: int) -> Matrix:
-    """Batch requests if pending pods always fill what is offered and run for ``LIFE_S``."""
+    """Compute batch requests if pending pods always fill the offered amount and run for ``LIFE_S``."""
     return past_max(side.sold, life)
 
 
 def _evicting(mem: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
-    """Steps above the memory eviction threshold, if batch pods use all they requested."""
+    """Find steps above the memory eviction threshold, if batch pods use all of their requests."""
     threshold = policy.resource_threshold.mem_evict_threshold_pct
     if threshold is None:
         return np.zeros(mem.sold.shape, dtype=np.bool_)
@@ -191,7 +191,7 @@ def _evicting(mem: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
 
 
 def _squeezed(cpu: _Side, policy: Policy, life: int) -> NDArray[np.bool_]:
-    """Steps where suppression leaves batch pods less of their requested CPU than the satisfaction bound."""
+    """Find steps where suppression reduces the CPU of batch pods below the satisfaction bound of their requests."""
     threshold = policy.resource_threshold
     bound = threshold.cpu_evict_be_satisfaction_lower_pct or SATISFIED_PCT
     amounts, running = cpu.amounts, _running(cpu, life)
@@ -266,7 +266,7 @@ def _by_hour(usage: Usage, hurt: NDArray[np.bool_]) -> list[float]:
 
 
 def _hot(usage: Usage, pools: list[str], evicting: NDArray[np.bool_], squeezed: NDArray[np.bool_]) -> list[HotNode]:
-    """Nodes by eviction pressure, then by hours of little CPU."""
+    """Sort nodes by eviction pressure, then by hours of little CPU."""
     by_step, hours = _hours_of_day(usage), usage.step_s / HOUR_S
     evicted, short = evicting.sum(axis=1), squeezed.sum(axis=1)
     order = sorted(range(len(pools)), key=lambda at: (-evicted[at], -short[at], usage.nodes[at]))
@@ -306,7 +306,7 @@ def _curve(usage: Usage, cpu: _Side, rows: NDArray[np.intp]) -> Curve:
 
 
 def _findings(usage: Usage, covered: float, horizon: int, asked_s: int) -> list[str]:
-    """Gaps in the recording that affect the figures."""
+    """Report gaps in the recording that affect the figures."""
     found = []
     if covered < 1:
         found.append(

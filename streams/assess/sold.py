@@ -23,7 +23,7 @@ class Terms:
 
 
 def sold(amounts: Amounts, terms: Terms) -> Matrix:
-    """Whole millicores or bytes per node and step; NaN for gaps."""
+    """Compute whole millicores or bytes per node and step; NaN for gaps."""
     kept = np.where(np.isnan(amounts.reserved), 0, amounts.reserved) if terms.policy == "request" else amounts.kept
     high = {"request": amounts.requested, "maxUsageRequest": amounts.max_used_request}.get(
         terms.policy, amounts.high_taken

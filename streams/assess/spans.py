@@ -15,7 +15,7 @@ DAYS_MIN = 3
 
 
 def future_max(values: Matrix, steps: int) -> Matrix:
-    """The maximum of each value and the next ``steps``; NaN only if all are."""
+    """Return the maximum of each value and the next ``steps``; NaN only if all are."""
     found, covered, whole = values.copy(), 1, min(steps + 1, values.shape[1])
     while covered < whole:
         shift = min(covered, whole - covered)
@@ -25,20 +25,17 @@ def future_max(values: Matrix, steps: int) -> Matrix:
 
 
 def past_max(values: Matrix, steps: int) -> Matrix:
-    """The maximum of each value and the previous ``steps``."""
+    """Return the maximum of each value and the previous ``steps``."""
     return future_max(values[:, ::-1], steps)[:, ::-1]
 
 
 def block_s(steps: int, step_s: int) -> int:
-    """Seconds per bootstrap block: a day, or an hour for less than three days."""
+    """Return the seconds per bootstrap block: a day, or an hour for less than three days."""
     return DAY_S if steps * step_s >= DAYS_MIN * DAY_S else HOUR_S
 
 
 def spread(values: NDArray[np.float64], step_s: int, quantiles: Sequence[float]) -> list[float]:
-    """Half the width of each quantile's 95% interval, by a block bootstrap.
-
-    The result is deterministic.
-    """
+    """Return half the width of each quantile's 95% interval, by a deterministic block bootstrap."""
     size = max(1, block_s(len(values), step_s) // step_s)
     blocks = [block for at in range(0, len(values), size) if not np.isnan(block := values[at : at + size]).all()]
     if not blocks:

@@ -40,20 +40,20 @@ class Amounts:
 
     @property
     def high_taken(self) -> Matrix:
-        """The same plus idle exclusive CPUs."""
+        """Return the same plus idle exclusive CPUs."""
         taken: Matrix = self.high_used + self.exclusive_idle
         return taken
 
     @property
     def kept(self) -> Matrix:
-        """The larger of system use and system reservation."""
+        """Return the larger of system use and system reservation."""
         system = np.maximum(self.node_used - self.pods_used, 0)
         kept: Matrix = np.fmax(system, self.reserved)
         return kept
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Where node and pods were both recorded."""
+        """Return where node and pods were both recorded."""
         known: NDArray[np.bool_] = ~np.isnan(self.capacity) & ~np.isnan(self.pods_used)
         return known
 

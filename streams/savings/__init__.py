@@ -1,1 +1,1 @@
-"""Best-effort use beyond what native requests would have admitted, and its cost. Pure."""
+"""Computes best-effort use beyond the use that native requests would have admitted, and its cost. Pure."""

@@ -40,7 +40,7 @@ class Account:
         self._refused = 0
 
     def take(self, record: Record) -> None:
-        """Add the next record; others than the span's change nothing."""
+        """Add the next record. Records outside of the span change nothing."""
         if not self._wanted(record) or not self._offsets.note(record):
             return
         try:
@@ -49,10 +49,10 @@ class Account:
             else:
                 self._sample(record)
         except BadMessageError:
-            self._refused += 1  # a reader of the topic makes a dead letter of it
+            self._refused += 1  # a reader of the topic sends it to the dead letters
 
     def finish(self, unproven: int = 0) -> Report:
-        """The report; ``unproven``: samples that were left out before."""
+        """Return the report; ``unproven``: samples that were left out before."""
         return report(
             {node: account.tally for node, account in sorted(self._nodes.items())},
             self._span,
@@ -62,7 +62,7 @@ class Account:
         )
 
     def tallies(self) -> dict[str, Tally]:
-        """The sums so far, by node."""
+        """Return the sums so far, by node."""
         return {node: account.tally for node, account in self._nodes.items()}
 
     def _wanted(self, record: Record) -> bool:

@@ -40,7 +40,7 @@ class Admitted(NamedTuple):
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
-    """The sum per resource."""
+    """Return the sum per resource."""
     cpu_milli = mem_bytes = 0
     for cpu, mem in amounts:
         cpu_milli += cpu
@@ -87,7 +87,7 @@ def _most(pods: Sequence[Batch], of: int, scarce: int, room: int) -> int:
 
 
 def _filled(pods: Iterable[Batch], of: int, scarce: int, room: int) -> int:
-    """The use of pods that fit in this order, the last one in part, which bounds any packing of whole pods."""
+    """Return the use of pods that fit in this order, the last one in part, which bounds any packing of whole pods."""
     used = 0
     for pod in pods:
         request = pod.request[scarce]

@@ -50,7 +50,7 @@ class Admissions:
             self._pods = sample.pods_revision, sample.pods
 
     def of(self, sample: NodeSample) -> Admission | None:
-        """The values for a sample; None: its facts or pods are unknown."""
+        """Return the values for a sample; None: its facts or pods are unknown."""
         revisions = (sample.facts_revision, sample.pods_revision)
         if self._admission[0] != revisions or self._admission[1] is None:
             facts = self._facts[1] if self._facts[0] == revisions[0] else None
@@ -60,7 +60,7 @@ class Admissions:
 
 
 def best_effort_use(sample: NodeSample, admission: Admission) -> list[tuple[str, Batch]]:
-    """The use of each best-effort pod, by uid."""
+    """Return the use of each best-effort pod, by uid."""
     requests, listed = admission.requests, admission.listed
     return [
         (use.uid, Batch(requests.get(use.uid, NOTHING), Amounts(use.cpu_milli or 0, use.mem_bytes or 0)))
@@ -79,7 +79,7 @@ class NodeAccount:
         self._work = Work(self.tally)
 
     def sample(self, sample: NodeSample, *, counted: bool) -> None:
-        """Add a sample; duplicates change nothing.
+        """Add a sample. Duplicates change nothing.
 
         Args:
             sample: in rows.
@@ -105,7 +105,7 @@ class NodeAccount:
             self.tally.eviction_ages_ms[outcome.age_ms] += 1
 
     def descheduled(self, uid: str) -> bool:
-        """Whether the pod is one of this node's best-effort pods; its work is lost."""
+        """Mark the pod's work as lost; return whether it is one of this node's best-effort pods."""
         return self._work.knows(uid) and self._work.evicted(uid)
 
     def _count(self, sample: NodeSample) -> None:
@@ -150,7 +150,7 @@ def _admission(facts: NodeFacts, pods: Sequence[Pod]) -> Admission | None:
 
 
 def _requested(amounts: Resources) -> Amounts:
-    """A best-effort pod's requests, in its own class of resources."""
+    """Return a best-effort pod's requests, in its own class of resources."""
     return Amounts(
         amounts.batch_cpu_milli or amounts.mid_cpu_milli or amounts.free_cpu_milli or amounts.cpu_milli or 0,
         amounts.batch_mem_bytes or amounts.mid_mem_bytes or amounts.free_mem_bytes or amounts.mem_bytes or 0,

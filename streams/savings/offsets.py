@@ -30,7 +30,7 @@ class Offsets:
         self._ranges: dict[Place, Range] = {}
 
     def note(self, record: Record) -> bool:
-        """Whether the record is new; files may overlap."""
+        """Return whether the record is new; files may overlap."""
         known = self._ranges.get(record.place)
         if known is None:
             self._ranges[record.place] = Range(
@@ -51,24 +51,24 @@ class Offsets:
         return True
 
     def ranges(self) -> list[Range]:
-        """By topic and partition."""
+        """Return the ranges by topic and partition."""
         return [self._ranges[place] for place in sorted(self._ranges)]
 
 
 class Within:
-    """Whether a record is in the ranges of an earlier account."""
+    """The ranges of an earlier account."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
         self._ranges = {Place(one.topic, one.partition): one for one in ranges}
 
     def holds(self, record: Record) -> bool:
-        """Whether it is."""
+        """Return whether the record is in the ranges."""
         known = self._ranges.get(record.place)
         return known is not None and known.first_offset <= record.offset <= known.last_offset
 
 
 def difference(asked: Sequence[Range], found: Sequence[Range]) -> str:
-    """Which records of an earlier account are gone; "": none."""
+    """Return which records of an earlier account are gone; "": none."""
     by_place = {(one.topic, one.partition): one for one in found}
     for one in asked:
         here = by_place.get((one.topic, one.partition))

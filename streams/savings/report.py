@@ -32,7 +32,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     net_most: float
     """Of ``gained_most``, if evicted pods lost none."""
     room_left: float
-    """Room for native requests beside the requests of best-effort pods."""
+    """Room for native requests minus the requests of best-effort pods."""
 
 
 class Pressure(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ def _ages(ages_ms: Counter[int]) -> Ages:
 
 
 def _percentile(counts: Counter[int], number: int, percent: int) -> int:
-    """Nearest rank."""
+    """Return the percentile by nearest rank."""
     rank, seen = -(-number * percent // 100), 0
     for value in sorted(counts):
         seen += counts[value]

@@ -1,4 +1,4 @@
-"""Sums of a node's account, in integers, so that they add up exactly."""
+"""Sums a node's account in integers, so that the sums are exact."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Use(Summed):
     lost: int = 0
     """Use of pods until their eviction or restart, within the span."""
     room_left: int = 0
-    """Room for native requests beside the requests of best-effort pods."""
+    """Room for native requests minus the requests of best-effort pods."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Lost work of a node's best-effort pods: what a pod used before its eviction or restart. Pure.
+"""Computes lost work of a node's best-effort pods: a pod's use before its eviction or restart. Pure.
 
 Work counts from the span's start. A pod may have saved some of it, which no record shows.
 """
@@ -25,7 +25,7 @@ class Work:
         self._evicted: set[str] = set()
 
     def used(self, uid: str, used: Amounts, span_ms: int) -> None:
-        """Add a pod's use. What an evicted pod uses until it ends is lost, too."""
+        """Add a pod's use. The use of an evicted pod until its end is lost, too."""
         cpu_milli, mem_bytes = self._done.get(uid, NOTHING)
         self._done[uid] = Amounts(cpu_milli + used.cpu_milli * span_ms, mem_bytes + used.mem_bytes * span_ms)
         if uid in self._evicted:
@@ -46,11 +46,11 @@ class Work:
             del self._containers[uid]
 
     def knows(self, uid: str) -> bool:
-        """Whether the pod is known."""
+        """Return whether the pod is known."""
         return uid in self._containers or uid in self._done
 
     def evicted(self, uid: str) -> bool:
-        """Whether this is the first report of the pod's eviction."""
+        """Return whether this is the first report of the pod's eviction."""
         if uid in self._evicted:
             return False
         self._evicted.add(uid)
