@@ -6,7 +6,7 @@ from slacktide.streams.explain.selling import amount
 
 
 def shown(value: int, figure: str) -> str:
-    """Such as ``1,500m``, ``512 MiB``, ``12‰``, ``0.25%`` (from hundredths of a percent) or ``8 ms``."""
+    """Format as ``1,500m``, ``512 MiB``, ``12‰``, ``0.25%`` (from hundredths of a percent) or ``8 ms``."""
     if figure.endswith(("_milli", "_bytes")):
         return amount(value, figure)
     if figure.endswith("_permille"):

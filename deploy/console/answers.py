@@ -52,7 +52,7 @@ SUMS = (
 
 
 class NotKeptError(SlacktideError):
-    """The history does not have what was requested."""
+    """The history does not have the requested data."""
 
 
 class BadQuestionError(SlacktideError):
@@ -70,7 +70,7 @@ class Question:
     """The node's records from ``History.elsewhere``."""
 
     def named(self, name: str) -> str:
-        """A required parameter.
+        """Return a required parameter.
 
         Raises:
             BadQuestionError: it is missing.
@@ -107,13 +107,13 @@ def _cluster(history: History, question: Question) -> dict[str, Any]:
 
 
 def _sum(figures: Iterable[int | None]) -> int | None:
-    """The sum of known values; None: all are unknown."""
+    """Return the sum of known values; None: all are unknown."""
     known = [one for one in figures if one is not None]
     return sum(known) if known else None
 
 
 def _limit(value: Any) -> Any:
-    """Unlimited becomes null, as in records."""
+    """Convert "unlimited" to null, as in records."""
     return None if value == UNLIMITED else value
 
 
@@ -175,7 +175,7 @@ def _decided(decision: Decision) -> dict[str, Any]:
 
 
 def _traces(decision: Decision, place: Any) -> str:
-    """The trace of a step's record; "": none."""
+    """Return the trace of a step's record; "": none."""
     for record in decision.records:
         if (record.topic, record.partition, record.offset) == (place.topic, place.partition, place.offset):
             return trace_of(record)
@@ -183,7 +183,7 @@ def _traces(decision: Decision, place: Any) -> str:
 
 
 def trace_of(record: Record) -> str:
-    """Its trace id; "": none."""
+    """Return the record's trace id; "": none."""
     parent = next((value for name, value in record.headers if name == "traceparent"), b"")
     parts = parent.decode(errors="replace").split("-")
     return parts[1] if len(parts) == _TRACEPARENT_PARTS else ""
@@ -259,7 +259,7 @@ def _policy(history: History, question: Question) -> dict[str, Any]:
 
 
 def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] | None:
-    """Batch resources under the policy and under the shadow policy; None: there is no shadow."""
+    """Return batch resources under the policy and the shadow policy; None: there is no shadow."""
     if history.sold_at(node, at_ms + _POINT_MS_MAX, shadow=True) is None:
         return None
     end_ms = history.end_ms(node, at_ms)

@@ -27,7 +27,7 @@ _SOURCES = {
 def explained(
     history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record] = ()
 ) -> list[str] | None:
-    """Explain one number, one line each; None: nothing is kept of it.
+    """Explain one number in lines; None: the history has no record of it.
 
     Args:
         history: the recorded records.
@@ -94,7 +94,7 @@ _OWNERS = {
 
 
 def _of_row(history: History, row: NodeRow, figure: str) -> Iterator[str]:
-    """The figure as displayed, and its record."""
+    """Return the figure as displayed, and its record."""
     value = getattr(row, figure, None)
     if figure not in NodeRow.__slots__:
         column = history.node_series(row.node, row.at_ms, row.at_ms + 1_000, 1).columns.get(figure)
@@ -105,7 +105,7 @@ def _of_row(history: History, row: NodeRow, figure: str) -> Iterator[str]:
 
 
 def _kept(row: NodeRow, figure: str, decision: Decision) -> Iterator[str]:
-    """If the record is no longer available, an older one is explained, with its time."""
+    """Report that the record is no longer available, and that an older one is explained, with its time."""
     if _place(row, figure) not in {str(place_of(one)) for one in decision.records}:
         then = instant(decision.explanation.asked_ms)
         yield f"neither the history nor Kafka has that record any more; what follows is of {then}"
@@ -117,7 +117,7 @@ def _place(row: NodeRow, figure: str) -> str:
 
 
 def _sum(rows: Sequence[NodeRow], figure: str) -> Iterator[str]:
-    """A sum over all nodes, each with its record, largest first."""
+    """Explain a sum over all nodes, each with its record, largest first."""
     known = [(value, row) for row in rows if isinstance(value := getattr(row, figure, None), int)]
     if not known:
         return

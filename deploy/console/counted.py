@@ -22,7 +22,7 @@ P95 = "decided_p95_ms"
 
 
 def span_lines(history: History, node: str, figure: str, at_ms: int, span_ms: int) -> Iterator[str]:
-    """One of ``COUNTED``, or ``P95``, over the span before a moment: each point with its last record.
+    """Explain one of ``COUNTED``, or ``P95``, over the span before a moment: each point with its last record.
 
     Raises:
         KeyError: no such node.
@@ -48,7 +48,7 @@ def span_lines(history: History, node: str, figure: str, at_ms: int, span_ms: in
 
 
 def topic_lines(history: History, topic: str, at_ms: int) -> Iterator[str]:
-    """A topic's records of the last minute, and its newest offsets."""
+    """Report a topic's records of the last minute, and its newest offsets."""
     found = next((one for one in history.topics_at(at_ms) if one.topic == topic), None)
     if found is None:
         return
@@ -59,7 +59,7 @@ def topic_lines(history: History, topic: str, at_ms: int) -> Iterator[str]:
 
 
 def queue_lines(history: History, name: str, at_ms: int) -> Iterator[str]:
-    """Workloads that hold quota of a ClusterQueue or wait for it, each with its record."""
+    """List workloads that hold quota of a ClusterQueue or are pending in it, each with its record."""
     records = history.objects.held(at_ms, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE).records
     try:
         cluster = queue_cluster(objects_of(records))

@@ -27,7 +27,7 @@ class File:
 
 
 def page_files() -> dict[str, File]:
-    """By path, such as ``views/node.js``."""
+    """Return the files by path, such as ``views/node.js``."""
     return dict(_under(files("slacktide.deploy.console") / "pages", ""))
 
 

@@ -22,7 +22,7 @@ CHALLENGE = 'Basic realm="slacktide console: any user name, the token as passwor
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or the name in a Host header, is loopback."""
+    """Return whether an address, or the name in a Host header, is loopback."""
     if host == "localhost":
         return True
     try:
@@ -32,7 +32,7 @@ def is_loopback(host: str) -> bool:
 
 
 def refusal(token: str, host: str, authorization: str) -> tuple[int, str] | None:
-    """Status and reason of a refusal; None: the request is allowed.
+    """Return status and reason of a refusal; None: the request is allowed.
 
     Args:
         token: the required token; "": none, since the console listens on loopback.

@@ -1,4 +1,4 @@
-"""Jobs and the queue at a moment, from the history."""
+"""Reads Jobs and the queue at a moment from the history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = ("job", "condition", "severity", "of", "active", "succeeded", "failed",
 
 
 def listed(history: History, at_ms: int, text: str) -> dict[str, Any]:
-    """All Jobs and the queue; ``text``: filters Jobs and workloads by name."""
+    """Return all Jobs and the queue; ``text``: filters Jobs and workloads by name."""
     shown = sorted((one for _, one in _named(history, at_ms, text)), key=lambda one: one.order)
     jobs = {"jobs": [_row(one) for one in shown[:SHOWN_MAX]], "jobs_count": len(shown)}
     standing_now = _stood(history.objects.held(at_ms, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))
@@ -37,7 +37,7 @@ def listed(history: History, at_ms: int, text: str) -> dict[str, Any]:
 
 
 def job_of(history: History, name: str, at_ms: int) -> JobExplanation | None:
-    """One Job by NAMESPACE/NAME; None: it has no status at that moment."""
+    """Return one Job by NAMESPACE/NAME; None: it has no status at that moment."""
     namespace, _, short = name.partition("/")
     for key, one in _named(history, at_ms, name):
         if one.job == name and (record := history.objects.one(at_ms, JOB_STATUS, key)) is not None:
@@ -46,7 +46,7 @@ def job_of(history: History, name: str, at_ms: int) -> JobExplanation | None:
 
 
 def _named(history: History, at_ms: int, text: str) -> Iterable[tuple[bytes, JobRow]]:
-    """Jobs whose names contain a text, the newest of each name."""
+    """Return the Jobs whose names contain a text, the newest of each name."""
     found: dict[str, tuple[bytes, JobRow]] = {}
     for key, one in history.objects.jobs(at_ms).items():
         if text in one.job and (one.job not in found or found[one.job][1].newness <= one.newness):
@@ -55,7 +55,7 @@ def _named(history: History, at_ms: int, text: str) -> Iterable[tuple[bytes, Job
 
 
 def detailed(job: JobExplanation) -> dict[str, Any]:
-    """One Job's details, and its explanation as text."""
+    """Return one Job's details, and its explanation as text."""
     status = job.status
     return {
         "row": _row(_row_of(job)),
@@ -69,7 +69,7 @@ def detailed(job: JobExplanation) -> dict[str, Any]:
 
 
 def job_lines(job: JobExplanation, figure: str) -> Iterator[str]:
-    """One figure of a Job explained, one line each."""
+    """Explain one figure of a Job in lines."""
     value = _row(_row_of(job)).get(figure)
     if isinstance(value, int):
         yield f"{figure} {value:,} at {instant(job.place.logged_ms)}, of {job.place}"
@@ -87,7 +87,7 @@ def _row(one: JobRow) -> dict[str, Any]:
 
 @lru_cache(maxsize=2)
 def _stood(held: Held) -> dict[str, Any]:
-    """The queue, cached until it changes."""
+    """Return the queue, cached until it changes."""
     objects = objects_of(held.records)
     queues, notes = _queues(objects)
     workloads = sorted(_workloads(objects, held.records), key=lambda one: (_PHASES.index(one["phase"]), one["name"]))
@@ -95,7 +95,7 @@ def _stood(held: Held) -> dict[str, Any]:
 
 
 def _queues(objects: Sequence[QueueObject]) -> tuple[list[tuple[str | int, ...]], list[str]]:
-    """Rows as in ``slacktide queue status``, and what could not be counted."""
+    """Return the rows of ``slacktide queue status``, and notes about objects that could not be counted."""
     try:
         found = standing(objects)
     except CaseError as exc:
@@ -104,7 +104,7 @@ def _queues(objects: Sequence[QueueObject]) -> tuple[list[tuple[str | int, ...]]
 
 
 def _workloads(objects: Iterable[QueueObject], records: Sequence[Record]) -> Iterator[dict[str, Any]]:
-    """Workloads with their state; without one they are pending and were never tried."""
+    """Yield workloads with their state. Without a state a workload is pending and was never tried."""
     given = [one for one in objects if isinstance(one, WorkloadObject)]
     names = {one.metadata.uid: f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in given}
     states = {one.body.uid: one for one in logged(records, QUEUE_STATE, QueueState)}

@@ -45,7 +45,7 @@ class Live:
 
     Args:
         history: read on one thread.
-        trouble: why nothing is recorded; "": it is.
+        trouble: why recording has stopped; "": it runs.
 
     """
 
@@ -88,7 +88,7 @@ class Live:
             self._ticked.notify_all()
 
     async def ticks(self) -> AsyncIterator[bytes]:
-        """Ticks from the newest on; slow viewers miss some."""
+        """Yield ticks from the newest on. Slow viewers miss some."""
         seen = 0
         while True:
             async with self._ticked:
@@ -131,12 +131,12 @@ class Live:
 
 
 def _moment(text: str, newest_ms: int) -> int:
-    """The requested moment, at most the newest; without one the newest."""
+    """Return the requested moment, at most the newest; without one the newest."""
     return min(int(text), newest_ms) if text.isascii() and text.isdigit() and len(text) < 16 else newest_ms
 
 
 def _node(history: History, given: Mapping[str, str], at_ms: int) -> str:
-    """The requested node, or the pod's; "": none."""
+    """Return the requested node, or the pod's; "": none."""
     return given.get("node") or (history.pods.node_of(given["pod"], at_ms) if given.get("pod") else "")
 
 

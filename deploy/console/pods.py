@@ -1,4 +1,4 @@
-"""One pod at a moment: events, use and limits, and its controller's other pods."""
+"""Reads one pod at a moment: events, use and limits, and its controller's other pods."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PodAt:
 
 
 def controller_of(pod: str) -> str:
-    """The controller's name from the pod's name; the name itself: no controller.
+    """Derive the controller's name from the pod's name; without a controller return that name.
 
     Records have no owner references. A Deployment's pods are ``NAME-HASH-SUFFIX``, an indexed Job's
     ``NAME-INDEX-SUFFIX``, a StatefulSet's ``NAME-INDEX``, and all others ``NAME-SUFFIX``.
@@ -60,13 +60,13 @@ def controller_of(pod: str) -> str:
 
 
 def pod_at(history: History, pod: str, at_ms: int, records: Sequence[Record]) -> PodAt:
-    """One pod by NAMESPACE/NAME.
+    """Return one pod by NAMESPACE/NAME.
 
     Args:
         history: the recorded records.
         pod: its name.
         at_ms: the moment.
-        records: of its node, from Kafka.
+        records: records of its node from Kafka.
 
     """
     events = history.pods.events(pod, at_ms - LIFE_MS, at_ms)
@@ -96,7 +96,7 @@ def pod_at(history: History, pod: str, at_ms: int, records: Sequence[Record]) ->
 
 
 def _figures(log: NodeLog, namespace: str, name: str, places: dict[str, Place]) -> Iterator[tuple[str, int | None]]:
-    """Its use in the newest sample, its requests and limits in the newest pod list."""
+    """Yield the pod's use in the newest sample, and its requests and limits in the newest pod list."""
     pod = next((one for one in log.pods if (one.namespace, one.name) == (namespace, name)), None)
     if pod is None or log.keyframe is None or log.sample is None:
         return
@@ -108,14 +108,14 @@ def _figures(log: NodeLog, namespace: str, name: str, places: dict[str, Place]) 
 
 
 def _bounds(pod: Pod) -> Iterator[int | None]:
-    """Requests and limits: of batch resources if it has some."""
+    """Yield the requests and limits, of batch resources if the pod has some."""
     for one in (pod.requests, pod.limits):
         yield one.batch_cpu_milli if one.batch_cpu_milli is not None else one.cpu_milli
         yield one.batch_mem_bytes if one.batch_mem_bytes is not None else one.mem_bytes
 
 
 def page_of(history: History, pod: str, at_ms: int, records: Sequence[Record]) -> dict[str, Any]:
-    """The page of one pod."""
+    """Return the page of one pod."""
     found = pod_at(history, pod, at_ms, records)
     namespace, _, name = pod.partition("/")
     controller = controller_of(name)
@@ -142,7 +142,7 @@ def page_of(history: History, pod: str, at_ms: int, records: Sequence[Record]) -
 
 
 def pod_lines(history: History, pod: str, at_ms: int, figure: str, records: Sequence[Record]) -> Iterator[str]:
-    """One figure of a pod explained, one line each: the text of ``slacktide explain pod``, then its events."""
+    """Explain one figure of a pod in lines: the text of ``slacktide explain pod``, then its events."""
     found = pod_at(history, pod, at_ms, records)
     value, place = found.figures.get(figure), found.places.get(figure)
     if value is not None and place is not None:
@@ -160,7 +160,7 @@ def pod_lines(history: History, pod: str, at_ms: int, figure: str, records: Sequ
 
 
 def _text(event: PodEvent, node: str) -> str:
-    """What happened and why; for a placement also why the node was chosen."""
+    """Describe the event and its reason, for a placement also why the node was selected."""
     if not isinstance(event.body, PodPlacement):
         return event.text
     parts = [event.text]

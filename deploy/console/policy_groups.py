@@ -1,4 +1,4 @@
-"""A policy by groups of nodes: the cluster strategy, and what each node strategy changes. Pure."""
+"""Shows a policy by groups of nodes: the cluster strategy, and the changes of each node strategy. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slacktide.schemas.policy.selector import Selector
 
 
 def policy_groups(policy: Policy) -> list[dict[str, Any]]:
-    """Each strategy for the cluster, then per node selector: the first match applies to a node."""
+    """Return each strategy for the cluster, then per node selector: the first match applies to a node."""
     return list(_groups(policy))
 
 
@@ -46,7 +46,7 @@ def _groups(policy: Policy) -> Iterator[dict[str, Any]]:
 
 
 def selector_text(selector: Selector) -> str:
-    """In the syntax of ``kubectl -l``."""
+    """Format a selector in the syntax of ``kubectl -l``."""
     parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
     for one in selector.match_expressions:
         words = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}[one.operator]

@@ -1,4 +1,4 @@
-"""The console's process: follower, history and server."""
+"""Runs the console's process: follower, history and server."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ async def run(
 
     Args:
         bootstrap: the Kafka cluster. While it is unavailable, pages show the history.
-        folder: of the history.
+        folder: the history's folder.
         listen: the address, and the token that requests need.
         stop: ends the process.
         health: for /live.
-        size_bytes_max: of the history.
+        size_bytes_max: maximum size of the history.
 
     Raises:
         ServerError: the server cannot listen on the address.

@@ -61,13 +61,13 @@ class Listen:
 async def serving(
     history: History, listen: Listen, health: Health, trouble: Callable[[], str] = lambda: ""
 ) -> AsyncIterator[str]:
-    """Serve until left; yields the URL.
+    """Serve until the context exits; yield the URL.
 
     Args:
         history: the data.
         listen: the address, and the token that requests need.
         health: for /live.
-        trouble: why nothing is recorded; "": it is.
+        trouble: why recording has stopped; "": it runs.
 
     Raises:
         ServerError: the server cannot listen on the address.
@@ -132,18 +132,18 @@ class _Pages:
         return guard
 
     async def live(self, _: web.Request) -> web.Response:
-        """200, or 503 with the reason. It includes the process id, for the one who started it."""
+        """Respond 200, or 503 with the reason. The response has the process id, for the supervisor."""
         response = _text(503, self._health.not_live) if self._health.not_live else _text(200, "ok")
         response.headers[PROCESS] = str(os.getpid())
         return response
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """All metrics of the process, in the requested format."""
+        """Return all metrics of the process, in the requested format."""
         encoder, kind = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encoder(REGISTRY), headers=HEADERS | {"Content-Type": kind})
 
     async def file(self, request: web.Request) -> web.Response:
-        """A static file."""
+        """Return a static file."""
         found = self._files.get(request.match_info["path"] or "index.html")
         if found is None:
             return _text(404, "no such page")
@@ -153,7 +153,7 @@ class _Pages:
         return web.Response(body=found.body, content_type=found.kind, charset="utf-8", headers=headers)
 
     async def answer(self, request: web.Request) -> web.Response:
-        """The response as JSON; {"error"} on failure."""
+        """Return the response as JSON; {"error"} on failure."""
         try:
             found = await self.shown.ask(request.match_info["question"], dict(request.query))
         except NotKeptError as exc:

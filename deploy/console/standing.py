@@ -1,4 +1,4 @@
-"""The cluster at a moment: evictions by rule, nodes under their guard, lag, dead letters, and credit."""
+"""Summarizes the cluster at a moment: evictions by rule, nodes under their guard, lag, dead letters, and credit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STANDING = ("evicted_hour", "guarded_nodes", "lag_records", "letters_hour")
 
 
 def standing(history: History, at_ms: int, rows: Sequence[NodeRow]) -> dict[str, Any]:
-    """The figures, and evictions of the last hour by rule, most frequent first."""
+    """Return the figures, and evictions of the last hour by rule, most frequent first."""
     rules = Counter(one.rule for one in _evictions(history, at_ms))
     lags = [one.lag for one in history.lag_at(at_ms) if one.lag is not None]
     return {
@@ -37,7 +37,7 @@ def standing(history: History, at_ms: int, rows: Sequence[NodeRow]) -> dict[str,
 
 
 def standing_lines(history: History, at_ms: int, figure: str) -> Iterator[str]:
-    """Explain a figure, one line each: the records that it counts."""
+    """Explain a figure in lines: the records that it counts."""
     if figure == "evicted_hour":
         records = history.evicted(at_ms - HOUR_MS, at_ms)
         yield f"evicted_hour {len(records):,}: evictions from {instant(at_ms - HOUR_MS)} to {instant(at_ms)}"
@@ -70,7 +70,7 @@ def standing_lines(history: History, at_ms: int, figure: str) -> Iterator[str]:
 
 
 def credit_text(history: History, event: PodEvent) -> str:
-    """For an eviction: the node's credit and what it had spent; "": the event spends none."""
+    """Return the node's credit and its spent part, for an eviction; "": the event spends none."""
     act = event.body
     if not isinstance(act, NodeOutcome) or act.spent is None:
         return ""

@@ -1,4 +1,4 @@
-"""TLS from the files of a folder, such as a mounted cert-manager Secret. They may change at any time."""
+"""Loads TLS files of a folder, such as a mounted cert-manager Secret. They may change at any time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Certificate:
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        """Called in each handshake, also without SNI."""
+        """Select the current certificate, in each handshake, also without SNI."""
         self._renew()
         connection.context = self._now
 

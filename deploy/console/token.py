@@ -1,4 +1,4 @@
-"""The token for requests. Its file may change at any time, as a mounted Secret does."""
+"""Reads the token for requests. Its file may change at any time, such as a mounted Secret."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TokenError(SlacktideError):
 
 
 def usable(token: str) -> str:
-    """The token, unchanged.
+    """Return the token, unchanged.
 
     Raises:
         TokenError: it is too short.
@@ -46,7 +46,7 @@ class TokenFile:
         self._token = self._read()
 
     def __call__(self) -> str:
-        """The token in force."""
+        """Return the token in force."""
         if (stamp := stamp_of(self._path)) != self._stamp:
             self._stamp = stamp
             try:

@@ -46,23 +46,23 @@ class Decisions:
         self._recorder = recorder
 
     def live(self, node: str, at_ms: int) -> list[Record]:
-        """The newest records of a node, if none is later than the moment."""
+        """Return the newest records of a node, if none is later than the moment."""
         live = self._recorder()
         found = None if live is None else live.nodes.get(node)
         newest = () if found is None else list(found.latest.values())
         return [one for one in newest if one.topic in _EXPLAINING and one.timestamp_ms <= at_ms]
 
     def kept(self, node: str, at_ms: int, *, shadow: bool = False) -> list[Record]:
-        """Per topic the newest kept record; for samples also those with facts and pods, for outcomes the last few.
+        """Return the newest kept record per topic; of samples also those with facts and pods, of outcomes the last few.
 
-        Empty: nothing is kept, or there is no shadow policy.
+        Empty: no record is kept, or there is no shadow policy.
         """
         if shadow and not self._kept(node, at_ms, (SHADOW_ALLOCATABLE.name,)):
             return []
         return self._kept(node, at_ms, _SHADOWED if shadow else _EXPLAINING)
 
     def allocatable(self, node: str, at_ms: int, *, shadow: bool = False) -> Record | None:
-        """The newest kept allocatable record, of the policy or its shadow."""
+        """Return the newest kept allocatable record, of the policy or its shadow."""
         topic = SHADOW_ALLOCATABLE if shadow else ALLOCATABLE
         return next(iter(self._kept(node, at_ms, (topic.name,))), None)
 
@@ -91,7 +91,7 @@ class Decisions:
 
     def _fill(self, found: dict[str, list[Record]], number: int, before: Mapping[str, int], at_ms: int,
               topics: Sequence[str]) -> None:  # fmt: skip
-        """Search earlier minutes for what is still missing."""
+        """Search earlier minutes for missing records."""
         for topic in topics:
             seen: set[int] = set()
             minute = before.get(topic)
@@ -114,10 +114,10 @@ def decided(
     Args:
         node: its name.
         at_ms: the moment; no record is later.
-        kept: from the history.
-        others: of the same node, from Kafka.
-        policies: of the policy topic.
-        age_ms: of the node's figures at the newest record.
+        kept: records from the history.
+        others: records of the same node from Kafka.
+        policies: records of the policy topic.
+        age_ms: age of the node's figures at the newest record.
 
     """
     known = {placed(one): one for one in (*kept, *others)}
@@ -153,12 +153,12 @@ def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Seq
 
 
 def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
-    """Whether a topic has no record yet, or samples lack facts or pods."""
+    """Return whether a topic has no record yet, or samples lack facts or pods."""
     return topic not in found or (topic in SAMPLE_NAMES and bool(_lacking(found[topic])))
 
 
 def _lacking(samples: Sequence[Record]) -> list[bytes]:
-    """What none of the samples has: facts, or a pod list."""
+    """Return the parts that no sample has: facts, or a pod list."""
     return [mark for mark in CARRIES if not any(_has(one, mark) for one in samples)]
 
 

@@ -52,7 +52,7 @@ class Entries:
             self._add(record, pod, body.node, new=new)
 
     def keep_what_holds(self) -> None:
-        """At the first start, keep the policy."""
+        """Keep the policy in force, at the first start."""
         if self._policy is not None:
             self.found.append(Entry(self._policy))
 
@@ -67,7 +67,7 @@ class Entries:
 
 
 def _pods_of(record: Record) -> tuple[str, ...]:
-    """Pods of the record, as NAMESPACE/NAME and uid."""
+    """Return the record's pods as NAMESPACE/NAME; for a placement also the uid."""
     if record.topic == PLACEMENT.name:
         placed = decode(record.value, PodPlacement)
         return f"{placed.namespace}/{placed.name}", placed.pod_uid

@@ -33,7 +33,7 @@ def expire(db: sqlite3.Connection, now_s: int, size_bytes_max: int) -> None:
 
 
 def make_room(db: sqlite3.Connection, newest_s: int) -> bool:
-    """Delete a part of the oldest data, relative to its horizon; returns whether there was any."""
+    """Delete a part of the oldest data, relative to its horizon; return whether there was any."""
     shares = {what: (newest_s - _oldest_s(db, what, newest_s)) / span for what, span in _HORIZONS.items()}
     what, share = max(shares.items(), key=lambda one: one[1])
     if share <= 0:
@@ -46,7 +46,7 @@ def make_room(db: sqlite3.Connection, newest_s: int) -> bool:
 
 
 def size_bytes(db: sqlite3.Connection) -> int:
-    """Size of the pages in use."""
+    """Return the size of the pages in use."""
     page, pages, free = (
         db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
     )
@@ -76,7 +76,7 @@ def _drop(db: sqlite3.Connection, what: str, before_s: int) -> None:
 
 
 def _oldest_s(db: sqlite3.Connection, what: str, newest_s: int) -> int:
-    """Default: now."""
+    """Return the oldest second of the data; default: ``newest_s``."""
     if what in _BLOCKS:
         return oldest_block_s(db, int(what[1:])) or newest_s
     found = db.execute(_OLDEST[what]).fetchone()[0]

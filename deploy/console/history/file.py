@@ -50,12 +50,12 @@ class StoreError(SlacktideError):
 
 
 def block_key(start_s: int, step_s: int, node: int) -> int:
-    """Key of a block: by time, then by node."""
+    """Return the key of a block: by time, then by node."""
     return start_s // (step_s * POINTS) << NODE_BITS | node
 
 
 def blocks_asked(step_s: int, keys: Sequence[int]) -> str:
-    """The SQL query for these blocks of one resolution."""
+    """Return the SQL query for these blocks of one resolution."""
     return f"SELECT * FROM p{step_s} WHERE key IN ({','.join('?' * len(keys))})"  # noqa: S608 - our own names
 
 
@@ -74,7 +74,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def opened(path: Path, size_bytes_max: int) -> tuple[sqlite3.Connection, str]:
-    """Open the file for writing; returns also what was lost ("": nothing).
+    """Open the file for writing; return also a description of lost data ("": none).
 
     Raises:
         sqlite3.OperationalError: it is locked or not permitted, or the disk is full; the file may be intact.
@@ -122,7 +122,7 @@ def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connect
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """A transaction: commits all writes, or none."""
+    """Run a transaction: commit all writes, or none."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield db
@@ -153,7 +153,7 @@ def _prepare(db: sqlite3.Connection, path: Path, size_bytes_max: int) -> None:
 
 
 def _has_wal(path: Path) -> bool:
-    """Whether a write-ahead log may have pages that the file lacks."""
+    """Return whether a write-ahead log may have pages that the file lacks."""
     wal = path.with_name(path.name + "-wal")
     return wal.exists() and wal.stat().st_size > 0
 

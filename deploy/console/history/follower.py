@@ -26,7 +26,7 @@ LOOK_MS = 10_000
 """Interval for finding topics that were missing. If one appears, reading restarts at the stored offsets."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 FIRST_BACK_MS = 90_000
-"""How far the first start reads back: keyframes with pods come each minute."""
+"""How far the first start reads back: keyframes with pods are sent each minute."""
 FULL = "the history's file could not be written"
 AT_ONCE = 500
 _FACTS = frozenset(topic.name for topic in FACTS)
@@ -49,7 +49,7 @@ class Follower:
     store: Store
     clock: Clock
     trouble: str = "the topics are not read yet"
-    """Why nothing is recorded; "": it is."""
+    """Why recording has stopped; "": it runs."""
     recorder: Recorder = field(init=False)
     """Data that is not stored yet, for ``queries.History``."""
     _known: Mapping[Place, int] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Follower:
         return Recorder(begin_s, texts, first=not self.store.newest_s)
 
     async def _begin(self, reader: Merged) -> None:
-        """Read back what is not stored; stored records only restore state."""
+        """Read back records that are not stored. Stored records only restore state."""
         recorder, cursors = self._fresh(), self.store.cursors()
         self._begun_ms = recorder.begin_s * 1_000
         self._known = {place: following for place, (following, _) in cursors.items()}

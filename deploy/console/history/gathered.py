@@ -33,7 +33,7 @@ class Gathered:
                     column[place] = folded(one.how, array("q", (column[place], *source[slot:behind])))
 
     def _spans(self, present: array[int], step_s: int, begin_s: int, from_s: int) -> Iterator[tuple[int, int, int]]:
-        """Index ranges of a block by target point."""
+        """Yield index ranges of a block by target point."""
         slot, last = max(0, -(-(from_s - begin_s) // step_s)), min(POINTS, -(-(self._to_s - begin_s) // step_s))
         while slot < last:
             place = (begin_s + slot * step_s - self.from_s) // self._each_s
@@ -44,7 +44,7 @@ class Gathered:
             slot = behind
 
     def series(self) -> Series:
-        """The points with data."""
+        """Return the points with data."""
         there = [place for place, present in enumerate(self._columns[0]) if present > 0]
         return Series(
             node=self._node,

@@ -35,17 +35,17 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def newness(self) -> tuple[int, int]:
-        """Among Jobs of the same name the greatest is shown."""
+        """Return the sort key of Jobs of the same name. The greatest is shown."""
         return self.observed_ms, self.logged_ms
 
     @property
     def order(self) -> tuple[int, bool, str]:
-        """Problems first; active before completed."""
+        """Return the sort key of rows: problems first, active before completed."""
         return WORST_FIRST.index(self.severity), self.condition == "Complete", self.job
 
 
 def job_row(one: Logged[JobStatus]) -> JobRow:
-    """The row of a status."""
+    """Return the row of a status."""
     status = one.body
     job = explain_job((one,), status.namespace, status.name, one.place.logged_ms)
     assert job is not None  # callers pass existing Jobs only

@@ -84,7 +84,7 @@ class Latest:
             self._keep_if_due(one, record)
 
     def of(self, *topics: Topic) -> Held:
-        """The objects of these topics."""
+        """Return the objects of these topics."""
         held = self._asked.get(topics)
         if held is None:
             names = set(map(_name, topics))
@@ -92,7 +92,7 @@ class Latest:
         return held
 
     def one(self, topic: Topic, key: bytes) -> Record | None:
-        """One object; None: there is none."""
+        """Return one object; None: it does not exist."""
         return self._held.get((topic.name, key))
 
     def full(self, now_ms: int) -> list[Version]:
@@ -129,7 +129,7 @@ class Latest:
         self.versions.append(Version(*one, record.timestamp_ms, record, packed))
 
     def _standing(self, one: _Object, record: Record) -> object:
-        """The kind of an object's state."""
+        """Return the kind of an object's state."""
         if record.topic == JOB_STATUS.name:
             row = self.rows[one[1]]
             return row.condition, row.failed, row.evictions
@@ -147,7 +147,7 @@ class Latest:
 
 
 def _is_late(body: object, record: Record, held: Record | None) -> bool:
-    """Whether a former leader wrote it late: the highest epoch, and turn or number, wins."""
+    """Return whether a former leader wrote it late: the highest epoch, and turn or number, wins."""
     return body is not None and held is not None and record.topic in _ORDERED and _turn(record) < _turn(held)
 
 

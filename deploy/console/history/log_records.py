@@ -32,9 +32,9 @@ class LogRecords:
         self._turn = asyncio.Lock()
 
     async def read(self, node: str, at_ms: int, offsets: Mapping[Place, int]) -> Sequence[Record]:
-        """The records at these offsets that belong to the node and are not later than the moment.
+        """Return the records at these offsets that belong to the node and are not later than the moment.
 
-        A recreated topic has others there. While Kafka is unavailable there are none. Node "": any.
+        A recreated topic has other records at these offsets. Empty while Kafka is unavailable. Node "": any.
         """
         if not offsets:
             return ()

@@ -1,4 +1,4 @@
-"""All nodes at one moment, or one of them, at the best available resolution."""
+"""Reads all nodes or one node at a moment, at the best available resolution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slacktide.streams.kafka import partition_of
 
 
 class Moments:
-    """Of the file and of the minutes that are not stored yet.
+    """Reads moments from the file and from the minutes that are not stored yet.
 
     Args:
         reading: the file.
@@ -31,7 +31,7 @@ class Moments:
         """By node."""
 
     def all(self, at_s: int) -> list[NodeRow]:
-        """All nodes, unordered; empty: nothing was recorded."""
+        """Return all nodes, unordered; empty: none was recorded."""
         if (second_s := self._unstored_s(at_s)) is not None:
             return self._unstored(second_s)
         self._reading.learn()
@@ -47,7 +47,7 @@ class Moments:
         return []
 
     def one(self, node: str, at_s: int) -> NodeRow | None:
-        """One node; None: nothing was recorded."""
+        """Return one node; None: it was not recorded."""
         if (second_s := self._unstored_s(at_s)) is not None:
             return next(iter(self._unstored(second_s, node)), None)
         self._reading.learn()
@@ -61,7 +61,7 @@ class Moments:
         return None
 
     def _unstored_s(self, at_s: int) -> int | None:
-        """The second of the recorder's minutes; None: it is in the file."""
+        """Return the second, if only the recorder has it; None: it is in the file."""
         live, stored_s = self._recorder(), self._reading.stored_s()
         if live is None or at_s < stored_s:
             return None
@@ -79,7 +79,7 @@ class Moments:
     def _row(
         self, name: str, at_s: int, step_s: int, one: Sequence[int], texts: Sequence[str] | None = None
     ) -> NodeRow | None:
-        """None: the follower did not record that second."""
+        """Convert a point to a row; None: the follower did not record that second."""
         if one[0] <= 0:
             return None
         partition = self._partition.get(name)

@@ -1,6 +1,6 @@
-"""A node's row of figures for each second, and the records kept to explain them.
+"""Computes a node's row of figures for each second, and selects the records that explain them.
 
-Pure. Records come in the order of their timestamps.
+Pure. Records are added in the order of their timestamps.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Use:
 
 
 _CARRIED = "facts", "pods"
-"""What a keyframe has; after a change a sample has a part of it."""
+"""The parts of a keyframe. After a change, a sample has the changed part."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class NodeFigures:
     """The last outcome about the limit, without refusals."""
     covered_ms: int = 0
     emptied: str = ""
-    """The term that leaves no batch CPU."""
+    """The term that reduces batch CPU to 0."""
     latest: dict[str, Record] = field(default_factory=dict)
     """The newest record of each topic."""
     _use: _Use | None = None
@@ -105,7 +105,7 @@ class NodeFigures:
 
     @property
     def facts(self) -> NodeFacts | None:
-        """From the inventory, else from the newest keyframe."""
+        """Return the facts of the inventory, else of the newest keyframe."""
         if self.inventory is not None:
             return self.inventory.body.facts
         return None if self.keyframe is None else self.keyframe.body.facts
@@ -125,7 +125,7 @@ class NodeFigures:
         self._use = self._used(body)
 
     def _used(self, body: NodeSample) -> _Use:
-        """Sums over pods with known use; before the first interval there are none."""
+        """Sum over pods with known use. Before the first interval no use is known."""
         use = _Use(used_cpu_milli=_or_none(body.use.cpu_milli), used_mem_bytes=_or_none(body.use.mem_bytes))
         ls = be = mem = periods = throttled = 0
         for pod in body.pod_use:
@@ -160,7 +160,7 @@ class NodeFigures:
         return use
 
     def gone(self, now_ms: int) -> bool:
-        """Whether all records of the node are outdated."""
+        """Return whether all records of the node are outdated."""
         latest = (self.inventory, self.metric, self.allocatable)
         return not any(latest) and (self.sample is None or self.sample.age_ms(now_ms) > GONE_MS)
 
@@ -194,7 +194,7 @@ class NodeFigures:
             self._counts["evictions"] += 1
 
     def row(self, now_ms: int, number_of: Callable[[str], int], policy: Policy | None) -> list[int]:
-        """The figures at the end of a second, in the order of ``points.FINE``; clears those of one second."""
+        """Return the figures at the end of a second, in the order of ``points.FINE``; clears those of one second."""
         use, counts, sold = self._use or _Use(), self._counts, self.allocatable
         score = None if self.score is None else self.score.body
         severity, why, state, age_ms = self._standing_at(now_ms)
@@ -260,7 +260,7 @@ class NodeFigures:
         return severity, why, state, row.age_ms
 
     def _ceiling_milli(self, policy: Policy | None) -> int:
-        """By facts and policy; these are compared by identity, since they are replaced and never changed."""
+        """Return the ceiling, cached by the identity of facts and policy: these are replaced and never changed."""
         facts = self.facts
         if policy is None or facts is None:
             return NONE
@@ -305,7 +305,7 @@ class NodeFigures:
 
 
 def limit_milli(limits: Limits | None) -> int:
-    """A limit by its quota, rounded down as in explain."""
+    """Return a limit by its quota, rounded down as in explain."""
     limits = measured(limits)
     if limits is None:
         return NONE

@@ -22,7 +22,7 @@ class Objects:
         self._recorder = recorder
 
     def jobs(self, at_ms: int) -> Mapping[bytes, JobRow]:
-        """All Jobs, by key."""
+        """Return all Jobs, by key."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.rows.copy()
         found = dict(versions.rows_at(self._reading, at_ms))
@@ -33,7 +33,7 @@ class Objects:
         return found
 
     def held(self, at_ms: int, *topics: Topic) -> Held:
-        """All objects of some topics, in the order of their records."""
+        """Return all objects of some topics, in the order of their records."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.of(*topics)
         found: dict[tuple[str, bytes], Record] = {}
@@ -46,14 +46,14 @@ class Objects:
         return Held(sorted(found.values(), key=placed))
 
     def one(self, at_ms: int, topic: Topic, key: bytes) -> Record | None:
-        """One object; None: it did not exist."""
+        """Return one object; None: it did not exist."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.one(topic, key)
         unstored = [one for one in self._unstored(at_ms, topic) if one.key == key]
         return unstored[-1].record if unstored else versions.record_at(self._reading, at_ms, topic, key)
 
     def _latest(self, at_ms: int) -> Latest | None:
-        """The current objects, for the newest or a later moment."""
+        """Return the current objects, for the newest or a later moment."""
         live = self._recorder()
         return live.latest if live is not None and at_ms // 1_000 >= live.second_s - 1 else None
 

@@ -24,12 +24,12 @@ _Named = PodName | PodPlacement | MissedPod | Victim
 
 
 def is_named(name: str, pod: str) -> bool:
-    """Whether the pod matches: ``pod`` is its NAMESPACE/NAME, uid or NAMESPACE."""
+    """Return whether the pod matches: ``pod`` is its NAMESPACE/NAME, uid or NAMESPACE."""
     return name == pod or name.startswith(f"{pod}/")
 
 
 def events_of(record: Record, pod: str) -> Iterator[PodEvent]:
-    """Events of matching pods in one record."""
+    """Yield events of matching pods in one record."""
     place = place_of(record)
     with suppress(BadMessageError):
         if record.topic == OUTCOME.name:

@@ -23,7 +23,7 @@ class Pods:
         self._recorder = recorder
 
     def events(self, pod: str, from_ms: int, to_ms: int) -> Sequence[PodEvent]:
-        """A pod's events, oldest first. ``pod``: NAMESPACE/NAME, NAMESPACE, or a uid."""
+        """Return a pod's events, oldest first. ``pod``: NAMESPACE/NAME, NAMESPACE, or a uid."""
         asked = (
             "SELECT DISTINCT record FROM entry JOIN pod ON pod.entry = entry.id "
             "WHERE (pod.name = ? OR pod.name GLOB ?) AND pod.at_ms >= ? AND pod.at_ms < ? ORDER BY pod.at_ms"
@@ -34,9 +34,9 @@ class Pods:
         return [event for record in known for event in events_of(record, pod)]
 
     def names(self, at_ms: int, namespace: str = "", most: int = 1_000) -> Sequence[str]:
-        """NAMESPACE/NAME of pods with records within the day before a moment.
+        """Return NAMESPACE/NAME of pods with records within the day before a moment.
 
-        With a namespace only those in it; for recent moments also pods from the nodes' lists.
+        With a namespace, only its pods. For recent moments also pods of the nodes' lists.
         """
         asked = "SELECT DISTINCT name FROM pod WHERE at_ms > ? AND at_ms <= ? AND name GLOB ? ORDER BY name LIMIT ?"
         wanted = f"{_globbed(namespace)}/*" if namespace else "*/*"
@@ -50,13 +50,13 @@ class Pods:
         return sorted(found)[:most]
 
     def node_of(self, pod: str, at_ms: int) -> str:
-        """The node of NAMESPACE/NAME by its last event, else by the newest pod lists; "": unknown."""
+        """Return the node of NAMESPACE/NAME by its last event, else by the newest pod lists; "": unknown."""
         events = self.events(pod, at_ms - DAY_MS, at_ms + 1)
         known = next((one.node for one in reversed(events) if one.node), "")
         return known or next((node for name, node in self._listed() if name == pod), "")
 
     def _listed(self) -> Iterator[tuple[str, str]]:
-        """NAMESPACE/NAME and node of each pod in the nodes' newest keyframes."""
+        """Yield NAMESPACE/NAME and node of each pod in the nodes' newest keyframes."""
         live = self._recorder()
         for node in [] if live is None else list(live.nodes.values()):
             if node.keyframe is not None:

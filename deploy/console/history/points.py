@@ -21,7 +21,7 @@ POINTS = 60
 STEPS_S = (1, 10, 60)
 """Resolutions, each a multiple of the previous one."""
 Kind = Literal["level", "sum", "worst", "last"]
-"""What a coarser point keeps: the last value with minimum and maximum, the sum, the maximum, or the last value."""
+"""The content of a coarser point: the last value with minimum and maximum, the sum, the maximum, or the last value."""
 
 _LEVELS = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
@@ -76,7 +76,7 @@ _CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))
 
 
 def empty(step_s: int) -> Block:
-    """A block without points."""
+    """Return a block without points."""
     none = [NONE] * POINTS
     block = [array("q", none) for _ in AT[step_s]]
     block[0] = array("q", [0]) * POINTS
@@ -137,7 +137,7 @@ def unpack(blob: bytes) -> Block:
 
 
 def point(blob: bytes, slot: int) -> list[int]:
-    """One point of an encoded block, in column order; errors as for ``unpack``."""
+    """Return one point of an encoded block, in column order; errors as for ``unpack``."""
     return [first if steps is None else first + sum(steps[:slot]) for first, steps in _columns(blob)]
 
 

@@ -86,7 +86,7 @@ class History:
     # Extent.
 
     def bounds(self) -> Bounds:
-        """Oldest and newest moment, and known gaps."""
+        """Return the oldest and newest moment, and known gaps."""
         steps: dict[int, int] = {}
         for step_s in STEPS_S:
             found = self._reading.one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
@@ -108,7 +108,7 @@ class History:
         )
 
     def nodes(self) -> Sequence[str]:
-        """Names of all known nodes."""
+        """Return the names of all known nodes."""
         live = self._recorder()
         self._reading.learn()
         return sorted({*self._reading.names.values(), *(() if live is None else live.nodes)})
@@ -116,22 +116,22 @@ class History:
     # All nodes at a moment.
 
     def cluster_at(self, at_ms: int) -> Sequence[NodeRow]:
-        """All nodes at a moment, by name, at the best available resolution; empty: nothing was recorded."""
+        """Return all nodes at a moment, by name, at the best available resolution; empty: none was recorded."""
         return sorted(self._moments.all(at_ms // 1_000), key=lambda row: row.node)
 
     def row_at(self, node: str, at_ms: int) -> NodeRow | None:
-        """One node; None: nothing was recorded."""
+        """Return one node; None: it was not recorded."""
         return self._moments.one(node, at_ms // 1_000)
 
     def end_ms(self, node: str, at_ms: int) -> int:
-        """The end of the second or coarser point that a moment belongs to."""
+        """Return the end of the second or coarser point that a moment belongs to."""
         row = self.row_at(node, at_ms)
         return at_ms // 1_000 * 1_000 + 999 if row is None else row.end_ms
 
     # Problems.
 
     def problems_at(self, at_ms: int, rows: Iterable[NodeRow] | None = None) -> Sequence[Problem]:
-        """Problems at a moment: nodes, lag, dead letters of the last minute, gaps; worst first.
+        """Return problems at a moment: nodes, lag, dead letters of the last minute, gaps; worst first.
 
         Args:
             at_ms: the moment.
@@ -158,11 +158,11 @@ class History:
             yield from problems_of(row)
 
     def evicted(self, from_ms: int, to_ms: int) -> Sequence[Record]:
-        """Outcomes of completed evictions in a span, oldest first."""
+        """Return the outcomes of completed evictions in a span, oldest first."""
         return [one for one in self._entries(OUTCOME.name, from_ms, to_ms) if _is_eviction(one)]
 
     def lag_at(self, at_ms: int) -> Sequence[Lag]:
-        """The lag of workers, by their last ticks within the 30 s before."""
+        """Return the lag of workers, by their last ticks within the 30 s before."""
         found: dict[tuple[str, str, int], Lag] = {}
         for record in self._entries(TICK.name, at_ms - LOOKED_BACK_MS - TICK_MS, at_ms + TICK_MS):
             if record.timestamp_ms > at_ms and found:
@@ -176,7 +176,7 @@ class History:
         return [found[key] for key in sorted(found)]
 
     def topics_at(self, at_ms: int) -> Sequence[TopicRate]:
-        """Records per topic in the last complete minute, else in the first one so far."""
+        """Return the records per topic in the last complete minute, else in the first one so far."""
         minute, live = min(at_ms // 60_000, self._reading.stored_s() // 60) - 1, self._recorder()
         rates: Iterable[tuple[str, int]] = self._reading.all(
             "SELECT topic, records FROM rate WHERE minute = ? ORDER BY topic", minute
@@ -187,18 +187,18 @@ class History:
         return [TopicRate(topic=topic, records=count, newest_offset=ends.get(topic, 0)) for topic, count in rates]
 
     def cursors(self, topic: str) -> Sequence[tuple[int, int]]:
-        """For each partition of a topic, the offset after the newest stored record."""
+        """Return the offset after the newest stored record for each partition of a topic."""
         asked = "SELECT partition, next FROM cursor WHERE topic = ? ORDER BY partition"
         return [(number, following) for number, following in self._reading.all(asked, topic)]
 
     def dead_letters(self, from_ms: int, to_ms: int, most: int = 200) -> Sequence[Record]:
-        """Dead letters of a span, newest first."""
+        """Return the dead letters of a span, newest first."""
         return list(reversed(self._entries(DEAD_LETTER.name, from_ms, to_ms)))[:most]
 
     # One node over time.
 
     def node_series(self, node: str, from_ms: int, to_ms: int, points: int) -> Series:
-        """One node over a span, in about this many points at most; extremes are always kept.
+        """Return one node over a span, in about this many points at most. Extremes are always kept.
 
         Raises:
             KeyError: no such node.
@@ -247,7 +247,7 @@ class History:
     # Explanations.
 
     def decision_at(self, node: str, at_ms: int, others: Sequence[Record] = ()) -> Decision | None:
-        """The arithmetic in force at a moment; None: unknown.
+        """Return the arithmetic in force at a moment; None: unknown.
 
         Args:
             node: its name.
@@ -259,18 +259,18 @@ class History:
         return self._decided(node, at_ms, kept, [*others, *self._decisions.live(node, at_ms)])
 
     def elsewhere(self, node: str, at_ms: int) -> Mapping[Place, int]:
-        """Offsets of records behind a node's figures that are not in the history."""
+        """Return the offsets of records behind a node's figures that are not in the history."""
         row = self.row_at(node, at_ms)
         here = {*map(placed, self._decisions.kept(node, at_ms)), *map(placed, self._decisions.live(node, at_ms))}
         places = () if row is None else row.places.values()
         return {Place(topic, number): offset for topic, number, offset in places if (topic, number, offset) not in here}
 
     def shadow_at(self, node: str, at_ms: int) -> Decision | None:
-        """The same by the shadow policy; None: there is none."""
+        """Return the same by the shadow policy; None: there is none."""
         return self._decided(node, at_ms, self._decisions.kept(node, at_ms, shadow=True), ())
 
     def sold_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
-        """The newest kept allocatable, of the policy or its shadow; None: none."""
+        """Return the newest kept allocatable, of the policy or its shadow; None: none."""
         record = self._decisions.allocatable(node, at_ms, shadow=shadow)
         return None if record is None else decode(record.value, NodeAllocatable)
 
@@ -284,11 +284,11 @@ class History:
     # Records.
 
     def sought(self, of: str, node: str, at_ms: int) -> Sequence[Mapping[Place, int]]:
-        """Offsets in Kafka that may have the records of ``records``, one mapping per request."""
+        """Return offsets in Kafka that may have the records of ``records``, one mapping per request."""
         return self._traces.sought(of, node, at_ms)
 
     def records(self, of: str, node: str, at_ms: int, others: Sequence[Record] = ()) -> Sequence[Record]:
-        """Records of a trace (by traceparent or trace id), or one record by ``TOPIC PARTITION:OFFSET``.
+        """Return the records of a trace (by traceparent or trace id), or one record by ``TOPIC PARTITION:OFFSET``.
 
         Args:
             of: the trace or position.
@@ -303,7 +303,7 @@ class History:
         return traced(found, trace) if (trace := trace_in(of)) else []
 
     def policy_at(self, at_ms: int) -> PolicyAt | None:
-        """The policy in force; None: none was recorded."""
+        """Return the policy in force; None: none was recorded."""
         found, refused = policy_of(self._entries(POLICY.name, 0, at_ms))
         return None if found is None else PolicyAt(policy=found.body, place=found.place, refused=refused)
 
@@ -326,5 +326,5 @@ def _is_eviction(record: Record) -> bool:
 
 
 def _coarser(step_s: int) -> int:
-    """The next resolution; 0: none."""
+    """Return the next resolution; 0: none."""
     return next((one for one in STEPS_S if one > step_s), 0)

@@ -29,7 +29,7 @@ class Reading:
         self._of_thread = threading.local()
 
     def all(self, asked: str, *given: object) -> list[tuple[Any, ...]]:
-        """All rows of a query.
+        """Return all rows of a query.
 
         Raises:
             StoreError: the file cannot be read.
@@ -48,7 +48,7 @@ class Reading:
         return found
 
     def one(self, asked: str, *given: object) -> tuple[Any, ...]:
-        """The first row; empty: none."""
+        """Return the first row; empty: none."""
         rows = self.all(asked, *given)
         return rows[0] if rows else ()
 
@@ -58,7 +58,7 @@ class Reading:
         return int(found[0]) if found else 0
 
     def number(self, node: str) -> int | None:
-        """A node's number; None: the node is not stored."""
+        """Return a node's number; None: the node is not stored."""
         if node not in self._ids:
             self.learn()
         return self._ids.get(node)
@@ -73,7 +73,7 @@ class Reading:
 
 
 def some(keys: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    """Keys in chunks: a query takes a limited number."""
+    """Yield keys in chunks: a query takes a limited number."""
     for begin in range(0, len(keys), most):
         yield keys[begin : begin + most]
 
@@ -84,5 +84,5 @@ def record_of(blob: bytes) -> Record:
 
 
 def placed(record: Record) -> tuple[str, int, int]:
-    """Topic, partition and offset."""
+    """Return topic, partition and offset."""
     return record.topic, record.partition, record.offset

@@ -1,7 +1,7 @@
 """Turns records into minutes of the history. Pure: record timestamps are the only clock.
 
 A second is closed when later records arrive. Each node then gets a row with events of that second and the state at its
-end. Gaps stay unknown: a node without a sample has no use.
+end. Gaps remain unknown: a node without a sample has no use.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Recorder:
     texts: dict[str, int] = field(default_factory=dict)
     first: bool = False
     unreadable: int = 0
-    """Invalid records; workers make dead letters of them."""
+    """Invalid records. Workers send them to the dead letters."""
     minutes: list[Minute] = field(default_factory=list)
     """Complete minutes, until the follower stores them."""
     nodes: dict[str, NodeFigures] = field(default_factory=dict)
@@ -142,26 +142,26 @@ class Recorder:
 
     @property
     def has_any(self) -> bool:
-        """Whether there are nodes or Jobs."""
+        """Return whether there are nodes or Jobs."""
         return bool(self.nodes or self.latest.rows)
 
     def blocks(self, start_s: int) -> Mapping[str, Block]:
-        """By node the points of a minute that is not stored yet; empty: none."""
+        """Return the points by node of a minute that is not stored yet; empty: none."""
         if start_s == self.second_s // POINTS * POINTS:
             return {name: node.block for name, node in list(self.nodes.items())}
         return next((one.blocks for one in list(self.minutes) if one.start_s == start_s), {})
 
     def kept_of(self, node: str) -> list[Record]:
-        """A node's kept records that are not stored yet."""
+        """Return a node's kept records that are not stored yet."""
         older = [record for one in list(self.minutes) for record in one.kept.get(node, ())]
         return older + (list(self.nodes[node].kept) if node in self.nodes else [])
 
     def unstored(self) -> list[Entry]:
-        """Individually kept records that are not stored yet."""
+        """Return individually kept records that are not stored yet."""
         return [entry for one in list(self.minutes) for entry in one.entries] + list(self.entries.found)
 
     def unstored_versions(self) -> list[Version]:
-        """Kept versions that are not stored yet, oldest first."""
+        """Return kept versions that are not stored yet, oldest first."""
         return [version for one in list(self.minutes) for version in one.versions] + list(self.latest.versions)
 
     def _keep_what_holds(self) -> None:
@@ -288,7 +288,7 @@ class Recorder:
             node.keep(record, standing, self._span_ms)
 
     def _of(self, record: Record, body: object) -> NodeFigures | None:
-        """Its node; a tombstone does not create one."""
+        """Return the record's node. A tombstone does not create one."""
         return self.nodes.get(text_of(record.key or b"")) if body is None else self._node(record)
 
     def _command(self, record: Record, new: bool) -> None:  # noqa: FBT001

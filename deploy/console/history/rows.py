@@ -1,4 +1,4 @@
-"""A stored point of a node as a row with problems. Pure."""
+"""Converts a stored point of a node to a row with problems. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OFFSETS_AT = {
 
 
 def row_of(name: str, partition: int, at_s: int, step_s: int, point: Sequence[int], texts: Sequence[str]) -> NodeRow:
-    """One node at one moment.
+    """Build the row of one node at one moment.
 
     Args:
         name: the node's.
@@ -80,7 +80,7 @@ def _places(partition: int, step_s: int, point: Sequence[int]) -> Mapping[str, t
 
 
 def problems_of(row: NodeRow) -> Iterator[Problem]:
-    """Problems of one node."""
+    """Yield the problems of one node."""
     if row.evictions:
         place = row.places.get("outcome")
         text = f"{row.evictions} evicted"

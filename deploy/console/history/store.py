@@ -1,7 +1,7 @@
 """The SQLite store: writes minutes, blocks, records and gaps. See docs/console-store.md for sizes.
 
 A minute and its offsets are stored in one transaction, so that a killed process continues at the file's end. Coarser
-points are computed from stored ones, so they are as complete.
+points are computed from stored points, so they are equally complete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZE_BYTES_MIN = 2 << 20
 
 
 class Store:
-    """The writer. There is one process at a time.
+    """Writes the history. Only one process may write at a time.
 
     Args:
         path: the file; created, with its folder, if missing.
@@ -53,7 +53,7 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._db, self.lost = opened(path, self.size_bytes_max)
-            """What was lost at opening; "": nothing."""
+            """A description of the data lost at opening; "": none."""
         except (sqlite3.Error, OSError) as exc:
             raise StoreError(f"{path}: cannot be opened: {exc}; does the folder exist and is it writable?") from exc
         self._nodes: dict[str, int] = dict(self._db.execute("SELECT name, id FROM node"))
@@ -69,11 +69,11 @@ class Store:
         return int(found[0]) if found else 0
 
     def texts(self) -> list[str]:
-        """Stored texts by number."""
+        """Return the stored texts by number."""
         return [text for (text,) in self._db.execute("SELECT text FROM text ORDER BY id")]
 
     def cursors(self) -> dict[Place, tuple[int, int]]:
-        """By partition the next offset, and one about two minutes before it."""
+        """Return the next offset by partition, and an offset about two minutes before it."""
         rows = self._db.execute("SELECT topic, partition, next, rewind FROM cursor")
         return {Place(topic, number): (following, rewind) for topic, number, following, rewind in rows}
 
@@ -81,7 +81,7 @@ class Store:
         """Store a minute with its offsets, and delete expired data.
 
         Raises:
-            StoreError: the write failed, even after deleting old data. Nothing of it is stored.
+            StoreError: the write failed, even after deleting old data. No part of it is stored.
 
         """
         for attempt in range(3):
@@ -112,7 +112,7 @@ class Store:
             db.execute("INSERT OR REPLACE INTO gap VALUES (?, ?, ?, ?)", row)
 
     def roll(self, most: int = 50) -> bool:
-        """Roll up complete points of some nodes; returns whether there is more to do."""
+        """Roll up complete points of some nodes; return whether there is more to do."""
         for step_s, coarse_s in pairwise(STEPS_S):
             span_s = coarse_s * POINTS
             done = self._meta(f"rolled_{coarse_s}") or oldest_block_s(self._db, step_s) // span_s * span_s
@@ -184,7 +184,7 @@ class Store:
         db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (key, minute, pack_kept(before, records)))
 
     def size_bytes(self) -> int:
-        """Size of the pages in use."""
+        """Return the size of the pages in use."""
         return size_bytes(self._db)
 
     def _meta(self, name: str) -> int:
@@ -196,7 +196,7 @@ class Store:
 
 
 def _put_entry(db: sqlite3.Connection, entry: Entry) -> None:
-    """Store a record; duplicates change nothing."""
+    """Store a record. Duplicates change nothing."""
     one = entry.record
     row = (one.topic, one.partition, one.offset, one.timestamp_ms, entry.node, msgspec.msgpack.encode(one))
     made = db.execute("INSERT OR IGNORE INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)

@@ -33,7 +33,7 @@ def place_in(of: str) -> tuple[Place, int] | None:
 
 
 def trace_in(of: str) -> str:
-    """The trace id of a traceparent, or a bare trace id; "": neither."""
+    """Return the trace id of a traceparent, or a bare trace id; "": neither."""
     found = _TRACE.fullmatch(of)
     return "" if found is None else found[1]
 
@@ -47,7 +47,7 @@ class Traces:
         self._moments = moments
 
     def sought(self, of: str, node: str, at_ms: int) -> list[Mapping[Place, int]]:
-        """Offsets in Kafka that may have the records: mappings with one offset per partition.
+        """Return offsets in Kafka that may have the records: mappings with one offset per partition.
 
         Args:
             of: a position or a trace.
@@ -66,7 +66,7 @@ class Traces:
         return [one for at, one in enumerate(asked) if one and one not in asked[:at]]
 
     def kept(self, of: str, node: str, at_ms: int) -> list[Record]:
-        """The kept records of a position or trace; arguments as for ``sought``."""
+        """Return the kept records of a position or trace; arguments as for ``sought``."""
         if (found := place_in(of)) is not None:
             return self._at(*found)
         came = self._came(trace_in(of), node, at_ms)
@@ -80,7 +80,7 @@ class Traces:
         return found or [one.record for one in unstored if placed(one.record) == (*place, offset)]
 
     def _near(self, node: str, at_s: int) -> list[Record]:
-        """A node's records around a second."""
+        """Return a node's records around a second."""
         number, live = self._reading.number(node), self._recorder()
         rows = []
         if number is not None:
@@ -90,7 +90,7 @@ class Traces:
         return near + ([] if live is None else live.kept_of(node))
 
     def _came(self, trace: str, node: str, at_ms: int) -> tuple[str, int] | None:
-        """The trace's node, and the second of its sample; None: unknown."""
+        """Return the trace's node, and the second of its sample; None: unknown."""
         if not trace:
             return None
         live = self._recorder()
@@ -109,7 +109,7 @@ class Traces:
         return None
 
     def _there(self, trace: str, at_ms: int) -> set[str]:
-        """The node whose boot is the trace's at a moment, or now."""
+        """Return the node whose boot at a moment, or now, is the trace's."""
         for at_s in (at_ms // 1_000, self._newest_s()):
             for row in self._moments.all(at_s):
                 if row.boot_id and _is_of(trace, row.node, row.boot_id):
@@ -121,7 +121,7 @@ class Traces:
         return (self._reading.stored_s() if live is None or not live.has_any else live.second_s) - 1
 
     def _came_s(self, node: str, boots: set[int], seq: int) -> int | None:
-        """When a boot's sample arrived, at the best resolution: within a boot seqs increase with time."""
+        """Return when a boot's sample arrived, at the best resolution. Sequence numbers increase within a boot."""
         best_s, width_s = None, 0
         for step_s in reversed(STEPS_S):
             blocks = self._stored(node, step_s, boots, seq) if step_s > 1 else self._fine(node, boots, seq)
@@ -144,7 +144,7 @@ class Traces:
                 yield begin_s, block
 
     def _stored(self, node: str, step_s: int, boots: set[int], seq: int) -> Iterator[tuple[int, Block]]:
-        """Blocks of a node that end with these boots and not before the sample, by time."""
+        """Yield blocks of a node that end with these boots and not before the sample, by time."""
         number, span_s, of = self._reading.number(node), step_s * POINTS, AT[step_s]
         oldest = self._reading.one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
         if number is None or not oldest or oldest[0] is None:
@@ -159,7 +159,7 @@ class Traces:
 
 
 def _slot_s(block: Block, step_s: int, begin_s: int, boots: set[int], seq: int) -> int | None:
-    """The first point of these boots with that sample or a later one."""
+    """Return the first point of these boots with that sample or a later one."""
     of = AT[step_s]
     points = zip(block[of["boot"]], block[of["seq"]], strict=True)
     return next((begin_s + at * step_s for at, (boot, one) in enumerate(points) if boot in boots and one >= seq), None)
@@ -170,7 +170,7 @@ def _is_of(trace: str, node: str, boot: str) -> bool:
 
 
 def traced(records: Sequence[Record], trace: str) -> list[Record]:
-    """Records of a trace, without duplicates, by time."""
+    """Return the records of a trace, without duplicates, by time."""
     part = f"-{trace}-".encode()
     found = {placed(one): one for one in records if any(part in value for _, value in one.headers)}
     return sorted(found.values(), key=lambda one: one.timestamp_ms)

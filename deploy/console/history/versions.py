@@ -38,19 +38,19 @@ def put_versions(db: sqlite3.Connection, versions: Iterable[Version]) -> None:
 
 
 def rows_at(reading: Reading, at_ms: int) -> Mapping[bytes, JobRow]:
-    """Rows of Jobs by key, at a moment."""
+    """Return rows of Jobs by key, at a moment."""
     found = reading.all(f"SELECT object.key, version.row {_IN_FORCE}", at_ms, JOB_STATUS.name)
     return {key: unpack_row(row) for key, row in found}
 
 
 def records_at(reading: Reading, at_ms: int, topic: Topic) -> Mapping[bytes, Record]:
-    """Records of a topic by key, at a moment."""
+    """Return records of a topic by key, at a moment."""
     found = reading.all(f"SELECT object.key, version.record {_IN_FORCE}", at_ms, topic.name)
     return {key: _record(blob) for key, blob in found}
 
 
 def record_at(reading: Reading, at_ms: int, topic: Topic, key: bytes) -> Record | None:
-    """One object at a moment; None: none."""
+    """Return one object at a moment; None: it did not exist."""
     asked = f"SELECT version.record {_IN_FORCE} AND object.key = ?3"
     found = reading.one(asked, at_ms, topic.name, key)
     return _record(found[0]) if found else None

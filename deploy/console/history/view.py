@@ -19,7 +19,7 @@ State = Literal["ok", "exhausted", "suspended", "guard", "frozen", "silent"]
 STATES: tuple[State, ...] = ("ok", "exhausted", "suspended", "guard", "frozen", "silent")
 """From good to bad; a node has its worst state.
 
-``exhausted``: the arithmetic leaves no batch CPU. ``suspended``: by annotation, file or policy. ``guard``: the node's
+``exhausted``: batch CPU is 0 by the arithmetic. ``suspended``: by annotation, file or policy. ``guard``: the node's
 guard decided last. ``frozen``: its figures were neither published nor covered for 15 s. ``silent``: no worker has
 figures of it, or workers mark it stale.
 """
@@ -43,7 +43,7 @@ class NodeRow:
     why: str
     """Problems; "": none."""
     age_ms: int | None
-    """Time since its figures were published or covered by a heartbeat."""
+    """Time since the figures were published or covered by a heartbeat."""
     capacity_cpu_milli: int | None
     capacity_mem_bytes: int | None
     used_cpu_milli: int | None
@@ -70,7 +70,7 @@ class NodeRow:
     cpu_some_pct: float | None
     """PSI of the node over 10 s."""
     slack_won_cpu_milli: int | None
-    """Best-effort use beyond what native requests would have admitted (docs/savings.md, the likely figure)."""
+    """Best-effort use beyond the use that native requests would have admitted (docs/savings.md, the likely figure)."""
     decided_by: Literal["", "stream", "guard"]
     """Of the last outcome about the limit."""
     decided_ms: int | None
@@ -112,7 +112,7 @@ class Lag:
 
     @property
     def lag(self) -> int | None:
-        """In records; None: the end offset is unknown."""
+        """Return the lag in records; None: the end offset is unknown."""
         return None if self.end is None else max(0, self.end - self.position)
 
 
@@ -141,7 +141,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Why a node's figures are what they are at one moment: kept records and their explanation.
+    """Explains a node's figures at one moment: kept records and their explanation.
 
     ``slacktide.deploy.cli.explain.node_text.node_text(explanation)`` is the text of ``slacktide explain node``.
     """
@@ -189,7 +189,7 @@ class Bounds:
     """The extent of the history."""
 
     oldest_ms: int | None
-    """None: nothing is recorded yet."""
+    """None: no record yet."""
     newest_ms: int | None
     steps_ms: Mapping[int, int]
     """By resolution in milliseconds (1,000, 10,000, 60,000) its oldest moment."""
