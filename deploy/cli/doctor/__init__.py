@@ -1,1 +1,1 @@
-"""``slacktide doctor``: whether a machine, and the log it would talk to, is ready for an agent and a worker."""
+"""``slacktide doctor``: checks whether a machine and its Kafka cluster are ready for an agent and a worker."""

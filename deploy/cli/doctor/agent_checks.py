@@ -1,4 +1,4 @@
-"""PURE: does the agent that runs here work, and does Kafka show so?"""
+"""Checks the agent that runs here, and its records in Kafka. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.streams.explain.evidence import Finding as Explained
 
 SILENT = ("agent.silent", "figures.stand")
-"""What Kafka shows of a node whose agent does not run, as before an upgrade."""
+"""Findings about a node whose agent does not run, as before an upgrade."""
 
 
 def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
-    """Of the process, as its probes see it."""
+    """Report the process's health, as its probes see it."""
     if facts is None:
         yield good("agent.live", "no agent runs here", "an agent that answers, where one runs")
         return
@@ -34,12 +34,12 @@ def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
 
 
 def node_findings(node: str, explained: Sequence[Explained], *, runs: bool) -> Iterator[Finding]:
-    """Of the node, as Kafka shows it.
+    """Report the node's health, as Kafka shows it.
 
     Args:
         node: its name.
-        explained: what `slacktide explain node` finds of freshness.
-        runs: whether an agent runs here: else its silence is expected.
+        explained: the freshness findings of `slacktide explain node`.
+        runs: whether an agent runs here; if not, its silence is expected.
 
     """
     needed = f"fresh samples and answers of node {node}"

@@ -1,4 +1,4 @@
-"""The agent that runs on this machine, if one does: asked as a probe asks it."""
+"""Queries the agent that runs on this machine, if any, as a probe does."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ANSWER_S = 3.0
 
 
 def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentFacts | None:
-    """Ask its endpoints; None: none answers, and none has its state there. `slacktide up` has its agent's elsewhere.
+    """Query the endpoints; None: no agent answers, and none locks the state folder. `slacktide up` uses another folder.
 
     Args:
         host: of its endpoints.
         port: of its endpoints.
-        state_folder: locked by the agent for as long as it lives.
+        state_folder: locked by a running agent.
         proc_mount: /proc.
 
     """
@@ -27,7 +27,7 @@ def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentF
     live = _ask(address, port, "/live")
     if live is None and not is_locked(state_folder / "lock", proc_mount):
         return None
-    # One that does not answer keeps every question waiting: ask it once.
+    # Each request to an agent that does not answer waits for the timeout. Send only one.
     asked = {} if live is None else {path: _ask(address, port, path) for path in ("/ready", "/fresh")}
     unanswered = f"no answer within {ANSWER_S:g} s"
     return AgentFacts(
@@ -39,7 +39,7 @@ def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentF
 
 
 def is_locked(file: Path, proc_mount: Path) -> bool:
-    """Whether a process holds a lock (flock) on the file. To try the lock would keep an agent from starting."""
+    """Return whether a process holds a lock (flock) on the file. Trying the lock could prevent an agent's start."""
     try:
         held = (proc_mount / "locks").read_text(errors="replace")
         status = file.stat()
@@ -50,7 +50,7 @@ def is_locked(file: Path, proc_mount: Path) -> bool:
 
 
 def _ask(host: str, port: int, path: str) -> str | None:
-    """What is wrong, "" for nothing; None: no process of Slacktide answers."""
+    """Return the trouble; "": none; None: no process of Slacktide answers."""
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""PURE: may an agent evict, create Events, and list its node's pods, by the cluster's answer?"""
+"""Checks by the cluster's answers whether an agent may evict, create Events, and list its node's pods. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 MINOR_MIN = 30
 """Of Kubernetes 1: its tokens name the node of the pod that they are bound to (ServiceAccountTokenPodNodeInfo)."""
 MINOR_FINE_GRAINED = 33
-"""From here on the kubelet asks for nodes/pods (KubeletFineGrainedAuthz)."""
+"""From this version on the kubelet requires nodes/pods (KubeletFineGrainedAuthz)."""
 _GRANT = "kubectl apply -k deploy/kubernetes grants it, or: ClusterRole rule"
 
 
 def api_findings(facts: ApiFacts | NoApi) -> Iterator[Finding]:
-    """All of the API server; of one that does not answer, that."""
+    """Report all findings of the API server, or that it does not answer."""
     needed = "an API server that answers"
     if isinstance(facts, NoApi):
         advice = (

@@ -1,4 +1,4 @@
-"""The API server as an agent would meet it. Nothing is created: it is asked what it is and what it would allow."""
+"""Queries the API server as an agent would: its version, and the agent's rights. Nothing is created."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class _Review(msgspec.Struct):
 
 
 def gather(access: Access) -> ApiFacts | NoApi:
-    """Ask an API server.
+    """Query an API server.
 
     Raises:
-        SlacktideError: the address is none.
+        SlacktideError: the address is invalid.
 
     """
     server = ApiServer(access)
@@ -66,7 +66,7 @@ def gather(access: Access) -> ApiFacts | NoApi:
 
 
 def token_facts(token: str) -> TokenFacts:
-    """The claims of a ServiceAccount's token; only the API server can confirm them."""
+    """Return the claims of a ServiceAccount's token; only the API server can confirm them."""
     try:
         body = token.split(".")[1]
         claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Claims)

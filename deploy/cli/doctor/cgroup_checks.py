@@ -1,4 +1,4 @@
-"""PURE: can best-effort pods be found and held on this machine?"""
+"""Checks whether best-effort pods can be found and limited on this machine. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
 
 
 def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
-    """From the mount down to each knob; what stands on something that is not there is left out."""
+    """Check from the mount down to each knob. Checks below a missing part are skipped."""
     yield _version(facts)
     if not facts.version:
         return
@@ -33,7 +33,7 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
 
 
 def writable(facts: CgroupFacts, knob: str) -> bool:
-    """Whether a knob could be used."""
+    """Return whether a knob could be used."""
     return knob in facts.knobs and facts.knobs[knob].state == "writable"
 
 
@@ -81,7 +81,7 @@ def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
         return good(check, state, controller.needed)
     if state == "absent":
         return wrong(check, state, controller.needed, _to_have(controller.name, facts))
-    if not facts.best_effort:  # nobody to hand it on to, which is reported already
+    if not facts.best_effort:  # no cgroup to delegate it to, which is reported already
         return good(check, "there", controller.needed)
     found = "not handed on to the best-effort group"
     return wrong(check, found, controller.needed, _to_hand_on(controller.name, facts))
@@ -136,13 +136,13 @@ def _pressure(facts: CgroupFacts) -> Finding:
 
 
 def _stall(facts: CgroupFacts) -> Finding:
-    """No policy needs it unless it is set there: what lacks then is a finding of the policy."""
+    """Report PSI of cgroups. It is never a failure here: the policy's checks report it if a policy needs it."""
     found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of groups is readable"
     return good("pressure.stall", found, "for cpuSuppressSignal pressure or both alone")
 
 
 def to_have_pressure(why: str, facts: CgroupFacts) -> str:
-    """What to do about pressure of groups that is not there, by the reason."""
+    """Return the remedy for missing pressure of cgroups, by the reason."""
     if why == UNPRIVILEGED:
         return "grant CAP_SYS_RESOURCE"
     if why == NO_GROUPS:

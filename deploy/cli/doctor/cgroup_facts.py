@@ -1,4 +1,4 @@
-"""Control groups as an agent would find them. Nothing is changed: knobs are opened for writing, and not written."""
+"""Inspects cgroups as an agent would find them. Knobs are opened for writing, and not written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANY_PRESSURE = parse.pressure_pct(b"some")
 
 
 def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> CgroupFacts:
-    """Look below ``mount``, where ``kubepods`` is the pods' group, or is looked for; ``host``: there is no kubelet."""
+    """Inspect ``mount``; ``kubepods``: the pods' cgroup, else it is detected; ``host``: there is no kubelet."""
     hierarchy, trouble = _hierarchy(mount, kubepods, host)
     group = hierarchy.best_effort if hierarchy is not None and hierarchy.best_effort.is_dir() else None
     version = _version(mount)
@@ -45,7 +45,7 @@ def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> 
 
 
 def no_stall(hierarchy: Hierarchy) -> str:
-    """Why the agent reads no stall of latency-sensitive groups; "": it reads some."""
+    """Return why the agent reads no stall of latency-sensitive cgroups; "": it reads some."""
     root = hierarchy.unified
     groups = [] if root is None else stalling_groups(root, hierarchy)
     troubles = [pressure_trouble(group / "cpu.pressure", parse.stall_us) for group in groups]
@@ -55,13 +55,13 @@ def no_stall(hierarchy: Hierarchy) -> str:
 
 
 def refused_triggers(hierarchy: Hierarchy) -> dict[Kind, str]:
-    """Why the agent could not wait on a kind of pressure, for those that it could not."""
+    """Return the kinds of pressure that the agent cannot wait on, with the reason."""
     paths = {file.kind: file.path for file in reversed(pressure_files(hierarchy, Path("/proc")))}
     return {kind: why for kind in KINDS if (why := _refused(paths.get(kind)))}
 
 
 def _refused(path: str | None) -> str:
-    """Why; "": it takes a trigger. One is set for a moment."""
+    """Return why a file accepts no trigger; "": it does. A trigger is set temporarily."""
     if path is None:
         return NO_GROUPS
     try:
@@ -72,7 +72,7 @@ def _refused(path: str | None) -> str:
 
 
 def pressure_trouble(file: Path, read: Callable[[bytes], float] = _ANY_PRESSURE) -> str:
-    """Why a pressure file shows nothing; "": it does."""
+    """Return why a pressure file is not readable; "": it is."""
     try:
         read(file.read_bytes())
     except OSError as error:  # a kernel that was booted without it has the file, and refuses to read it
@@ -102,7 +102,7 @@ def _version(mount: Path) -> Literal[0, 1, 2]:
 
 
 def _root(mount: Path, version: int, controller: str) -> Path | None:
-    """Where a controller's groups begin; on v1 its own mount or one that it shares, such as ``cpu,cpuacct``."""
+    """Return the root of a controller's cgroups; on v1 its own mount or a shared one, such as ``cpu,cpuacct``."""
     if version == 2:
         return mount
     if (mount / controller).is_dir():
@@ -112,7 +112,7 @@ def _root(mount: Path, version: int, controller: str) -> Path | None:
 
 
 def _group(mount: Path, version: int, controller: str, tier: os.PathLike[str] | None) -> Path | None:
-    """The best-effort group in this controller's hierarchy; None: there is none."""
+    """Return the best-effort group in this controller's hierarchy; None: there is none."""
     root = None if tier is None else _root(mount, version, controller)
     if root is None or tier is None or not (root / tier).is_dir():
         return None

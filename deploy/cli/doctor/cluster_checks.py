@@ -1,4 +1,4 @@
-"""PURE: what of a cluster keeps Slacktide's pods or batch pods from starting, and what it leaves behind."""
+"""Checks what prevents Slacktide's pods or batch pods from starting, and leftovers in a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unk
 
 SYSTEM = "slacktide-system"
 _COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
-"""What a quota may count of CPU and memory: a pod must then state it, and a batch pod does not."""
+"""CPU and memory resources of quotas. Under such a quota a pod must declare them; batch pods do not."""
 BATCH_CLASS = "koord-batch"
 CRITICAL = "system-node-critical"
 
@@ -33,7 +33,7 @@ class Quota:
     scopes: Sequence[Scope] = ()
 
     def refuses_batch(self) -> bool:
-        """Whether a batch pod is refused, for it states no native CPU or memory."""
+        """Return whether a batch pod is refused, since it declares no native CPU or memory."""
         return bool(_COUNTED.intersection(self.hard)) and all(_takes_batch(scope) for scope in self.scopes)
 
 
@@ -48,13 +48,13 @@ class ClusterFacts:
     installed: bool | str
     """Whether Slacktide is there, by its bridge's account."""
     critical_tried: str
-    """What the API server answered to a critical pod, in a dry run; "": it was accepted, or not tried."""
+    """The API server's refusal of a critical pod in a dry run; "": accepted, or not tried."""
     held: Sequence[str] | str
     """Rights of the bridge that are deleted, and kept by its finalizer: as KIND/NAME."""
 
 
 def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """All of them."""
+    """Report all findings of the cluster."""
     yield _critical_pods(facts)
     yield _batch_quotas(facts)
     yield _critical_quota(facts)
@@ -62,7 +62,7 @@ def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def admitting_critical(quotas: Sequence[Quota]) -> list[str]:
-    """Slacktide's quotas that are for pods of critical PriorityClasses."""
+    """Return the names of Slacktide's quotas for pods of critical PriorityClasses."""
     return [
         one.name
         for one in quotas
@@ -72,7 +72,7 @@ def admitting_critical(quotas: Sequence[Quota]) -> list[str]:
 
 
 def _takes_batch(scope: Scope) -> bool:
-    """Whether the quota's scope covers batch pods, which are BestEffort to Kubernetes."""
+    """Return whether the quota's scope covers batch pods, which are BestEffort to Kubernetes."""
     if scope.name == "PriorityClass":
         there = BATCH_CLASS in scope.values
         return {"In": there, "NotIn": not there, "DoesNotExist": False}.get(scope.operator, True)

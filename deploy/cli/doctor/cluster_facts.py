@@ -1,4 +1,4 @@
-"""A cluster as an operator meets it, by a kubeconfig. Nothing is changed: what is created is a dry run."""
+"""Queries a cluster as an operator, by a kubeconfig. Objects are created only in dry runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Quota(msgspec.Struct, frozen=True):
 
 
 async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> tuple[ClusterFacts, PreflightFacts]:
-    """Ask the cluster of a kubeconfig; None: of $KUBECONFIG, of the pod that this is, or of ``~/.kube/config``.
+    """Query the cluster of a kubeconfig; None: of $KUBECONFIG, of the pod's account, or of ``~/.kube/config``.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -106,7 +106,7 @@ async def _quotas(api: ApiServer) -> list[Quota]:
 
 
 async def _tried(api: ApiServer) -> str:
-    """Why a critical pod of the bridge is refused; "": it is not. No pod is created: a dry run."""
+    """Return why a critical pod of the bridge is refused in a dry run; "": it is accepted."""
     container = {"name": "tried", "image": "none", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
     spec = {"priorityClassName": CRITICAL, "containers": [container], "serviceAccountName": NAME}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "slacktide-doctor-"}, "spec": spec}

@@ -1,4 +1,4 @@
-"""``slacktide doctor``: facts gathered, judged and reported."""
+"""``slacktide doctor``: gathers facts, and checks and reports them."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class DoctorSettings:
     output: Literal["table", "json"] = setting("Output format.", click.Choice(["table", "json"]), default="table")
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Reject contradictory options.
 
         Raises:
-            click.UsageError: two options do not go together, or one lacks another.
+            click.UsageError: two options exclude each other, or one lacks another.
 
         """
         refuse_both(self.kubepods, self.host_workloads)

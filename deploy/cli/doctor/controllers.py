@@ -1,4 +1,4 @@
-"""PURE: the controllers that knobs belong to; the knobs are in ``schemas.knob_table``."""
+"""Defines the controllers of knobs; ``schemas.knob_table`` has the knobs. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PURE: what is gathered of a machine and its log, before anybody judges it. ``trouble`` is "" where there is none."""
+"""Defines the facts about a machine and its Kafka cluster, before any check; ``trouble`` "": none. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from slacktide.deploy.cli.topic_plan import Change
 from slacktide.schemas.connection import Cluster, Security
 
 ControllerState = Literal["absent", "not handed on", "usable"]
-"""``not handed on``: the machine has it, the best-effort group does not."""
+"""``not handed on``: the machine has it, the best-effort cgroup does not."""
 FileState = Literal["absent", "not writable", "writable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFolder:
-    """Where an agent would keep its state."""
+    """The folder for an agent's state."""
 
     path: str
     trouble: str
@@ -31,76 +31,76 @@ class MachineFacts:
     """A machine and this process on it."""
 
     kernel: str
-    """Its release, such as ``6.1.0-18-amd64``; "": not known."""
+    """The release, such as ``6.1.0-18-amd64``; "": unknown."""
     cpus: int
     user_id: int
     capabilities: int | None
-    """The bits of CapEff; None: not known."""
+    """The bits of CapEff; None: unknown."""
     clock_source: str
-    """"": not known."""
+    """"": unknown."""
     clock_kept_by: str
-    """What was found that keeps the clock, such as ``chronyd``; "": nothing."""
+    """The service that synchronizes the clock, such as ``chronyd``; "": none found."""
     clock_synchronised: bool
-    """Whether that reports so itself; chronyd and ntpd report only to those who ask them."""
+    """Whether that service reports synchronization in a file; chronyd and ntpd do not."""
     open_files: int
     """The soft limit of this process."""
     state: StateFolder
     pressure: Mapping[str, str]
-    """By file of /proc/pressure: the trouble with it."""
+    """The trouble with each file of /proc/pressure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobFacts:
-    """The files of one knob in the best-effort group."""
+    """The files of one knob in the best-effort cgroup."""
 
     files: tuple[str, ...]
-    """Their names on this version; none: this version has no such knob."""
+    """The names on this version; empty: this version lacks the knob."""
     state: FileState
     trouble: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupFacts:
-    """Control groups as an agent would find them."""
+    """The cgroups, as an agent would find them."""
 
     mount: str
     version: Literal[0, 1, 2]
     """0: none is mounted there."""
     hybrid: bool
-    """Version 1 with version 2 beside it."""
+    """Whether version 2 is mounted beside version 1."""
     pods: str
-    """The group that holds the pods, relative to each hierarchy; "": not found, see ``trouble``."""
+    """The pods' cgroup, relative to each hierarchy; "": not found, see ``trouble``."""
     driver: Literal["", "cgroupfs", "systemd", "none"]
-    """``none``: no kubelet makes groups here."""
+    """``none``: no kubelet creates cgroups here."""
     trouble: str
     best_effort: str
-    """The folder of the best-effort group; "": it is not there."""
+    """The folder of the best-effort cgroup; "": it does not exist."""
     controllers: Mapping[str, ControllerState]
     knobs: Mapping[str, KnobFacts]
-    """Empty where there is no best-effort group."""
+    """Empty without a best-effort cgroup."""
     idle_tier: bool = False
-    """Whether the best-effort group itself is idle now: the kernel takes no weight of it."""
+    """Whether the best-effort cgroup itself is idle now: the kernel then accepts no weight for it."""
     no_stall: str = ""
-    """Why PSI of no group of latency-sensitive pods is readable; "": one is, or no group was looked for."""
+    """Why no PSI of latency-sensitive pods is readable; "": some is, or it was not checked."""
     refused_triggers: Mapping[Kind, str]
-    """Why, by the kind of pressure of latency-sensitive pods that the agent could not wait on."""
+    """The kinds of pressure that the agent cannot wait on, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What runs on a machine without Kubernetes."""
+    """The workloads of a machine without Kubernetes."""
 
     file: str
     best_effort: PurePosixPath
-    """The group that is held, relative to each hierarchy."""
+    """The limited cgroup, relative to each hierarchy."""
     pods: Sequence[str]
     remarks: Sequence[Remark]
-    """By the file."""
+    """Remarks about the file's content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFacts:
-    """An agent that runs on this machine. "": nothing is wrong."""
+    """An agent that runs on this machine. "": no trouble."""
 
     url: str
     not_live: str
@@ -115,33 +115,33 @@ class Newest:
     topic: str
     timestamp_ms: int
     by_broker: bool
-    """Whether the broker stamped it, and not who sent it."""
+    """Whether the broker set the timestamp, rather than the producer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """The log as this machine meets it."""
+    """The Kafka cluster, as seen from this machine."""
 
     bootstrap: Cluster
     brokers: int
     cluster: str
-    """Its id."""
+    """The cluster's id."""
     round_trip_ms: float
     idempotence_trouble: str
     transactions: bool
     changes: Sequence[Change] | None
-    """What the cluster lacks of the table of topics; None: whoever asked may not see all."""
+    """Differences from the table of topics; None: the user may not see all topics."""
     creation_trouble: str | None = None
-    """Why who asks could not create the missing topics; "": it could; None: that was not asked."""
+    """Why the user could not create the missing topics; "": it could; None: not checked."""
     newest: Newest | None
     now_ms: int
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of each topic of the table that exists, as far as the broker reports them."""
+    """The settings of each existing topic of the table, as far as the broker reports them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoLog:
-    """A log that could not be asked."""
+    """A Kafka cluster that did not answer."""
 
     bootstrap: Cluster
     trouble: str
@@ -153,18 +153,18 @@ class LoginFacts:
 
     part: str
     security: Security | None = None
-    """None: its file cannot be read."""
+    """None: its file is unreadable."""
     tried: bool = True
-    """False: it logs in with a token that is not here."""
+    """False: the token for its login is not on this machine."""
     trouble: str = ""
-    """Why it could not log in; "": it could."""
+    """Why the login failed; "": it did not."""
     lacks: Sequence[str] = ()
-    """Rights of the part that this login does not have."""
+    """The part's rights that this login lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRight:
-    """Something that may be done in the whole cluster."""
+    """A right in the whole cluster."""
 
     verb: str
     group: str = ""
@@ -177,35 +177,35 @@ EVENTS = ApiRight(verb="create", group="events.k8s.io", resource="events")
 KUBELET_PODS = ApiRight(verb="get", resource="nodes", subresource="pods")
 KUBELET_PROXY = ApiRight(verb="get", resource="nodes", subresource="proxy")
 API_RIGHTS = (EVICTIONS, EVENTS, KUBELET_PODS, KUBELET_PROXY)
-"""What an agent asks for; of the last two it needs one."""
+"""The rights of an agent. It needs one of the last two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFacts:
-    """What a token holds."""
+    """The content of a token."""
 
     pod: str
-    """Namespace and name of the pod that it is bound to; "": to none."""
+    """Namespace and name of the pod that the token is bound to; "": none."""
     node: str
-    """Of that pod; "": it does not name one."""
+    """The node of that pod; "": the token names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFacts:
-    """An API server as this machine meets it."""
+    """An API server, as seen from this machine."""
 
     url: str
     version: str
     """Such as ``v1.34.4``."""
     minor: int | None
-    """34 of that; None: not known."""
+    """The minor version, such as 34; None: unknown."""
     token: TokenFacts
     rights: Mapping[ApiRight, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoApi:
-    """An API server that could not be asked."""
+    """An API server that did not answer."""
 
     url: str
     trouble: str

@@ -1,4 +1,4 @@
-"""PURE: one check's result, and what all of them come to."""
+"""Defines the result of a check, and summarizes results. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found, what is needed, what to do."""
+    """The state found, the required state, and the remedy."""
 
     check: str
     """Its name, the same on every machine and in every release: part and subject, such as ``knob.cpu-quota``."""
@@ -20,40 +20,40 @@ class Finding:
     found: str
     needed: str
     advice: str
-    """What to do; "" where it is ok."""
+    """The remedy; "" if the check is ok."""
 
 
 def good(check: str, found: str, needed: str) -> Finding:
-    """As it should be."""
+    """Build a finding of a check that is ok."""
     return Finding(check=check, verdict="ok", found=found, needed=needed, advice="")
 
 
 def warned(check: str, found: str, needed: str, advice: str) -> Finding:
-    """Works, but something is lost."""
+    """Build a finding of a degraded state."""
     return Finding(check=check, verdict="warning", found=found, needed=needed, advice=advice)
 
 
 def failed(check: str, found: str, needed: str, advice: str) -> Finding:
-    """An agent or a worker would not do its work here."""
+    """Build a finding of a state in which an agent or a worker would not work."""
     return Finding(check=check, verdict="failed", found=found, needed=needed, advice=advice)
 
 
 def unknown(check: str, why: str, needed: str, right: str) -> Finding:
-    """Not known, for want of a right in the cluster."""
+    """Build a finding of an unknown state, since a right in the cluster is missing."""
     return warned(check, f"unknown: {why}", needed, f"ask with a kubeconfig that may {right}")
 
 
 def some(names: Sequence[str]) -> str:
-    """The first three, and how many more there are."""
+    """Format the first three names, and the number of others."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return f"{', '.join(names[:NAMED_MAX])}{more}"
 
 
 def ready(findings: Sequence[Finding]) -> bool:
-    """Whether nothing failed; warnings are allowed."""
+    """Return whether nothing failed; warnings are allowed."""
     return not any(one.verdict == "failed" for one in findings)
 
 
 def tally(findings: Sequence[Finding], verdict: Verdict) -> int:
-    """How many have this verdict."""
+    """Count the findings with this verdict."""
     return sum(one.verdict == verdict for one in findings)

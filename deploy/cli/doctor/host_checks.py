@@ -1,4 +1,4 @@
-"""PURE: what of a host's workloads runs, and what of them matches nothing."""
+"""Checks which of a host's workloads run, and which match nothing. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMED_MAX = 5
 
 
 def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
-    """All of a machine's workloads without Kubernetes."""
+    """Report all findings of the workloads of a machine without Kubernetes."""
     if isinstance(facts, ConfigError):
         for one in facts.findings:
             yield failed("host.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")

@@ -1,4 +1,4 @@
-"""What runs on a machine without Kubernetes, as an agent would find it."""
+"""Finds the workloads of a machine without Kubernetes, as an agent would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slacktide.schemas.errors import CgroupError, ConfigError
 
 
 def gather(file: Path, cgroup_mount: Path, proc_mount: Path) -> HostFacts | ConfigError:
-    """Look at groups and at Docker's list; nothing is changed. Without any control groups nothing is found."""
+    """Inspect cgroups and Docker's list, read-only. Without cgroups no workload is found."""
     try:
         watched = watch(file)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""PURE: does the log answer, in time, with what the loop needs?"""
+"""Checks whether Kafka answers in time, and has the topics that the loop needs. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EMBEDDED = "tansu_cluster"
 
 
 def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
-    """All of the log; of one that does not answer, that."""
+    """Report all findings of Kafka, or that it does not answer."""
     needed = "a broker that answers"
     if isinstance(facts, NoLog):
         advice = (
@@ -44,7 +44,7 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
 
 
 def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
-    """Whether each part can log in, and has rights to its topics and consumer groups."""
+    """Report whether each part can log in, and has rights to its topics and consumer groups."""
     for one in facts:
         check, needed = f"log.login-{one.part}", "a login with rights to the part's topics and consumer groups"
         if one.trouble:
@@ -134,7 +134,7 @@ def _timestamps(facts: LogFacts) -> Finding:
 
 
 def _compression(facts: LogFacts) -> Finding:
-    """Any codec is fine. With ``producer`` batches stay as they come, else the broker compresses them again."""
+    """Report the codecs; all are accepted. With ``producer`` batches are unchanged, else recompressed."""
     check, needed = "log.compression", "any: none, gzip, snappy, lz4 and zstd are read"
     found = Counter(config.get("compression.type", "producer") for config in facts.settings.values())
     return good(check, ", ".join(f"{codec} on {count(number, 'topic')}" for codec, number in found.items()), needed)
@@ -151,7 +151,7 @@ def _batch_size(facts: LogFacts) -> Finding:
 
 
 def _skew(newest: Newest, now_ms: int) -> Finding:
-    """A record cannot be from the future: such a one shows a clock that is behind. One ahead is not found."""
+    """Report a record from the future, which shows that this clock is behind. A clock ahead is not detected."""
     check, needed = "log.clock", "no record from the future"
     ahead_ms = newest.timestamp_ms - now_ms
     who = "the broker's clock" if newest.by_broker else "the clock of who sent it"

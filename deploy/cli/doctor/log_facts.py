@@ -1,4 +1,4 @@
-"""The log as this machine meets it. Nothing is written to it."""
+"""Queries Kafka from this machine. Nothing is written to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LATELY_MS = 60_000
 
 
 async def gather(bootstrap: Cluster, *, to_create: bool = False) -> LogFacts | NoLog:
-    """Ask the cluster what it is and has; ``to_create``: also whether what is missing could be created."""
+    """Query the cluster and its topics; ``to_create``: also whether missing topics could be created."""
     try:
         cluster = await probe(bootstrap)
         topics = await _topics(bootstrap)
@@ -51,7 +51,7 @@ async def gather(bootstrap: Cluster, *, to_create: bool = False) -> LogFacts | N
 
 
 async def node(bootstrap: Cluster, name: str) -> list[Finding] | None:
-    """How fresh Kafka's records of a node are; None: it has none, or cannot be asked."""
+    """Return findings about the freshness of a node's records; None: Kafka has none, or does not answer."""
     now_ms = SystemClock().wall_ms()
     try:
         async with opened(bootstrap, now_ms) as asked:
@@ -62,7 +62,7 @@ async def node(bootstrap: Cluster, name: str) -> list[Finding] | None:
 
 
 async def _topics(bootstrap: Cluster) -> dict[str, TopicState] | None:
-    """The topics that exist; None: who asks may not see all."""
+    """Return the existing topics; None: the user may not see all."""
     try:
         return await describe_topics(bootstrap, [topic.name for topic in TOPICS])
     except RightsError:
@@ -70,7 +70,7 @@ async def _topics(bootstrap: Cluster) -> dict[str, TopicState] | None:
 
 
 async def _newest(bootstrap: Cluster, topics: Mapping[str, TopicState]) -> Newest | None:
-    """The newest record of a topic that is written all the time, else of one that is written at times."""
+    """Return the newest record of a continuously written topic, else of an occasionally written one."""
     for topic in (*SAMPLES, INVENTORY, POLICY):
         state = topics.get(topic.name)
         last = {} if state is None else {part: end - 1 for part, end in state.end.items() if end > state.begin[part]}

@@ -1,4 +1,4 @@
-"""Each part's login to Kafka, tried with the part's own file. Nothing is written to Kafka."""
+"""Tries each part's login to Kafka with the part's own file. Nothing is written to Kafka."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from slacktide.streams.kafka.rights import lacking
 
 FILE, TOKEN = "kafka.conf", "token"
 MOUNTED = "/etc/slacktide/kafka"
-"""Where each part has the folder with its file, and what the file names there."""
+"""The folder with each part's file and the files that it names."""
 
 
 async def gather(addresses: str, folder: Path) -> list[LoginFacts]:
-    """Try each part that has a folder of its name here, all at once.
+    """Try all parts that have a folder of their name here, concurrently.
 
     Args:
-        addresses: of Kafka brokers.
-        folder: its folders hold what each part has at ``/etc/slacktide/kafka``, and a ``token`` for a login by one.
+        addresses: addresses of Kafka brokers.
+        folder: has each part's copy of ``/etc/slacktide/kafka``, and a ``token`` for a login by token.
 
     """
     there = [part for part in (*IN_THE_LOOP, ADMINISTRATOR) if (folder / part.name).is_dir()]
@@ -44,7 +44,7 @@ async def _login(addresses: str, folder: Path, part: Part) -> LoginFacts:
 
 
 def _security(folder: Path) -> Security:
-    """As the part reads it, with the files that it names looked for here."""
+    """Read the settings as the part does, with the files that they name in this folder."""
     text = (folder / FILE).read_text(errors="replace").replace(f"{MOUNTED}/", f"{folder}/")
     security = parse(text, str(folder / FILE), {})
     if security.encrypted:

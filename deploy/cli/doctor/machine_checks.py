@@ -1,4 +1,4 @@
-"""PURE: is this machine fit, and may this process do what an agent does?"""
+"""Checks whether this machine and this process meet an agent's requirements. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.deploy.cli.doctor.facts import MachineFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 
 KERNEL_MIN = (5, 3)
-"""Older ones cannot hold a process while it is signalled, so that no evicted pod could be ended."""
+"""Older kernels lack process handles (pidfd), which an agent needs to end evicted pods safely."""
 THROTTLES_WELL = (4, 19)
 OPEN_FILES_WANTED = 1_024
 """Four files of each of a kubelet's 110 pods are kept open, in half of the limit."""
@@ -43,11 +43,11 @@ CAPABILITIES = (
 
 
 def machine_findings(facts: MachineFacts, *, quota_writable: bool) -> Iterator[Finding]:
-    """All of the machine but its control groups.
+    """Report all findings of the machine except its cgroups.
 
     Args:
-        facts: of the machine.
-        quota_writable: whether this process could write the best-effort group's CPU quota.
+        facts: facts of the machine.
+        quota_writable: whether this process could write the best-effort cgroup's CPU quota.
 
     """
     yield _kernel(facts)

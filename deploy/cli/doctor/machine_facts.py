@@ -1,4 +1,4 @@
-"""A machine and this process on it, by /proc, /sys and /run."""
+"""Inspects a machine and this process by /proc, /sys and /run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Mounts:
 
 
 def gather(mounts: Mounts, state_folder: Path) -> MachineFacts:
-    """Look at the machine; nothing is changed."""
+    """Inspect the machine, read-only."""
     kept_by, synchronised = _clock(mounts)
     return MachineFacts(
         kernel=_text(mounts.proc / "sys/kernel/osrelease"),
@@ -54,7 +54,7 @@ def _text(file: Path) -> str:
 
 
 def _there(path: Path) -> bool:
-    """Whether it can be seen; what lies in a folder that is closed to this user cannot."""
+    """Return whether the file is visible. Files in a folder without access are not."""
     return os.access(path, os.F_OK, effective_ids=True)
 
 
@@ -64,19 +64,19 @@ def _capabilities(proc: Path) -> int | None:
 
 
 def _clock(mounts: Mounts) -> tuple[str, bool]:
-    """Who keeps the clock, and whether it reports that it is synchronised."""
+    """Return the service that synchronizes the clock, and whether it reports success."""
     if _there(mounts.run / TIMESYNC_DONE):
         return "systemd-timesyncd", True
     for name, files in CLOCK_KEEPERS:
         pids = (_text(mounts.run / file) for file in files)
-        # A file that a dead one left behind names nobody.
+        # A leftover file of a dead process names no running process.
         if any(pid.isdigit() and _there(mounts.proc / pid) for pid in pids):
             return name, False
     return "", False
 
 
 def _state(folder: Path) -> StateFolder:
-    """The folder, or the nearest one above it that is there, in which it would be made."""
+    """Return the folder, or the nearest existing one above it, in which it would be created."""
     path = folder.absolute()
     while not _there(path) and path != path.parent:
         path = path.parent

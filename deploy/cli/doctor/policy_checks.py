@@ -1,4 +1,4 @@
-"""PURE: what of a policy is set in vain, by the policy itself or on this machine."""
+"""Checks for fields of a policy without effect, by the policy itself or on this machine. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ KNOB_OF = {
     "CPUQOS idle (beClass)": "cpu-idle",
     "MemoryQOS": "memory-high",
 }
-"""By what a feature acts; of one that each QoS class can have, for all of them."""
+"""The knobs of each feature; of a feature per QoS class, for all classes."""
 NEEDED = "something that it changes"
 
 
 def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
-    """All of a policy, on a machine with these control groups and so many CPUs."""
+    """Report all findings of a policy, on a machine with these cgroups and this number of CPUs."""
     if isinstance(parsed, ConfigError):
         for one in parsed.findings:
             yield failed("policy.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")
@@ -63,7 +63,7 @@ def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Find
 
 
 def knob_of(feature: Feature) -> str | None:
-    """The knob without which it cannot act; None: it has none, or is reported in another way."""
+    """Return the knob that the feature requires; None: it requires none, or is reported in another way."""
     return KNOB_OF.get("MemoryQOS" if feature.name.startswith("MemoryQOS (") else feature.name)
 
 
@@ -107,7 +107,7 @@ def _idle(policy: Policy, feature: Feature) -> Iterator[Finding]:
 
 
 def _strategies(policy: Policy, name: str) -> Iterator[tuple[str, Message]]:
-    """The cluster's and each that some nodes have, with who sets it."""
+    """Yield the cluster's strategy and each node strategy, with its source."""
     yield "cluster strategy", getattr(policy, name)
     for node in getattr(policy, f"node_{name}"):
         yield f"node strategy {node.name}", node.strategy

@@ -1,4 +1,4 @@
-"""PURE: can Slacktide be installed in this cluster, and would the examples run there?"""
+"""Checks whether Slacktide can be installed in this cluster, and whether the examples would run. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unk
 from slacktide.deploy.runtime.text import count
 
 EXAMPLE_CPU_MILLI = 400
-"""What the pod of deploy/kubernetes/examples/batch-job.yaml requests."""
+"""The request of the pod of deploy/kubernetes/examples/batch-job.yaml."""
 OWN_NODES = "colocation-agent=slacktide"
-"""Label of the nodes that Slacktide has where Koordinator has the others."""
+"""Label of Slacktide's nodes in a cluster with Koordinator."""
 AGENT_CPU_MILLI, PARTS_CPU_MILLI = 40, 1_500
-"""What Slacktide requests by the chart's defaults: on each node, and in all."""
+"""Slacktide's requests by the chart's defaults: per node, and for the other parts in total."""
 _MINOR = re.compile(r"v?1\.(\d+)")
 _RELEASE = re.compile(r"v?(1\.\d+\.\d+)")
 _NATIVE = ("cpu", "memory")
@@ -30,18 +30,18 @@ class Kubelet:
     version: str
     certificate: Literal["accepted", "refused", "not reached", "not asked"]
     trouble: str = ""
-    """Why it is refused or not reached."""
+    """Why the certificate is rejected, or the kubelet not reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a node could sell as batch CPU, in millicores."""
+    """The batch CPU that a node could publish, in millicores."""
 
     node: str
     most_milli: int
-    """If its pods used nothing."""
+    """If its pods used no CPU."""
     by_requests_milli: int
-    """If its pods used what they request, and Slacktide's: each node an equal share of it, before it is installed."""
+    """If its pods used their requests. Before an installation, add the agent's and a share of the other parts'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,31 +53,31 @@ class Limits:
     fields: Mapping[str, Sequence[str]]
 
     def meets(self, *fields: str) -> bool:
-        """Whether one of these fields names native CPU or memory."""
+        """Return whether one of these fields names native CPU or memory."""
         return any(name in _NATIVE for field in fields for name in self.fields.get(field, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Koordinator:
-    """What of Koordinator is in a cluster."""
+    """The parts of Koordinator in a cluster."""
 
     agents: Mapping[str, bool]
     """koordlet's pods as NAMESPACE/NAME, and whether each runs on a node of Slacktide's."""
     parts: Sequence[str]
-    """Its other pods, CRDs and webhook configurations."""
+    """Koordinator's other pods, CRDs and webhook configurations."""
     own_nodes: int
     """Nodes with the label colocation-agent=slacktide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightFacts:
-    """A cluster before an installation or upgrade. A text in place of a list is the reason why it is not known."""
+    """A cluster before an installation or upgrade. A text instead of a list is the reason why it is unknown."""
 
     version: str
-    """Of the API server, such as ``v1.34.4``; "": not known."""
+    """The API server's version, such as ``v1.34.4``; "": unknown."""
     kubelets: Sequence[Kubelet] | str
     kube_scheduler: str
-    """Image of the kube-scheduler in Slacktide's Deployment; "": there is none."""
+    """Image of the kube-scheduler in Slacktide's Deployment; "": none."""
     latency_sensitive: Sequence[str] | str
     """Pods of class LSE, LSR or LS in the best-effort tier, as NAMESPACE/NAME."""
     limits: Sequence[Limits] | str
@@ -86,7 +86,7 @@ class PreflightFacts:
 
 
 def preflight_findings(facts: PreflightFacts) -> Iterator[Finding]:
-    """All of them."""
+    """Report all findings before an installation."""
     yield _version(facts.version)
     yield from _kubelets(facts)
     yield _kube_scheduler(facts)

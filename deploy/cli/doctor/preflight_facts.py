@@ -1,4 +1,4 @@
-"""A cluster before an installation: its nodes, their kubelets, and what else runs there. Nothing is changed."""
+"""Queries a cluster before an installation: its nodes, kubelets and other workloads. Read-only."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ T = TypeVar("T")
 SYSTEM = "slacktide-system"
 KUBELET_PORT = 10250
 ASKED_MAX = 20
-"""So many kubelets are asked for their certificates."""
+"""The maximum number of kubelets whose certificates are checked."""
 OWN_LABEL, OWN = "colocation-agent", "slacktide"
 KOORDINATOR_LABEL = "koord-app"
 KOORDINATORS = (
     (CRDS, "nodeslos.slo.koordinator.sh"),
     (MUTATING_WEBHOOKS, "koordinator-mutating-webhook-configuration"),
 )
-"""What Koordinator has beyond its pods, and Slacktide never has."""
+"""Koordinator's objects besides pods. Slacktide never has these."""
 NOT_FOUND = 404
 
 
@@ -149,12 +149,12 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """As NAMESPACE/NAME."""
+        """Return NAMESPACE/NAME."""
         return f"{self.pod.namespace}/{self.pod.name}"
 
 
 def placed(items: Sequence[Mapping[str, Any]]) -> list[Placed]:
-    """Pods as the API server lists them, without those that have ended and those that cannot be read."""
+    """Convert the API server's pods, without ended and unreadable ones."""
     seen = ((msgspec.convert(item, _Pod), listed(item, "pods").pods) for item in items)
     return [
         Placed(pod=pod, node=each.spec.node_name, labels=each.metadata.labels or {})
@@ -165,12 +165,12 @@ def placed(items: Sequence[Mapping[str, Any]]) -> list[Placed]:
 
 
 def critical(pods: Sequence[Placed]) -> list[str]:
-    """Critical pods in the best-effort tier."""
+    """Return the critical pods in the best-effort tier."""
     return sorted(one.name for one in pods if is_spared(one.pod))
 
 
 async def or_why(ask: Callable[[], Awaitable[T]]) -> T | str:
-    """The answer, or why there is none."""
+    """Return the answer, or why there is none."""
     try:
         return await ask()
     except ApiError as exc:
@@ -180,13 +180,13 @@ async def or_why(ask: Callable[[], Awaitable[T]]) -> T | str:
 async def gather(
     api: ApiServer, pods: Sequence[Placed] | str, *, installed: bool, kubelet_insecure: bool
 ) -> PreflightFacts:
-    """Ask a cluster.
+    """Query a cluster.
 
     Args:
         api: its API server.
-        pods: all that have not ended; a text: why they are not known.
-        installed: Slacktide is there, and what it requests with it.
-        kubelet_insecure: any certificate of a kubelet will do.
+        pods: all pods that have not ended; a text: why they are unknown.
+        installed: Slacktide is installed, so that its requests are among those of the pods.
+        kubelet_insecure: accept any certificate of a kubelet.
 
     """
     nodes = await or_why(lambda: _items(api, NODES))
@@ -214,7 +214,7 @@ async def _version(api: ApiServer) -> str:
 
 
 async def _kubelets(api: ApiServer, nodes: Sequence[Mapping[str, Any]], *, insecure: bool) -> list[Kubelet]:
-    """All of them; of the certificates every so-many-th is asked, so that no more than 20 are."""
+    """Return all kubelets. The certificates of at most 20, evenly spaced by name, are checked."""
     ca = api.access.configuration.ssl_ca_cert
     seen = sorted((msgspec.convert(one, _Node) for one in nodes), key=lambda one: one.metadata.name)
     step = max(1, -(-len(seen) // ASKED_MAX))
@@ -232,7 +232,7 @@ def _url(node: _Node) -> str:
 
 
 def _kubelet(node: _Node, access: Access | None) -> Kubelet:
-    """A kubelet, and whether its certificate is accepted as an agent would: of its answer nothing is read."""
+    """Return a kubelet, and whether an agent would accept its certificate. The content of its answer is ignored."""
     name, version = node.metadata.name, node.status.node_info.kubelet_version
     if access is None:
         return Kubelet(node=name, version=version, certificate="not asked")
@@ -289,7 +289,7 @@ async def _koordinator(
 
 
 async def is_there(api: ApiServer, resource: Resource, name: str, namespace: str = "") -> bool:
-    """Whether an object is there.
+    """Return whether an object is there.
 
     Raises:
         ApiError: it is not known.
@@ -329,7 +329,7 @@ async def _offers(
 
 
 async def _colocation(api: ApiServer) -> Colocation:
-    """As the policy in force has it for the cluster; without one, as the defaults."""
+    """Return the cluster's strategy of the policy in force; without a policy the defaults."""
     try:
         document = await api.get(CONFIGMAPS, "slo-controller-config", dict, namespace="koordinator-system")
         return parse(document, "slo-controller-config").policy.colocation

@@ -1,4 +1,4 @@
-"""PURE: findings as a table for people, and as JSON for machines."""
+"""Formats findings as a table and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SHOWN_FIRST = ("failed", "warning")
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """One object: ``ready``, ``failed`` and ``warnings`` (how many), ``checks`` in the order of the table.
+    """Format one object: ``ready``, ``failed`` and ``warnings`` (counts), ``checks`` in the order of the table.
 
     A check has ``check``, ``verdict`` (``ok``, ``warning`` or ``failed``), ``found``, ``needed`` and ``advice``, all
-    text; ``advice`` is empty where it is ok. A name may come several times, once for each thing it was found of.
+    text; ``advice`` is empty for ``ok``. A name may occur several times, once per object.
     """
     body = {
         "ready": ready(findings),
@@ -33,7 +33,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def as_table(findings: Sequence[Finding]) -> str:
-    """What was found beside what is needed, then what to do, what failed first, and the sum."""
+    """Format found and required states, then the remedies, failures first, and a summary."""
     head = ("VERDICT", "CHECK", "FOUND", "NEEDED")
     parts = [table(head, [row for one in findings for row in _rows(one)])]
     to_do = [line for verdict in _SHOWN_FIRST for one in findings if one.verdict == verdict for line in _advice(one)]
@@ -54,7 +54,7 @@ def _advice(one: Finding) -> Iterator[str]:
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """Words are kept whole, so that a path or a command can be copied."""
+    """Wrap text without breaking words, so that a path or a command can be copied."""
     return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
