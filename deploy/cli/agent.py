@@ -56,7 +56,7 @@ class PressureTrigger(click.ParamType):
     name = "on|off|STALL/WINDOW"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Reject what the kernel would reject."""
+        """Parse a value, and reject it if the kernel would."""
         try:
             return str(Stall.parse(str(value)) or "off")
         except ValueError as exc:
@@ -273,7 +273,7 @@ def _enrol(settings: AgentCommandSettings) -> Access | None:
 
 
 def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
-    """The client for evictions through the API server, if there is one.
+    """Return the client for evictions through the API server, if there is one.
 
     Raises:
         SlacktideError: its address is invalid.
@@ -296,7 +296,7 @@ def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
 
 
 def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
-    """The watch on this Node's annotations, if there is an API server."""
+    """Return the watch on this Node's annotations, if there is an API server."""
     from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
     from slacktide.agents.node.suspend.node_watch import NodeWatch  # noqa: PLC0415
 
@@ -307,7 +307,7 @@ def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
 
 
 def _removal(settings: AgentCommandSettings) -> Removal | None:
-    """Detects whether the agent is removed as it exits, if possible.
+    """Return the detector of the agent's removal at its exit, if possible.
 
     Raises:
         click.UsageError: there is no API server.
@@ -324,7 +324,7 @@ def _removal(settings: AgentCommandSettings) -> Removal | None:
 
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
-    """What may trigger a sample before its tick."""
+    """Return the settings of triggers for a sample before its tick."""
     from slacktide.agents.node.ahead.ahead import AheadSettings, Looked  # noqa: PLC0415
     from slacktide.agents.node.ahead.pressure import Waited, pressure_files  # noqa: PLC0415
     from slacktide.agents.node.cgroup.stall import StallReader  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Access to the API server, from the pod's environment or options."""
+"""Determines access to the API server, from the pod's environment or options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ API_CA = (
 
 
 def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:
-    """The access; None: there is no API server.
+    """Return access to the API server; None: there is none.
 
     Raises:
         click.UsageError: a file is given without an address.

@@ -30,7 +30,7 @@ METRICS_PORT = 9466
 
 
 def replica_name() -> str:
-    """Host name and process id: a restarted pod gets another name."""
+    """Return host name and process id: a restarted pod gets another name."""
     return f"{node_name()}-{os.getpid()}"
 
 

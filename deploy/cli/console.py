@@ -95,7 +95,7 @@ def command(settings: ConsoleSettings) -> None:
 
 
 def _token(path: Path | None) -> Callable[[], str] | None:
-    """Returns the current token; None: there is none.
+    """Return a function for the current token; None: there is no token.
 
     Raises:
         click.UsageError: the file is unreadable, or the token too short.

@@ -107,7 +107,7 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
 
 
 def _replayable(topic: str) -> list[str]:
-    """The topics of this name: without a version, all of them."""
+    """Return the topics of this name: without a version, all versions."""
     name = topic_named(topic).name
     stem, _, version = name.rpartition(".")
     if name not in TOPICS:
@@ -128,7 +128,7 @@ def _show(decided: Sequence[Step], *, whole: bool) -> None:
 
 
 def _decoded(dead_letter: StoredDeadLetter, out: Out) -> str:
-    """The record to write, as ``topics tail`` shows the original."""
+    """Return the record to write, as ``topics tail`` shows the original."""
     topic, partition, offset = dead_letter.origin
     original = Record(
         topic=topic,
@@ -147,7 +147,7 @@ def _size(step: Step) -> int | str:
 
 
 async def _decided(bootstrap: Cluster, since_ms: int | None, chosen: Callable[[StoredDeadLetter], bool]) -> list[Step]:
-    """The selected dead letters with their results."""
+    """Return the selected dead letters with their results."""
     read = [dead_letter_of(record) for record in await _dead_letters(bootstrap, since_ms=since_ms)]
     dead_letters = [dead_letter for dead_letter in read if dead_letter is not None and chosen(dead_letter)]
     wanted = frozenset(dead_letter.origin for dead_letter in dead_letters)
@@ -175,7 +175,7 @@ async def _sent(bootstrap: Cluster, outs: Sequence[Out]) -> list[Placed]:
 async def _dead_letters(
     bootstrap: Cluster, *, since_ms: int | None = None, start: int | None = None, stop: int | None = None
 ) -> list[Record]:
-    """Dead letters from offset ``start`` up to ``stop``; their topic has one partition."""
+    """Read dead letters from offset ``start`` up to ``stop``. Their topic has one partition."""
     found: list[Record] = []
     first = None if start is None else {0: start}
     async with aclosing(read_topic(bootstrap, DEAD_LETTER.name, since_ms=since_ms, start=first)) as records:

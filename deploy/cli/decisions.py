@@ -1,4 +1,4 @@
-"""Log lines about a node's first decisions after the stack starts."""
+"""Formats log lines about a node's first decisions after the stack starts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class FirstDecisions:
 
     @property
     def complete(self) -> bool:
-        """Whether both were found."""
+        """Return whether both first decisions were found."""
         return self._acted and self._streamed
 
     def line_of(self, outcome: NodeOutcome) -> str:
-        """The line about an outcome of the limit; "": none."""
+        """Return the line about an outcome of the limit; "": none."""
         if not outcome.about_limit:
             return ""
         acted = not self._acted and outcome.result in DONE and outcome.origin != "agent"
@@ -49,7 +49,7 @@ def _change(outcome: NodeOutcome) -> str:
 
 
 def _limit(limits: Limits | None, *, cpus: bool = False) -> str:
-    """A limit in millicores, with the CPUs of a CPU set."""
+    """Return a limit in millicores, with the CPUs of a CPU set."""
     if limits is None:
         return "an unknown limit"
     quota = ""

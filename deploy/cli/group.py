@@ -1,4 +1,4 @@
-"""A click group that suggests similar commands."""
+"""Defines a click group that suggests similar commands."""
 
 from __future__ import annotations
 

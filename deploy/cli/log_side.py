@@ -1,4 +1,4 @@
-"""The stack's use of Kafka: creates topics, publishes the operator's files, reads first decisions."""
+"""Uses Kafka for the stack: creates topics, publishes the operator's files, reads first decisions."""
 
 from __future__ import annotations
 

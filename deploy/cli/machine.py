@@ -59,7 +59,7 @@ def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path
 
 
 def description(node: str, lister: str = "") -> str:
-    """The message for a start without an inventory; ``lister`` lists the pods ("": nobody)."""
+    """Return the message for a start without an inventory; ``lister``: the source of pods; "": none."""
     machine = f"no --inventory: node {node} is this machine with all its CPUs and memory"
     if lister:
         return f"{machine}; its pods are those of {lister}"

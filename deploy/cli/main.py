@@ -75,7 +75,7 @@ class Commands(Group):
     """A group that imports its commands on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature, as below
-        """All names, in table order."""
+        """Return all names, in table order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""A point in time on the command line: absolute, or relative to the end."""
+"""Parses a point in time on the command line: absolute, or relative to the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Moment:
     before_end: bool
 
     def at(self, end_ms: int) -> int:
-        """UTC epoch milliseconds."""
+        """Return UTC epoch milliseconds."""
         return max(0, end_ms - self.ms) if self.before_end else self.ms
 
 
@@ -29,7 +29,7 @@ class MomentType(click.ParamType):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
-        """Refuse what is neither."""
+        """Parse a moment; reject any other text."""
         text = str(value)
         try:
             when = datetime.fromisoformat(text)

@@ -28,7 +28,7 @@ _WIDE = ["MEMORY", "SOLD MEMORY", "POLICY"]
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options shared by ``nodes`` and ``top``."""
+    """Add the options shared by ``nodes`` and ``top``."""
     for option in (
         click.option("--problems", is_flag=True, help="Only nodes with a problem or a warning."),
         click.option(
@@ -52,7 +52,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def output_option(default: str) -> Callable[..., Any]:
-    """The output option."""
+    """Return the output option."""
     kinds = click.Choice(["text", "wide", "json", "yaml"])
     return click.option("-o", "--output", type=kinds, default=default, show_default=True)
 
@@ -127,7 +127,7 @@ async def _rows(bootstrap: Cluster) -> list[NodeRow]:
 
 
 def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -> str:
-    """A table and a summary.
+    """Format a table and a summary.
 
     Args:
         rows: to show.

@@ -11,11 +11,11 @@ NEAR = 5
 
 
 class NotFoundError(SlacktideError):
-    """Kafka has no records of it."""
+    """A name without records in Kafka."""
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Suggestions for a message."""
+    """Return suggestions for a message."""
     names = sorted(known)
     found = difflib.get_close_matches(name, names, n=NEAR, cutoff=0.5) or names[:NEAR]
     more = f" and {len(names) - len(found)} more" if len(names) > len(found) else ""

@@ -14,7 +14,7 @@ from slacktide.schemas.policy import Parsed
 
 
 class OperatorFiles:
-    """Policy and inventory, or their last valid content from an earlier run.
+    """Reads policy and inventory, or their last valid content from an earlier run.
 
     Args:
         policy: the ConfigMap.

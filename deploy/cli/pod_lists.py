@@ -70,11 +70,11 @@ class PodListSettings(ProcessSettings):
 
     @property
     def lister(self) -> str:
-        """The source of pods, for messages; "": the inventory."""
+        """Return the source of pods, for messages; "": the inventory."""
         return self.kubelet or str(self.host_workloads or "")
 
     def arguments(self) -> list[str]:
-        """The same settings as flags, for a child process."""
+        """Return the same settings as flags, for a child process."""
         given = [(name, getattr(self, name)) for name in _OPTIONS]
         flags = [[_flag(name)] if value is True else [_flag(name), str(value)] for name, value in given if value]
         return [text for flag in flags for text in flag]
@@ -104,19 +104,19 @@ class Node(Protocol):
 
     @property
     def cgroup_mount(self) -> Path:
-        """Mount point of cgroups."""
+        """Return the mount point of cgroups."""
 
     @property
     def proc_mount(self) -> Path:
-        """Mount point of procfs."""
+        """Return the mount point of procfs."""
 
     @property
     def kubepods(self) -> str | None:
-        """The cgroup of the pods; None: detect it."""
+        """Return the cgroup of the pods; None: detect it."""
 
     @property
     def host_workloads(self) -> Path | None:
-        """Workloads of a machine without Kubernetes; None: it is a node."""
+        """Return the file of workloads of a machine without Kubernetes; None: it is a node."""
 
 
 def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
@@ -139,7 +139,7 @@ def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
 
 
 def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | None:
-    """The client of the kubelet, if it lists the pods; a pod runs while its cgroup exists.
+    """Return the client of the kubelet, if it lists the pods; a pod runs while its cgroup exists.
 
     Raises:
         SlacktideError: its address is invalid.

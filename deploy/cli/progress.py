@@ -1,4 +1,4 @@
-"""A progress bar on a terminal's stderr."""
+"""Shows a progress bar on a terminal's stderr."""
 
 from __future__ import annotations
 

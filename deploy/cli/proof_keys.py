@@ -1,4 +1,4 @@
-"""The folder of cluster keys, a mounted Secret: loaded at the start, and on change."""
+"""Loads the folder of cluster keys, a mounted Secret, at the start and on change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KeyFolder:
         self._changed = changed
         self._ring: list[ClusterKey] | None = None
         self.trouble = ""
-        """Why there is no key, or not the newest; "": there is."""
+        """Why there is no key, or not the newest key; "": the newest key is loaded."""
 
     def look(self) -> None:
         """Read the folder. If a file is invalid, the last valid keys stay in use."""
@@ -65,7 +65,7 @@ class KeyFolder:
 
 
 def followed(folder: Path | None, changed: Callable[[list[ClusterKey]], None]) -> KeyFolder | None:
-    """The folder, loaded once; None: there is none."""
+    """Return the folder, loaded once; None: there is none."""
     if folder is None:
         return None
     keys = KeyFolder(folder, changed)

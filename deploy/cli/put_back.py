@@ -1,7 +1,7 @@
-"""Which dead-lettered records can be written again, and what is written. Pure.
+"""Decides which dead-lettered records to write again. Pure.
 
-Any part may write dead letters, so they are not trusted: they only point to a record. The original is written again if
-it still exists, and only to a topic that tolerates duplicates.
+Any part may write dead letters, so their content is not trusted: they only point to a record. The original is written
+again if it still exists, and only to a topic that tolerates duplicates.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Place(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        """As in the header."""
+        """Return the position as in the header."""
         return f"{self.topic}/{self.partition}:{self.offset}"
 
 
@@ -58,7 +58,7 @@ class StoredDeadLetter:
 
     @property
     def origin(self) -> Place:
-        """The position of the rejected record; several readers may have rejected it."""
+        """Return the position of the rejected record; several readers may have rejected it."""
         return Place(self.body.topic, self.body.partition, self.body.offset)
 
 
@@ -77,7 +77,7 @@ class Found:
             self.originals[place] = record
         for raw in (raw for name, raw in record.headers if name == HEADER):
             original = self._marked(raw, record.topic, record.partition)
-            # The header proves nothing: any producer of the topic may set it.
+            # The header is not trusted: any producer of the topic may set it.
             if original is not None and (original.key, original.value) == (record.key, record.value):
                 self.put_back.add(Place(original.topic, original.partition, original.offset))
 
@@ -97,7 +97,7 @@ class Step:
 
 
 def dead_letter_of(record: Record) -> StoredDeadLetter | None:
-    """The dead letter in a record; None: it is invalid."""
+    """Return the dead letter in a record; None: it is invalid."""
     try:
         return StoredDeadLetter(record=record, body=decode(record.value, DeadLetter))
     except BadMessageError:
@@ -105,7 +105,7 @@ def dead_letter_of(record: Record) -> StoredDeadLetter | None:
 
 
 def starts(dead_letters: Iterable[StoredDeadLetter], state: TopicState) -> dict[int, int]:
-    """By partition the offset to read from; the end if no dead letter points to it."""
+    """Return the offset to read from by partition; the end if no dead letter points to it."""
     first = dict(state.end)
     for dead_letter in dead_letters:
         topic, partition, offset = dead_letter.origin
@@ -154,7 +154,7 @@ def _fate(dead_letter: StoredDeadLetter, original: Record | None, states: Mappin
 
 
 def _describes(body: DeadLetter, original: Record) -> bool:
-    """Whether the dead letter describes this record, as far as it kept its content."""
+    """Return whether the dead letter describes this record, as far as it kept its content."""
     value = original.value or b""
     return (body.key, body.value_bytes) == (clipped(original.key), len(value)) and _kept(body) == value[
         :VALUE_BYTES_MAX
@@ -169,7 +169,7 @@ def _kept(body: DeadLetter) -> bytes | None:
 
 
 def _out(dead_letter: StoredDeadLetter, original: Record) -> Out:
-    """The original's bytes; from the dead letter only its position."""
+    """Return the original's bytes; from the dead letter only its position."""
     return Out(
         topic=original.topic,
         partition=original.partition,

@@ -30,7 +30,7 @@ class UnknownTopicError(SlacktideError):
 
 
 def topic_named(text: str) -> Topic:
-    """A topic by its full or short name: ``slacktide.node.sample.v2``, ``node.sample.v2``, ``sample``.
+    """Return a topic by its full or short name: ``slacktide.node.sample.v2``, ``node.sample.v2``, ``sample``.
 
     Without a version the newest is used; ``outcome`` means that of nodes.
 
@@ -54,21 +54,21 @@ def topic_named(text: str) -> Topic:
 
 
 def _short(name: str) -> str:
-    """The version is dropped if it is the newest."""
+    """Return the short name, without the version if it is the newest."""
     stem = _VERSION.sub("", name)
     newest = max([one for one in BY_NAME if _VERSION.sub("", one) == stem], default=name)
     return (stem if name == newest else name).removeprefix(_PREFIX)
 
 
 def line(record: Record, topic: Topic) -> str:
-    """One record on one line: time, partition:offset, key, headers, body."""
+    """Format one record on one line: time, partition:offset, key, headers, body."""
     headers = " ".join(f"{_plain(name.encode())}={_plain(value)}" for name, value in record.headers)
     key = "-" if record.key is None else _plain(record.key)
     return f"{instant(record.timestamp_ms)} {record.partition}:{record.offset} {key} [{headers}] {_body(record, topic)}"
 
 
 def sample_lines(record: Record, rows: Rows) -> str:
-    """A sample in columns: one line for its node, then one per pod, by name if its list is known.
+    """Return a sample in columns: one line for its node, then one per pod, by name if its list is known.
 
     Args:
         record: to show.
@@ -90,7 +90,7 @@ def sample_lines(record: Record, rows: Rows) -> str:
 
 
 def json_line(record: Record) -> bytes:
-    """A record as a JSON object on one line."""
+    """Return a record as a JSON object on one line."""
     shown: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -126,12 +126,12 @@ def _body(record: Record, topic: Topic) -> str:
 
 
 def _plain(raw: bytes) -> str:
-    """Bytes as one line of text without control characters."""
+    """Format bytes as one line of text without control characters."""
     return printable(raw.decode(errors="backslashreplace"), keep="")
 
 
 def dead_letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
-    """A dead letter as a row: time, offset, origin, key, reader, reason."""
+    """Return a dead letter as a row: time, offset, origin, key, reader, reason."""
     try:
         dead_letter = codec.decode(record.value, DeadLetter)
     except BadMessageError as exc:
@@ -143,7 +143,7 @@ def dead_letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
 
 
 def dead_letter_text(record: Record) -> str:
-    """A complete dead letter: origin, reason, headers, and the record as far as it was kept."""
+    """Return a complete dead letter: origin, reason, headers, and the record as far as it was kept."""
     dead_letter = codec.decode(record.value, DeadLetter)
     value = _value(dead_letter)
     fields = [

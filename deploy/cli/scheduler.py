@@ -1,4 +1,4 @@
-"""``slacktide scheduler``: the scheduler extender for koord-scheduler."""
+"""``slacktide scheduler``: the scheduler extender for pods with schedulerName ``koord-scheduler``."""
 # ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations

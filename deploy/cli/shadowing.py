@@ -1,4 +1,4 @@
-"""The file of a shadow policy, reloaded while the worker runs."""
+"""Reloads the file of a shadow policy while the worker runs."""
 
 from __future__ import annotations
 

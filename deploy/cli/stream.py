@@ -26,7 +26,7 @@ SHELLS = {"faust": "slacktide.streams.engine.on_faust", "plain": "slacktide.stre
 
 
 def worker_name() -> str:
-    """Host name and process id, unique per machine."""
+    """Return host name and process id, unique per machine."""
     return f"{node_name()}-{os.getpid()}"
 
 

@@ -68,7 +68,7 @@ def _user(part: Part, cluster: str, quotas: Mapping[str, int | None]) -> dict[st
 
 
 def _acls(part: Part) -> Iterator[dict[str, Any]]:
-    """One rule per resource, with all operations."""
+    """Yield one rule per resource, with all operations."""
     for (resource, name), acls in groupby(sorted(part.acls, key=_on), _on):
         where: dict[str, str] = {"type": resource}
         if resource != "cluster":  # it has no name

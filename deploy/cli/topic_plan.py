@@ -70,7 +70,7 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
 
 
 def plan_text(found: Sequence[Change]) -> str:
-    """The plan as lines, with a summary."""
+    """Format the plan as lines, with a summary."""
     if not found:
         return "nothing to do: the cluster has every topic as in the table of topics"
     lines = [f"{SIGNS[change.kind]} {change.topic}: {change.text}" for change in found]

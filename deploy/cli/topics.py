@@ -186,7 +186,7 @@ async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:
 
 
 async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, None]:
-    """Existing records, then with --follow new ones."""
+    """Yield existing records, then with --follow new ones."""
     state = (await describe_topics(bootstrap, [asked.topic])).get(asked.topic)
     if state is None:
         raise LogError(f"{bootstrap}: topic {asked.topic} is not there: slacktide topics apply")
@@ -217,7 +217,7 @@ def _beat(record: Record) -> bool:
 
 
 async def _there(bootstrap: Cluster, asked: _Asked, state: TopicState) -> AsyncGenerator[Record, None]:
-    """Records before the end offsets in ``state``; later ones are followed."""
+    """Yield records before the end offsets in ``state``. Later records are followed."""
     first = state.begin
     # Without a key, the last records of each partition include the last of all. Records of one key, and those among
     # heartbeats, may be anywhere.
@@ -231,7 +231,7 @@ async def _there(bootstrap: Cluster, asked: _Asked, state: TopicState) -> AsyncG
 
 
 async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Record, None]:
-    """The newest ``limit`` records by time, from partitions in any order."""
+    """Return the newest ``limit`` records by time, from partitions in any order."""
     newest: list[tuple[int, int, int, Record]] = []
     async for record in records:
         heapq.heappush(newest, (record.timestamp_ms, record.partition, record.offset, record))

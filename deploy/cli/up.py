@@ -115,7 +115,7 @@ def command(settings: UpSettings) -> None:
 
 
 def _wants_the_sample(settings: UpSettings) -> bool:
-    """On a terminal, ask a user without pods."""
+    """Return whether to start the sample. On a terminal without pods, prompt the user."""
     if settings.sample or not sys.stdin.isatty():
         return False
     try:
@@ -198,7 +198,7 @@ class Stack:
             await self._end()
 
     async def _bootstrap(self) -> Cluster:
-        """The Kafka cluster; starts the embedded broker if none is given."""
+        """Return the Kafka cluster; starts the embedded broker if none is given."""
         if self._settings.bootstrap is not None:
             return self._settings.bootstrap
         try:
@@ -225,7 +225,7 @@ class Stack:
         await asyncio.Event().wait()
 
     async def _keep_console(self, settings: UpSettings, bootstrap: Cluster) -> None:
-        """Start it once the loop is ready, which has the machine to itself until then."""
+        """Start the console once the loop is ready, so that it does not delay the loop."""
         await self._ready.wait()
         if settings.no_console or not console_process.is_installed():
             if not settings.no_console:
@@ -287,7 +287,7 @@ async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[Part]:
-    """Agent and worker as children, in the order in which they stop."""
+    """Return agent and worker as children, in the order in which they stop."""
     port = settings.metrics_port
     ports = (port, port + 1) if port else (free_port(), free_port())
     shared = ["--bootstrap", str(bootstrap), "--metrics-host", settings.metrics_host]

@@ -1,4 +1,4 @@
-"""The advice as a table, a terminal chart, and SVG."""
+"""Formats the advice as a table, a terminal chart, and SVG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNEE, OTHER, RECORDED = "#cf222e", "#0969da", "#8c959f"
 
 
 def text(found: Advice) -> str:
-    """The complete report for a terminal."""
+    """Return the complete report for a terminal."""
     return "\n".join(_lines(found))
 
 
@@ -40,7 +40,7 @@ def _lines(found: Advice) -> Iterator[str]:
 
 
 def knee(found: Advice) -> str:
-    """A sentence about the knee."""
+    """Return a sentence about the knee."""
     choice = next((one for one in found.choices if one.knee), None)
     if choice is None:
         return "No knee: the policies differ too little, or risk rises as fast as best-effort core-hours everywhere."
@@ -49,13 +49,13 @@ def knee(found: Advice) -> str:
 
 
 def named(choice: Choice) -> str:
-    """Such as ``suppress at 65%``."""
+    """Describe a policy, such as ``suppress at 65%``."""
     evict = "" if choice.mem_evict_threshold_pct is None else f", evict at {choice.mem_evict_threshold_pct}% of memory"
     return f"suppress at {choice.cpu_suppress_threshold_pct}%{evict}"
 
 
 def svg(found: Advice) -> str:
-    """Best-effort core-hours over risk, each policy with its intervals, as SVG."""
+    """Draw best-effort core-hours over risk as SVG, each policy with its intervals."""
     wide, high = page.WIDTH - page.LEFT - 30, page.HEIGHT - 60
     x_max, y_max = _most(found)
 
@@ -91,7 +91,7 @@ def _cross(choice: Choice, place: object, colour: str) -> list[str]:
 
 
 def _marks(found: Advice) -> Sequence[str]:
-    """A letter for each policy, or two if there are many."""
+    """Return a letter for each policy, or two if there are many."""
     return [MARKS[at] if at < 26 else MARKS[at // 26 - 1] + MARKS[at % 26] for at in range(len(found.choices))]
 
 
@@ -118,13 +118,13 @@ def _range(figure: Figure, digits: int) -> str:
 
 
 def _most(found: Advice) -> tuple[float, float]:
-    """The largest risk and gain of the chart."""
+    """Return the largest risk and gain of the chart."""
     every = [found.recorded, *found.choices]
     return max(one.over_line_pct.high for one in every) or 1.0, max(one.be_core_h.high for one in every) or 1.0
 
 
 def _picture(found: Advice) -> Iterator[str]:
-    """A letter for each policy: up is more best-effort core-hours, right is more risk; the knee is a capital."""
+    """Draw a letter for each policy: up is more best-effort core-hours, right is more risk. The knee is a capital."""
     every = [found.recorded, *found.choices]
     x_max = max(one.over_line_pct.estimate for one in every) or 1.0
     y_max = max(one.be_core_h.estimate for one in every) or 1.0

@@ -68,7 +68,7 @@ class Gathering:
         values[steps[inside]] = np.array([float(text) for _, text in series.values])[inside]
 
     def usage(self) -> Usage:
-        """All collected data.
+        """Return all collected data.
 
         Raises:
             SeriesError: there are no nodes, or no series of their use.
@@ -123,7 +123,7 @@ class Gathering:
         )
 
     def _amounts(self, short: str) -> tuple[Amounts, int]:
-        """One resource, and the number of implausible node steps."""
+        """Return one resource, and the number of implausible node steps."""
 
         def matrix(name: str) -> Matrix:
             rows = self._values.get(f"{short}_{name}", {})
@@ -152,7 +152,7 @@ class Gathering:
 
 
 def _filled(values: Matrix, capacity: Matrix) -> Matrix:
-    """A node without a request series requests nothing, if requests are recorded at all."""
+    """Fill missing request series with 0, if any requests are recorded."""
     if np.isnan(values).all():
         return values
     filled: Matrix = np.where(np.isnan(values) & ~np.isnan(capacity), 0, values)
@@ -160,7 +160,7 @@ def _filled(values: Matrix, capacity: Matrix) -> Matrix:
 
 
 def _pools(series: Iterable[Series], label: str) -> dict[str, str]:
-    """Each node's pool, by the given label or the first usual one."""
+    """Return each node's pool, by the given label or the first usual one."""
     own = re.sub(r"[^a-zA-Z0-9_]", "_", label)
     names = (own if own.startswith("label_") else f"label_{own}",) if own else POOL_LABELS
     found = {}

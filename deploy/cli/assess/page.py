@@ -1,4 +1,4 @@
-"""The report as a static HTML page without scripts or external resources."""
+"""Renders the report as a static HTML page without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def page(found: Assessment) -> str:
-    """The whole page."""
+    """Render the whole page."""
     notes = "".join(f"<li>{escaped(note)}</li>" for note in (*found.findings, *report.limits(found)))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -57,7 +57,7 @@ def page(found: Assessment) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text escaped for HTML and SVG."""
+    """Escape text for HTML and SVG."""
     return escape(printable(text))
 
 
@@ -68,13 +68,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def svg(title: str, parts: Sequence[str], *, alone: bool = False) -> str:
-    """A chart of WIDTH by HEIGHT; ``alone``: as a separate file."""
+    """Draw a chart of WIDTH by HEIGHT; ``alone``: as a separate file."""
     space = ' xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"' if alone else ""
     return f'<svg{space} viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(title)}">{"".join(parts)}</svg>'
 
 
 def label(x: float, y: float, text: str, *, fill: str = "#1f2328", anchor: str = "start") -> str:
-    """A chart label."""
+    """Return a chart label."""
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" fill="{fill}" text-anchor="{anchor}">{escaped(text)}</text>'
 
 
@@ -98,7 +98,7 @@ def _curves(found: Assessment) -> str:
 
 
 def _path(values: Sequence[float | None], place: Callable[[int, float], tuple[float, float]]) -> str:
-    """A line with gaps where nothing was measured."""
+    """Draw a line with gaps for missing values."""
     drawn, pen_down = [], False
     for at, value in enumerate(values):
         if value is None:

@@ -93,7 +93,7 @@ class Prometheus:
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())
 
     def range(self, query: str, start_s: int, end_s: int, step_s: int) -> list[Series]:
-        """All series of a query at each step from start to end, both inclusive.
+        """Return all series of a query at each step from start to end, both inclusive.
 
         Raises:
             TooMuchError: the query exceeds the server's sample limit.
@@ -170,7 +170,7 @@ def _why(exc: Exception) -> str:
 
 
 def _bare(url: str) -> str:
-    """The address without its login."""
+    """Return the address without its login."""
     return url.rpartition("@")[2]
 
 

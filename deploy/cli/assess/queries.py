@@ -1,4 +1,4 @@
-"""The PromQL queries: sums by node, so that responses do not grow with pods."""
+"""Builds the PromQL queries. They sum by node, so that responses do not grow with pods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Query:
 
 
 def queries(asked: Asked) -> dict[str, Query]:
-    """Queries by name; capacity comes first, since it determines the nodes."""
+    """Return the queries by name. Capacity is first, since it determines the nodes."""
     more = f",{asked.matcher}" if asked.matcher else ""
     window = f"[{max(asked.step_s, asked.window_s)}s]"
     by, label = f"by ({asked.node_label})", asked.node_label
@@ -83,9 +83,9 @@ def queries(asked: Asked) -> dict[str, Query]:
 
 
 def _exclusive_idle(request: str, pods: str, label: str, more: str) -> str:
-    """By node the idle part of exclusive CPUs. The kubelet counts these, without their owners.
+    """Query the idle part of exclusive CPUs by node. The kubelet counts them without their owners.
 
-    They belong to Guaranteed pods with a container that requests whole CPUs.
+    Exclusive CPUs belong to Guaranteed pods with a container that requests whole CPUs.
     """
     counted = f"kubelet_cpu_manager_exclusive_cpu_allocation_count{{{more.removeprefix(',')}}} > 0"
     nodes = f'label_replace({counted}, "node", "$1", "{label}", "(.+)")'
@@ -98,5 +98,5 @@ def _exclusive_idle(request: str, pods: str, label: str, more: str) -> str:
 
 
 def labels(asked: Asked) -> str:
-    """The query for the nodes' labels."""
+    """Return the query for the nodes' labels."""
     return f"kube_node_labels{{{asked.matcher}}}"

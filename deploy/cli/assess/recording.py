@@ -1,4 +1,4 @@
-"""Prometheus responses in chunks: from the server, or from the file of an earlier run."""
+"""Reads Prometheus responses in chunks: from the server, or from the file of an earlier run."""
 
 from __future__ import annotations
 

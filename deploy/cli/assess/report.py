@@ -1,4 +1,4 @@
-"""The report as text."""
+"""Formats the report as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GIB, CORES = "GiB", "cores"
 
 
 def text(found: Assessment) -> str:
-    """The complete report for a terminal."""
+    """Return the complete report for a terminal."""
     parts = [
         f"{span(found)}, {found.cluster.nodes} nodes, a step of {found.step_s} s",
         headline(found),
@@ -30,7 +30,7 @@ def span(found: Assessment) -> str:
 
 
 def headline(found: Assessment) -> str:
-    """The main result."""
+    """Return the main result."""
     whole, measured = found.cluster, f"{found.cluster.measured_node_hours:,.1f}"
     block = "days" if found.block_s > 3600 else "hours"
     return "\n".join(
@@ -53,7 +53,7 @@ def headline(found: Assessment) -> str:
 
 
 def amount(of: Amount, unit: str, at: int = 50) -> str:
-    """Such as ``412 ± 30 cores``."""
+    """Format as ``412 ± 30 cores``."""
     value, spread = (of.p50, of.p50_spread) if at == 50 else (of.p95, of.p95_spread)
     if value is None:
         return f"unknown {unit}"
@@ -61,7 +61,7 @@ def amount(of: Amount, unit: str, at: int = 50) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in percent."""
+    """Return a share in percent."""
     return "unknown" if value is None else f"{value:.0%}"
 
 
@@ -80,7 +80,7 @@ COLUMNS = (
 
 
 def row(pool: PoolReport) -> tuple[str, ...]:
-    """The figures of a pool, in the order of ``COLUMNS``."""
+    """Return the figures of a pool, in the order of ``COLUMNS``."""
     requested = "unknown" if pool.requested_cores is None else f"{pool.requested_cores:,.1f}"
     return (
         pool.name,
@@ -97,7 +97,7 @@ def row(pool: PoolReport) -> tuple[str, ...]:
 
 
 def pools(found: Assessment) -> str:
-    """Each node pool."""
+    """Return each node pool."""
     return table(COLUMNS, [row(pool) for pool in found.pools])
 
 
@@ -105,20 +105,20 @@ HOT_COLUMNS = ("NODE", "POOL", "EVICTING h", "SQUEEZED h", "HOURS OF DAY (UTC)")
 
 
 def hot_row(node: HotNode) -> tuple[str, ...]:
-    """A node at risk, in the order of ``HOT_COLUMNS``."""
+    """Return a node at risk, in the order of ``HOT_COLUMNS``."""
     hours = ", ".join(f"{hour:02}" for hour in node.hours_of_day)
     return node.node, node.pool, f"{node.evicting_hours:,.1f}", f"{node.squeezed_hours:,.1f}", hours
 
 
 def hot(found: Assessment) -> str:
-    """The nodes with the most pressure."""
+    """Return the nodes with the most pressure."""
     if not found.hot_nodes:
         return "No node would have had eviction pressure or squeezed batch pods."
     return table(HOT_COLUMNS, [hot_row(node) for node in found.hot_nodes])
 
 
 def limits(found: Assessment) -> list[str]:
-    """Limits of the method."""
+    """Describe the limits of the method."""
     return [
         (
             f"A step of {found.step_s} s and rates over {found.window_s} s hide shorter spikes. Slacktide samples "

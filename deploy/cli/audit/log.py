@@ -18,7 +18,7 @@ ALL = 1 << 60
 async def audit_records(
     bootstrap: Cluster, since_ms: int, until_ms: int, wanted: Callable[[Record], bool] | None = None
 ) -> list[Record]:
-    """Records by broker time, in order.
+    """Read records in the order of broker time.
 
     Args:
         bootstrap: the Kafka cluster.

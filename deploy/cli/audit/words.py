@@ -1,4 +1,4 @@
-"""Actions of the audit as a table."""
+"""Formats actions of the audit as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", 
 
 
 def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> str:
-    """The message if nothing was found.
+    """Return the message for an empty result.
 
     Args:
         node: the selected node; "": any.
@@ -32,7 +32,7 @@ def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> s
 
 
 def shown(acts: Sequence[Act]) -> str:
-    """One row each, and a summary."""
+    """Format one row per action, and a summary."""
     sums = Counter(what(one.body) for one in acts)
     in_all = ", ".join(f"{number} {word}" for word, number in sorted(sums.items()))
     return f"{table(_HEAD, [_row(one.body) for one in acts])}\n{count(len(acts), 'act')}: {in_all}"

@@ -162,7 +162,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
 
 
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
-    """The Job, or only its place in the queue if it has no status."""
+    """Return the Job, or only its place in the queue if it has no status."""
     from slacktide.deploy.cli.explain.reading import all_job_statuses, job_statuses  # noqa: PLC0415
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
@@ -210,5 +210,5 @@ def _manifest(file: Path, namespace: str, name: str) -> Manifest:
 
 
 def as_json(explanation: object) -> str:
-    """The explanation as one JSON object."""
+    """Return the explanation as one JSON object."""
     return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode()

@@ -11,7 +11,7 @@ WIDTH = 110
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """Problems first, each with advice."""
+    """Format findings with their advice, problems first."""
     if not findings:
         return "nothing stands out"
     return "\n".join(line for one in findings for line in _finding(one))
@@ -26,7 +26,7 @@ def _finding(one: Finding) -> Iterator[str]:
 
 
 def age(span_ms: int) -> str:
-    """How long ago."""
+    """Format an age."""
     for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
         if span_ms >= 2 * unit:
             return f"{span_ms / unit:.1f} {name} ago"

@@ -15,7 +15,7 @@ POINTS = 8
 
 
 def job_text(job: JobExplanation) -> str:
-    """The complete text."""
+    """Return the complete text."""
     status = job.status
     parts = ["\n".join(_head(job)), findings_text(job.findings)]
     if job.queue is not None:

@@ -63,7 +63,7 @@ class Log:
     now_ms: int
 
     async def node(self, name: str, since_ms: int) -> Read:
-        """One node's newest records, and its outcomes since that time."""
+        """Read one node's newest records, and its outcomes since that time."""
         mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in NODE_TOPICS}
         mine[POLICY.name] = 0
         at = {topic: (topic.name, mine[topic.name]) for topic in NODE_TOPICS}
@@ -94,7 +94,7 @@ class Log:
         return Read(records=[*kept, *more.records], short=[*read.short, *more.short])
 
     async def figures(self) -> list[Record]:
-        """The latest figures of all nodes; further back for known nodes without recent ones."""
+        """Return the latest figures of all nodes; further back for known nodes without recent ones."""
         whole = await self.tail.read(self._all((INVENTORY, POLICY), WHOLE))
         lately = await self.tail.read(self._all(FIGURES, self.now_ms - NEWEST_MS))
         if by_key(lately.records, ALLOCATABLE).keys() >= by_key(whole.records, INVENTORY).keys() != set():
@@ -103,7 +103,7 @@ class Log:
         return [*whole.records, *older.records]
 
     async def keyframes(self, nodes: Collection[str]) -> list[Record]:
-        """Recent samples of these nodes with their pods, and forecasts."""
+        """Read recent samples of these nodes with their pods, and forecasts."""
         keys = {name.encode() for name in nodes}
         listed_ms, forecast_ms = self.now_ms - LISTED_MS, self.now_ms - FORECAST_STALE_MS
         since_ms = dict.fromkeys(SAMPLES, listed_ms) | {FORECAST: forecast_ms}
@@ -119,7 +119,7 @@ class Log:
         return (await self.tail.read(dict(sorted(places.items())), wanted)).records
 
     async def listing(self, name: str) -> set[str]:
-        """Nodes whose recent keyframes have a pod of this name."""
+        """Return the nodes whose recent keyframes have a pod of this name."""
         named = f'"name":"{name}"'.encode()
 
         def wanted(record: Record) -> bool:
@@ -130,35 +130,35 @@ class Log:
         return {node for topic in SAMPLES for node in by_key(read.records, topic)}
 
     async def pod_outcomes(self, since_ms: int) -> Read:
-        """All outcomes about pods, of all nodes, since that time."""
+        """Return all outcomes about pods, of all nodes, since that time."""
         return await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD in (record.value or b""))
 
     async def limit_outcomes(self, since_ms: int) -> list[Record]:
-        """All outcomes about limits, of all nodes, since that time."""
+        """Return all outcomes about limits, of all nodes, since that time."""
         read = await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD not in (record.value or b""))
         return read.records
 
     async def placements(self, name: str, since_ms: int) -> Read:
-        """Placements of pods of this name, since that time."""
+        """Read placements of pods of this name, since that time."""
         named = f'"name":"{name}"'.encode()
         return await self.tail.read(self._all((PLACEMENT,), since_ms), lambda record: named in (record.value or b""))
 
     async def missed(self, name: str, since_ms: int) -> Read:
-        """Pods of this name that were created without the webhook, since that time."""
+        """Read pods of this name that were created without the webhook, since that time."""
         named = f'"name":"{name}"'.encode()
         return await self.tail.read(self._all((MISSED_POD,), since_ms), lambda record: named in (record.value or b""))
 
     async def refused(self, namespace: str, since_ms: int) -> Read:
-        """Pods that the quota of a namespace refused, since that time."""
+        """Read pods that the quota of a namespace refused, since that time."""
         key = namespace.encode()
         return await self.tail.read(self._all((REFUSED_POD,), since_ms), lambda record: record.key == key)
 
     async def passes(self, since_ms: int) -> Read:
-        """Descheduling passes since that time."""
+        """Read descheduling passes since that time."""
         return await self.tail.read(self._all((DESCHEDULING,), since_ms))
 
     async def node_names(self) -> set[str]:
-        """Nodes with an inventory or figures."""
+        """Return the nodes with an inventory or figures."""
         records = await self.figures()
         return _names(records)
 
@@ -167,7 +167,7 @@ class Log:
 
 
 async def node_logs(log: Log) -> list[NodeLog]:
-    """Latest figures and limits of each node, without samples.
+    """Read the latest figures and limits of each node, without samples.
 
     Raises:
         LogError: Kafka cannot be read.
@@ -184,7 +184,7 @@ async def node_logs(log: Log) -> list[NodeLog]:
 
 
 async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[PodLog, list[Place]]:
-    """A pod's records: all nodes' figures, its node's newest samples, placements, and outcomes about pods.
+    """Return a pod's records: all nodes' figures, its node's newest samples, placements, and outcomes about pods.
 
     Raises:
         LogError: Kafka cannot be read.
@@ -225,7 +225,7 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
 
 
 def _names(records: Sequence[Record]) -> set[str]:
-    """Nodes with an inventory or figures."""
+    """Return the nodes with an inventory or figures."""
     found = {name for topic in (INVENTORY, *FIGURES) for name in by_key(records, topic)}
     return {name for name in found if not name.startswith(RESERVED)}
 
@@ -236,7 +236,7 @@ def _missed(found: Iterable[Logged[MissedPod]], namespace: str, name: str) -> Mi
 
 
 async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
-    """The node whose newest pod list has the pod before its figures do."""
+    """Return the node whose newest pod list has the pod before its figures do."""
     for node in sorted(await log.listing(name)):
         found = node_log(node, await log.keyframes([node]))
         if any((pod.namespace, pod.name) == (namespace, name) for pod in found.pods):
@@ -254,7 +254,7 @@ async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
 
 
 def shortened(places: Iterable[Place]) -> list[Finding]:
-    """Findings about topics that were too long to read."""
+    """Report topics that were too long to read."""
     return [
         Finding(
             name="log.short",

@@ -27,7 +27,7 @@ _TITLES = {"set": "last set"}
 
 
 def node_text(explanation: NodeExplanation) -> str:
-    """The complete text."""
+    """Return the complete text."""
     policy = (
         f"policy {explanation.policy_version} ({explanation.policy_place})"
         if explanation.policy_version
@@ -58,7 +58,7 @@ def _step(step: Step) -> Iterator[str]:
 
 
 def _short(step: Step) -> Iterator[str]:
-    """An earlier outcome, without arithmetic."""
+    """Format an earlier outcome, without arithmetic."""
     head, *change = list(_outcome(step.record))
     moved = step.record.knob is not None or step.record.before is not None
     more = f"; {change[0]}" if moved and change else ""
@@ -155,7 +155,7 @@ _LINES: dict[type, Callable[[Any], Iterator[str]]] = {
 
 
 def limits_text(limits: Limits | None) -> str:
-    """A limit in millicores, or as CPUs of a CPU set."""
+    """Format a limit in millicores, or as CPUs of a CPU set."""
     limits = measured(limits)
     if limits is None:
         return "not known"
@@ -165,7 +165,7 @@ def limits_text(limits: Limits | None) -> str:
 
 
 def terms_text(terms: Terms) -> str:
-    """Named numbers in the order of the arithmetic."""
+    """Format named numbers in the order of the arithmetic."""
     return ", ".join(f"{name} {round(value, 6):,}" for name, value in terms.items())
 
 

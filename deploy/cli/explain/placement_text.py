@@ -26,7 +26,7 @@ UNITS = {"milli": "cpu_milli", "bytes": "mem_bytes"}
 
 
 def placement_text(placement: Logged[PodPlacement], asked_ms: int) -> str:
-    """Which nodes refused it and why, and the ranking of the others."""
+    """Format which nodes refused the pod and why, and the ranking of the others."""
     body = placement.body
     when = age(max(0, asked_ms - body.decided_ms))
     head = (
@@ -57,7 +57,7 @@ def _row(one: RankedNode) -> Iterator[str]:
 
 
 def _zones(one: RankedNode) -> str:
-    """The NUMA zones that the pod would get, with their score; "": not applicable."""
+    """Return the NUMA zones that the pod would get, with their score; "": not applicable."""
     parts = [one.zones] if one.zones else []
     if "numa_score" in one.terms:
         parts.append(f"NUMA score {one.terms['numa_score']} x {one.terms['numa_weight']}")
@@ -65,6 +65,6 @@ def _zones(one: RankedNode) -> str:
 
 
 def _pair(terms: Terms, one: str, other: str, unit: str) -> str:
-    """Two amounts; -: not computed."""
+    """Format two amounts; -: not computed."""
     found = [terms.get(f"{name}_{unit}") for name in (one, other)]
     return "-" if None in found else " / ".join(amount(int(each or 0), UNITS[unit]) for each in found)

@@ -18,7 +18,7 @@ EVICTIONS_SHOWN = 20
 
 
 def pod_text(explanation: PodExplanation) -> str:
-    """The complete text."""
+    """Return the complete text."""
     parts = ["\n".join(_head(explanation)), findings_text(explanation.findings)]
     if explanation.rooms:
         parts.append(_rooms(explanation.rooms))
@@ -51,7 +51,7 @@ def _resources(amounts: Resources) -> str:
 
 
 def _rooms(rooms: Sequence[NodeRoom]) -> str:
-    """Best first: nodes where it fits, then those that match its selector."""
+    """Format the nodes, best first: those where the pod fits, then those that match its selector."""
     ranked = sorted(rooms, key=lambda one: (not one.fits, not one.selected, one.node))
     head = ["NODE", *(f"{resource_name(room.of).upper()} LEFT/SOLD" for room in rooms[0].rooms), "FITS", "WHY NOT"]
     rows = [

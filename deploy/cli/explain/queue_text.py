@@ -11,7 +11,7 @@ from slacktide.streams.explain.queued import Lacks, QueuePlace, remedy
 
 
 def queue_text(one: QueuePlace, now_ms: int) -> str:
-    """The complete text."""
+    """Return the complete text."""
     return "\n".join(_lines(one, now_ms))
 
 

@@ -1,4 +1,4 @@
-"""Short-lived, read-only access to topics."""
+"""Provides short-lived, read-only access to topics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[
 
 
 async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: int) -> list[Record]:
-    """Statuses of a Job by name, including deleted ones; recent records suffice for an active Job.
+    """Read the statuses of a Job by name, including deleted ones. Recent records suffice for an active Job.
 
     Raises:
         LogError: Kafka cannot be read.
@@ -52,7 +52,7 @@ async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: in
 
 
 async def queue_of(bootstrap: Cluster) -> list[Record]:
-    """All specs, workloads and states of the queue; empty without its topics.
+    """Return all specs, workloads and states of the queue; empty without its topics.
 
     Raises:
         LogError: Kafka cannot be read.
@@ -67,7 +67,7 @@ async def queue_of(bootstrap: Cluster) -> list[Record]:
 
 
 async def queue_decisions(bootstrap: Cluster, since_ms: int) -> list[Record]:
-    """Decisions of the queue since a time.
+    """Read the queue's decisions since a time.
 
     Raises:
         LogError: Kafka cannot be read.
@@ -78,7 +78,7 @@ async def queue_decisions(bootstrap: Cluster, since_ms: int) -> list[Record]:
 
 
 async def all_job_statuses(bootstrap: Cluster) -> list[Record]:
-    """Statuses of all Jobs.
+    """Read the statuses of all Jobs.
 
     Raises:
         LogError: Kafka cannot be read.

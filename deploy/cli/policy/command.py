@@ -59,7 +59,7 @@ def lint(policy: Path, name: str, *, lenient: bool) -> None:
 
 
 def _misnamed(document: object, wanted: str) -> list[str]:
-    """Why the bridge ignores this ConfigMap; empty: it does not."""
+    """Return why the bridge ignores this ConfigMap; empty: it does not."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if name == wanted:

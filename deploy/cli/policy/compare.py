@@ -28,7 +28,7 @@ FOLLOWED_MS = 30_000
 
 
 class NoShadowError(LogError):
-    """There is no shadow policy."""
+    """Kafka has no answers of a shadow policy."""
 
 
 @click.command(epilog="Example: slacktide policy compare --bootstrap kafka-1:9092 --for 5m")

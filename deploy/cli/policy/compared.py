@@ -1,4 +1,4 @@
-"""The result of a comparison, as text and as JSON."""
+"""Formats the result of a comparison as text and as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Found:
 
 
 def found_of(node: str, tally: Tally, sold: list[Sold]) -> Found:
-    """The figures of one or several nodes."""
+    """Return the figures of one or several nodes."""
     both = [one for one in sold if one.real is not None and one.shadow is not None]
     return Found(
         node=node,
@@ -61,13 +61,13 @@ def found_of(node: str, tally: Tally, sold: list[Sold]) -> Found:
 
 
 def all_found(compared: Comparison) -> tuple[Found, list[Found]]:
-    """The total, and each node, worst first."""
+    """Return the total, and each node, worst first."""
     each = [found_of(node, tally, [compared.sold.get(node, Sold())]) for node, tally in compared.worst_first()]
     return found_of("", compared.all(), [compared.sold.get(node, Sold()) for node in compared.nodes]), each
 
 
 def as_json(compared: Comparison) -> str:
-    """One JSON object."""
+    """Format one JSON object."""
     whole, each = all_found(compared)
     result = {
         "policies": [
@@ -82,7 +82,7 @@ def as_json(compared: Comparison) -> str:
 
 
 def shown(compared: Comparison, waited_s: float) -> str:
-    """The text for a terminal."""
+    """Format the comparison for a terminal."""
     whole, each = all_found(compared)
     return "\n\n".join(part for part in ["\n".join(_head(compared, whole, waited_s)), *_parts(whole, each)] if part)
 
@@ -153,7 +153,7 @@ def _cut(text: str, more: int, noun: str) -> str:
 
 
 def _percent(part: float | None) -> str:
-    """Never 100% if one differs."""
+    """Format a share. It is never 100% if an answer differs."""
     if part is None:
         return "-"
     return "100%" if part == 1 else f"{min(part * 100, 99.9):.1f}%"

@@ -1,4 +1,4 @@
-"""The policy of one node, as text and as JSON."""
+"""Formats the policy of one node as text and as JSON."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Report:
     """Ignored annotations and labels of the node."""
 
     def json(self) -> str:
-        """As one JSON object."""
+        """Format one JSON object."""
         return msgspec.json.format(msgspec.json.encode(asdict(self)), indent=2).decode()
 
 
 def described_node(path: Path, name: str | None) -> Described:
-    """The node in a file, alone or in a List.
+    """Return the node in a file, alone or in a List.
 
     Raises:
         ConfigError: it is missing or invalid.
@@ -84,7 +84,7 @@ def described_node(path: Path, name: str | None) -> Described:
 
 
 def report(parsed: Parsed, node: Described) -> Report:
-    """The policy of the node, and which features act."""
+    """Return the policy of the node, and the active features."""
     found = effective(parsed.policy, node.facts)
     return Report(
         node=node.facts.name,
@@ -124,7 +124,7 @@ def _features(found: Effective) -> Iterator[FeatureRow]:
 
 
 def shown(found: Report, *, changed: bool = False) -> str:
-    """The text: a table of fields (``changed``: only those set by a layer), features, and fields without effect."""
+    """Format a table of fields (``changed``: only those set by a layer), features, and fields without effect."""
     rows = [row for row in _collapsed(found.fields) if not changed or row.source != str(DEFAULT_SOURCE)]
     fields = [(row.field, value_text(row.value), row.source) for row in rows]
     features = [(row.feature, row.state, row.why) for row in found.features if not _quiet(row)]
@@ -144,12 +144,12 @@ def _listed(title: str, lines: list[str]) -> list[str]:
 
 
 def _quiet(row: FeatureRow) -> bool:
-    """Whether it is a section of a disabled QoS class: there are many."""
+    """Return whether the row is a section of a disabled QoS class, which is hidden."""
     return row.state == OFF and row.why.endswith(".enable is false")
 
 
 def _collapsed(rows: list[Row]) -> Iterator[Row]:
-    """One row for a section with only default values, such as a QoS class."""
+    """Yield one row for a section with only default values, such as a QoS class."""
     seen: set[str] = set()
     default = str(DEFAULT_SOURCE)
     for row in rows:

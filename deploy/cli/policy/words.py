@@ -6,7 +6,7 @@ import msgspec
 
 
 def value_text(value: object) -> str:
-    """As JSON, without needless quotes; unset: a dash."""
+    """Format a value as JSON, without needless quotes; unset: a dash."""
     if value is None:
         return "-"
     return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()

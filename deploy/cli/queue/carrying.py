@@ -1,4 +1,4 @@
-"""Whether the bridge carries out the queue's decisions on a cluster."""
+"""Reports whether the bridge carries out the queue's decisions on a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slacktide.agents.clock import SystemClock
 
 
 def carrying(kubeconfig: Path) -> str:
-    """One line: that Jobs are started and stopped, or why not.
+    """Report in one line that Jobs are started and stopped, or why not.
 
     Raises:
         ApiError: the API server is unavailable.

@@ -13,7 +13,7 @@ from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queu
 
 
 def cluster_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> QueueCluster:
-    """The objects of files for the rules, after the given ones.
+    """Return the objects of files for the rules, after the given ones.
 
     Raises:
         ConfigError: as ``objects_of``.
@@ -42,7 +42,7 @@ def objects_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list
 
 
 def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The items of a List, or the file's one object, each with its path."""
+    """Yield the items of a List, or the file's one object, each with its path."""
     if not isinstance(document, dict):
         raise CaseError("content", "a Kubernetes object, or a List of them")
     if not str(document.get("kind", "")).endswith("List"):

@@ -1,4 +1,4 @@
-"""Results of a queue simulation, as text and as plain data."""
+"""Formats results of a queue simulation as text and as plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slacktide.streams.decisions.queue.wait import Wait
 def report(
     given: QueueCluster, run: Simulation, happened: Sequence[Happened], before: Mapping[str, Outcome] | None
 ) -> str:
-    """Tables of events and of final states; ``before``: results without the changes."""
+    """Format tables of events and of final states; ``before``: results without the changes."""
     parts = [*given.notes]
     if happened:
         rows = [(_time(one.at_s), one.kind, given.names[one.uid], one.queue, _detail(one, given)) for one in happened]
@@ -40,7 +40,7 @@ def report(
 def lines(
     given: QueueCluster, run: Simulation, happened: Sequence[Happened], before: Mapping[str, Outcome]
 ) -> Iterator[dict[str, Any]]:
-    """One object per event, then one per workload."""
+    """Yield one object per event, then one per workload."""
     for one in happened:
         line: dict[str, Any] = {
             "event": one.kind,

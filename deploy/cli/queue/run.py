@@ -74,7 +74,7 @@ def command(settings: QueueRunSettings) -> None:
     ring: list[ClusterKey] = []
 
     def use(keys: list[ClusterKey]) -> None:
-        """With the previous key first: after a rotation the governor may not have the newest one yet."""
+        """Use the previous key first: after a rotation the governor may not have the newest key yet."""
         ring[:] = keys[::-1]
 
     keys = proof_keys.followed(settings.proof_keys, use)

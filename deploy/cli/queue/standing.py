@@ -1,4 +1,4 @@
-"""Usage of ClusterQueues, as plain data and as rows."""
+"""Computes the usage of ClusterQueues, as plain data and as rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ExceedsRow(msgspec.Struct, frozen=True):
 
 
 class Standing(NamedTuple):
-    """All ClusterQueues by name, and what could not be counted."""
+    """All ClusterQueues by name, and notes about objects that could not be counted."""
 
     queues: list[QueueRow]
     notes: list[str]
@@ -93,7 +93,7 @@ def standing(objects: Sequence[QueueObject]) -> Standing:
 
 
 def exceeds_text(one: ExceedsRow) -> str:
-    """A line of the report."""
+    """Format a line of the report."""
     amounts = ", ".join(
         f"{amount_text(key.partition('/')[2], amount)} {key.partition('/')[2]} of {key.partition('/')[0]}"
         for key, amount in one.amounts.items()
@@ -103,7 +103,7 @@ def exceeds_text(one: ExceedsRow) -> str:
 
 
 def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:
-    """The table's header and rows."""
+    """Return the table's header and rows."""
     counts = ["PENDING", "ADMITTED", "EVICTING"]
     if not wide:
         return ["CLUSTERQUEUE", "COHORT", "NOMINAL", "USED", "BORROWED", *counts], [
@@ -130,7 +130,7 @@ def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tup
 
 
 def _sum(one: QueueRow, field: str) -> str:
-    """Per resource, summed over flavors."""
+    """Sum an amount over flavors, per resource."""
     total: dict[str, int] = {}
     for each in one.quotas:
         total[each.resource] = total.get(each.resource, 0) + getattr(each, field)
@@ -140,7 +140,7 @@ def _sum(one: QueueRow, field: str) -> str:
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """With its unit: CPU in cores, memory in powers of 1,024."""
+    """Format an amount with its unit: CPU in cores, memory in powers of 1,024."""
     if amount >= UNLIMITED:
         return "unlimited"
     return cpu_text(amount) if resource == "cpu" else mem_text(amount) if resource == "memory" else str(amount)

@@ -112,7 +112,7 @@ def outcome(name: str, result: Result, bootstrap: Cluster) -> None:
 
 
 def live_objects(bootstrap: Cluster) -> list[QueueObject]:
-    """All current queue objects in Kafka."""
+    """Return all current queue objects in Kafka."""
     return objects_of(asyncio.run(_read(bootstrap, (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))))
 
 

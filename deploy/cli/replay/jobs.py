@@ -42,7 +42,7 @@ class Plan:
     kept: int = 10
     """Limit for listed differences."""
     other: Policy | None = None
-    """What-if: decide by this policy, too."""
+    """The policy of a what-if run."""
     grid: tuple[Policy, ...] = ()
     """Advise: decide by each of these."""
     line_pct: float = 100.0

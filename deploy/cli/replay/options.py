@@ -43,7 +43,7 @@ _TRACE: tuple[Callable[[Any], Any], ...] = (
 
 
 def one_source(file: Path | None, bootstrap: Cluster | None) -> Cluster | None:
-    """The Kafka cluster to read; None: the file. An address from the environment does not override FILE.
+    """Return the Kafka cluster to read; None: the file. An address from the environment does not override FILE.
 
     Raises:
         click.UsageError: both or none are given.

@@ -20,14 +20,14 @@ class QueueResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result."""
 
     turns: int
-    """Decisions made again, including the starts of terms."""
+    """The number of repeated decisions, including the starts of terms."""
     equal: int
     different: list[str]
     """EPOCH/TURN of the first decisions that differ."""
 
     @property
     def fine(self) -> bool:
-        """Whether some were made again, and all are equal."""
+        """Return whether decisions were repeated, and all are equal."""
         return 0 < self.turns == self.equal
 
 
@@ -57,7 +57,7 @@ def decided(where: source.Where, shown: int) -> QueueResult:
 
 
 def text_of(one: QueueResult) -> str:
-    """For a terminal."""
+    """Format the result for a terminal."""
     if not one.turns:
         return "no turn of the queue was decided again: the records do not begin with those of a term"
     if one.fine:

@@ -16,17 +16,17 @@ FIELDS_MAX = 12
 
 
 def text_of(result: Result | Change) -> str:
-    """The complete text."""
+    """Return the complete text."""
     return _compared(result) if isinstance(result, Result) else _changed(result)
 
 
 def fine(result: Result | Change) -> bool:
-    """Whether something was decided, and for a comparison nothing differs."""
+    """Return whether samples were decided, and for a comparison all records are equal."""
     return result.samples > 0 if isinstance(result, Change) else result.equal
 
 
 def _compared(result: Result) -> str:
-    """Differences first."""
+    """Format a comparison, differences first."""
     lines = [line for found in result.differences for line in _difference(found)]
     if result.different > len(result.differences):
         lines.append(f"... and {count(result.different - len(result.differences), 'difference')} more")
@@ -90,7 +90,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _changed(change: Change) -> str:
-    """Changes by another policy, one row per node, then the total."""
+    """Format the changes by another policy, one row per node, then the total."""
     if not change.samples:
         return "no samples in the span: nothing to decide"
     head = ["NODE", "HOURS", "ALLOWED", "IF", "USED", "IF", "SOLD", "IF", "OVER LINE", "IF", "EVICTED", "MORE", "FEWER"]

@@ -1,4 +1,4 @@
-"""One run over a trace."""
+"""Runs a plan over a trace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def decided(
 
     Args:
         where: the trace.
-        plan: made from what is known before the first record.
+        plan: built from the data known before the first record.
         nodes: only these; empty: all.
         jobs: maximum number of processes.
 

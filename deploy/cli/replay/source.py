@@ -34,7 +34,7 @@ Sink = Callable[[Record], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What is known before the first record."""
+    """The data known before the first record."""
 
     since_ms: int
     until_ms: int
@@ -59,7 +59,7 @@ class ExportFileError(SlacktideError):
 
 
 def _opened(path: Path, mode: str) -> BinaryIO:
-    """The file, compressed by its name."""
+    """Return the file, compressed by its name."""
     if path.suffix == ".gz":
         return cast("BinaryIO", gzip.open(path, mode))
     return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
@@ -88,7 +88,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
     """
     whole = path.resolve()
-    # A pipe is written directly: there is nothing to preserve.
+    # A pipe is written directly: it has no content to preserve.
     is_stream = path.exists() and not path.is_file()
     part = path if is_stream else whole.with_name(f"{whole.stem}.part{whole.suffix}")
     try:

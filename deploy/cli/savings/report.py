@@ -20,7 +20,7 @@ RESOURCES = (("cpu", "core-hours"), ("mem", "GiB-hours"))
 
 
 def text(made: Report) -> str:
-    """The account in text and tables."""
+    """Format the account as text and tables."""
     return "\n".join(_lines(made))
 
 
@@ -56,7 +56,7 @@ def _lines(made: Report) -> Iterator[str]:
 
 
 def _reach(made: Report) -> Iterator[str]:
-    """How far back samples and outcomes go."""
+    """Report how far back samples and outcomes reach."""
     hours = (made.until_ms - made.since_ms) / HOUR_MS * len(made.nodes)
     share = f", {100 * made.all.covered_h / hours:.1f}% of the span" if hours else ""
     yield f"samples cover {made.all.covered_h:.3f} node-hours{share}"
@@ -127,7 +127,7 @@ def _left_out(made: Report) -> Iterator[str]:
 
 
 def csv_text(made: Report) -> str:
-    """A row for each node, then the total; columns are the JSON field paths."""
+    """Format a CSV row for each node, then the total. Columns are the JSON field paths."""
     rows = [dict(_flat(msgspec.to_builtins(node))) for node in [*made.nodes, made.all]]
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")

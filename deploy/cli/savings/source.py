@@ -42,7 +42,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def headers(files: Iterable[Path]) -> Files:
-    """Headers of export files, the earliest first.
+    """Read the headers of export files, the earliest first.
 
     Raises:
         ExportFileError, TraceError: a file is unreadable, or is not an export.
@@ -59,7 +59,7 @@ def headers(files: Iterable[Path]) -> Files:
 
 
 def ends_of(found: Files, since: Moment, until: Moment | None) -> tuple[int, int]:
-    """The requested span; relative times refer to the end of the last file."""
+    """Return the requested span; relative times refer to the end of the last file."""
     end_ms = max(header.until_ms for header, _ in found)
     begin_ms = min(header.since_ms for header, _ in found)
     until_ms = end_ms if until is None else until.at(end_ms)
@@ -67,7 +67,7 @@ def ends_of(found: Files, since: Moment, until: Moment | None) -> tuple[int, int
 
 
 def made(files: Files, bootstrap: Cluster, span: Span, within: Within | None = None) -> Report:
-    """Account the files, or Kafka if there are none.
+    """Compute the account of the files, or of Kafka if there are none.
 
     Raises:
         ExportFileError, TraceError: a file is unreadable or invalid.

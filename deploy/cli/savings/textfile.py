@@ -1,4 +1,4 @@
-"""An account as metrics for node_exporter's textfile collector."""
+"""Writes an account as metrics for node_exporter's textfile collector."""
 
 from __future__ import annotations
 

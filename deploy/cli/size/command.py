@@ -30,7 +30,7 @@ def command(nodes: int, pods: int, output: str) -> None:
 
 
 def shown(size: Size) -> str:
-    """The text: each topic with its codec."""
+    """Return the text: each topic with its codec."""
     head = ("TOPIC", "RECORDS/S", "CODEC", "GB/DAY", "DISK GB", "DISK GB none")
     rows = [
         (

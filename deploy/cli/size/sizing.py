@@ -68,7 +68,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     created_disk_bytes: int
     created_disk_bytes_per_broker: int
     partitions: int
-    """Partitions, so that none has more nodes than an agent should read."""
+    """The number of partitions that bounds the nodes in each partition."""
     partitions_created: int
     """By ``slacktide topics apply``."""
     workers: int
@@ -131,14 +131,14 @@ def _topic(name: str, nodes: int, pods: int, by: Measured) -> TopicSize:
 
 
 def _kept_bytes(topic: Topic, bytes_per_day: int) -> int:
-    """Of one replica."""
+    """Return the stored bytes of one replica."""
     if topic.retention_ms is not None:
         return math.ceil(bytes_per_day * topic.retention_ms / 1000 / DAY_S)
     return min(bytes_per_day * COMPACTED_DAYS, topic.partitions * 2 * SEGMENT_BYTES)
 
 
 def interpolated(points: Mapping[int, float], at: float) -> float:
-    """Linear interpolation between the nearest points, and extrapolation beyond the outer ones."""
+    """Interpolate linearly between the nearest points, and extrapolate beyond the outer ones."""
     pairs = list(pairwise(sorted(points.items())))
     (low, at_low), (high, at_high) = next((pair for pair in pairs if at <= pair[1][0]), pairs[-1])
     return max(0.0, at_low + (at_high - at_low) * (at - low) / (high - low))
