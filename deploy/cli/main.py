@@ -55,7 +55,7 @@ COMMANDS = {
     "advise": ("slacktide.deploy.cli.advise.command", "Replay recorded days under other thresholds."),
     "demo": ("slacktide.deploy.demo.command", "Watch a service and batch work share one machine."),
 }
-"""By name: the module with ``command``, and the line in ``slacktide --help``."""
+"""The module with ``command``, and the line in ``slacktide --help``, by name."""
 
 EXTRAS = {
     "faust": "stream",
@@ -68,7 +68,6 @@ EXTRAS = {
 """The extra of each optional package."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk."""
 
 
 class Commands(Group):

@@ -20,7 +20,7 @@ from slacktide.streams.kafka import TopicState
 from slacktide.streams.records import Out, Record, clipped
 
 HEADER = "ce_deadletter"
-"""In a record that was written again: the original's position, as topic/partition:offset."""
+"""The header of a record that was written again: the original's position, as topic/partition:offset."""
 OFFSET_DIGITS_MAX = 19
 """An offset has 63 bits."""
 

@@ -30,7 +30,7 @@ SPAN_MS, SPAN_MS_MAX = 15 * 60_000, 8 * 24 * 3_600_000
 DEAD_LETTERS_MS = 24 * 3_600_000
 _TRACEPARENT_PARTS = 4
 _POINT_MS_MAX = 60_000
-"""Of the coarsest resolution."""
+"""The length of a point at the coarsest resolution."""
 COMPARED_MAX = 100
 """Limit for nodes compared with the shadow policy."""
 CHARTED = (

@@ -90,7 +90,6 @@ _OWNERS = {
     "node": _node_lines,
     "": _cluster_lines,
 }
-"""By the kind of object."""
 
 
 def _of_row(history: History, row: NodeRow, figure: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from slacktide.streams.queue.projection import objects_of
 
 POINTS = 600
 COUNTED = {"cuts": "command", "raises": "command", "bursts": "sample", "evictions": "outcome", "guarded": "outcome"}
-"""Counts of a node over a span, and their record."""
+"""A node's counts over a span, with the topic of their records."""
 P95 = "decided_p95_ms"
 
 

@@ -17,7 +17,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Headers of every response."""
 CHALLENGE = 'Basic realm="slacktide console: any user name, the token as password", charset="UTF-8"'
 
 

@@ -23,7 +23,7 @@ from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, l
 from slacktide.streams.records import Record
 
 LIFE_MS = 24 * 3_600_000
-"""How far back a pod's events are shown."""
+"""The time span of a pod's shown events."""
 OTHERS_MAX = 100
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
 """Kubernetes' generated suffix, without vowels (apimachinery, util/rand)."""
@@ -44,7 +44,7 @@ class PodAt:
     explanation: PodExplanation | None
     """None: it has no records."""
     figures: dict[str, int | None]
-    """By name, those of ``FIGURES``. None: unknown, or not set."""
+    """The figures of ``FIGURES`` by name. None: unknown, or not set."""
     places: dict[str, Place]
     """Position of each figure's record."""
 

@@ -35,7 +35,7 @@ class Certificate:
         self._now = self._read()
         self._trouble = ""
         self.context = self._read()
-        """For the listening socket."""
+        """The context of the listening socket."""
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:

@@ -34,7 +34,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     bootstrap: Cluster
     inventory: str
-    """The file with all nodes."""
     fetch_wait_ms: int
     nodes: list[PlannedNode]
 

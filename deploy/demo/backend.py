@@ -51,7 +51,7 @@ class Backend(Protocol):
     mode: Literal["real", "virtual"]
     scenario: Scenario
     why: str
-    """Why they are real or virtual, and where they are."""
+    """Why the nodes are real or virtual, and where they are."""
     nodes: Sequence[str]
     machine: Machine
 

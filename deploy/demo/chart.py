@@ -16,7 +16,7 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 # After Okabe and Ito: colour-blind safe.
 LS, BE, SYSTEM, RECLAIMABLE = "#d55e00", "#0072b2", "#6c6c6c", "#56b4e9"
 BE_TEXT = "#3a9bdc"
-"""For text on black; the fill colour is too dark."""
+"""The colour of text on black. The fill colour is too dark."""
 CAPACITY, CEILING, REQUEST, ALLOWANCE = "#e4e4e4", "#f0e442", "#b0b0b0", "#8fd3ff"
 GOOD, FAIR, BAD = "#009e73", "#e69f00", "#d55e00"
 RIBBON: dict[Name | None, str] = {

@@ -34,7 +34,7 @@ class Frame:
     done_part: float
     """Progress of the demo, 0 to 1."""
     p99_ms: Mapping[Name, float]
-    """By condition, the median of the blocks so far."""
+    """The median of the blocks so far, by condition."""
     slowdowns: Mapping[Name, float]
     reaction: Reaction
     decided: Decided

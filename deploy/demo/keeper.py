@@ -16,7 +16,7 @@ OWN_MIB = 12
 """Memory of the process itself."""
 TURN_S = 0.2
 GROWS_MIB = 16
-"""Per step."""
+"""The growth per step."""
 OOM_SCORE_ADJ = "1000"
 """The kubelet's value for best-effort pods: the OOM killer selects these first."""
 UNLIMITED_BYTES = 1 << 62

@@ -17,7 +17,7 @@ REQUEST_MIB = 256
 WINDOW_S = 10
 """A short window, so that reclaimable CPU follows quickly."""
 CEILING_PCT = 95
-"""With `cpu.idle` on best-effort pods, as in the shipped policies."""
+"""The ceiling with `cpu.idle` on best-effort pods, as in the shipped policies."""
 Form = Literal["none", "burstable", "besteffort", "plain"]
 """No pods; native requests; batch resources; best-effort pods without requests."""
 
@@ -30,11 +30,10 @@ class DemoPod:
     name: str
     kind: Literal["service", "burstable", "besteffort"]
     cpu_milli: int
-    """Its request: CPU, or batch CPU for best-effort; 0: no requests at all."""
+    """The request: CPU, or batch CPU for best-effort; 0: no requests at all."""
     limit_milli: int | None = None
-    """Its limit; None: none."""
     mem_mib: int = REQUEST_MIB
-    """Its memory request; for pods with batch resources also the limit."""
+    """The memory request; for pods with batch resources also the limit."""
 
     @property
     def uid(self) -> str:

@@ -17,7 +17,6 @@ NEXT = (
     ("slacktide topics tail outcome --follow", "beside it: read what the agent did"),
     ("slacktide assess --prometheus URL", "report what your cluster could sell"),
 )
-"""Next steps for the user."""
 OTHERS_PART_MAX = 0.35
 """Above this the machine is too busy with other work for meaningful figures."""
 
@@ -30,7 +29,6 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
     n: int
     """Number of answered steps."""
     steps: int
-    """Number of all steps."""
 
 
 class Utilization(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +52,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Use of the pods in one condition."""
 
     utilization: float
-    """As a part of the machine."""
+    """The pods' use as a part of the machine."""
     batch_cpus: float
     """CPU seconds of batch work per second."""
     service_mem_bytes: int | None = None
@@ -84,7 +82,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     applied: int
     """Decisions that changed a limit in a kernel, in the whole run."""
     controlled_seconds: float
-    """Measured controlled time."""
 
 
 def as_json(report: Report) -> bytes:

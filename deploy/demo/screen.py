@@ -21,7 +21,6 @@ class Screen(Protocol):
     """A context manager that is open while the demo runs."""
 
     every_s: float
-    """Interval of frames."""
 
     def __enter__(self) -> Self: ...
 

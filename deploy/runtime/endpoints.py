@@ -28,7 +28,6 @@ PAGES = {
     "/ready": "whether it has all that it needs to begin",
     "/fresh": "whether its inputs are up to date",
 }
-"""Links of the index."""
 OPEN_METRICS = "application/openmetrics-text"
 REUSED_TIMES = 10
 """Metrics are cached for this multiple of their rendering time, so scrapes use at most 10% of a CPU."""

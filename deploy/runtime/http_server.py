@@ -23,7 +23,7 @@ HEAD_BYTES_MAX = 8 * 1024
 SEND_BUFFER_BYTES = 32 * 1024
 """Kernel memory per connection, which counts for the container."""
 HEAD_S, WRITE_S, CLOSING_S = 3.0, 5.0, 1.0
-"""For a whole request from the connection on; for its response; for the client to disconnect."""
+"""Timeouts of a whole request from the connection on, of its response, and of the client's disconnection."""
 LOOK_S = 0.25
 BACKLOG = 1_024
 ACCEPTS = 64
@@ -36,7 +36,7 @@ class Request:
 
     path: str
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """The headers by lower-case name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class _Connection:
     until_s: float
     received: bytearray = field(default_factory=bytearray)
     unsent: list[memoryview] = field(default_factory=list)
-    """Of the response. Equal responses share one body."""
+    """The unsent parts of the response. Equal responses share one body."""
     answered: bool = False
 
 

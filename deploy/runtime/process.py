@@ -149,7 +149,7 @@ class _Beat:
         self._clock = SystemClock() if clock is None else clock
         self._last_ns = self._clock.mono_ns()
         self._turns: dict[str, tuple[int, int]] = {}
-        """By task: its number of rounds, and when that last changed."""
+        """The number of rounds of each task, and when it last changed."""
 
     async def run(self) -> None:
         """Beat until cancelled."""

@@ -54,7 +54,7 @@ class Group:
     linger_ms: int | None = 0
     """Time that a pod runs after SIGTERM; None: until SIGKILL."""
     ends_ns: int | None = None
-    """When it will have ended, in machine time; None: not terminated."""
+    """The end of the pod, in machine time; None: not terminated."""
     children: list[Group] = field(default_factory=list)
     usage_ns: int = 0
     periods: int = 0

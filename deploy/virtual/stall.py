@@ -13,7 +13,7 @@ class Stall:
     """Running averages of the stalled part of time, and its total."""
 
     averages: list[float] = field(default_factory=lambda: [0.0] * len(_SPANS_S))
-    """Over 10, 60 and 300 s, 0 to 1."""
+    """The averages over 10, 60 and 300 s, 0 to 1."""
     total_us: int = 0
 
     def step(self, dt_ms: int, part: float) -> None:

@@ -50,7 +50,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     evictions: Figure
     knee: bool = False
     knee_draws_pct: float = 0.0
-    """How often this policy is the knee in the bootstrap."""
+    """The share of resamples in which this policy is the knee."""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,11 +67,11 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     unproven: int
     recorded: Choice
     choices: list[Choice]
-    """In grid order."""
+    """The choices in the order of the grid."""
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """How a policy of the grid is labelled."""
+    """The label of a policy of the grid."""
 
     policy_version: str
     cpu_suppress_threshold_pct: int | None = None

@@ -19,7 +19,7 @@ class Demand(msgspec.Struct, kw_only=True):
     """One node: time by use in percent of its capacity, ms."""
 
     shown: dict[int, int] = {}
-    """Not throttled: use is demand."""
+    """Time by use, if not throttled: the use is the demand."""
     censored: dict[int, int] = {}
     """Throttled: demand exceeds use."""
 

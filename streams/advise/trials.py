@@ -73,11 +73,11 @@ class NodeTrial(msgspec.Struct, kw_only=True):
     """One node under one policy."""
 
     blocks: dict[int, Tally] = {}
-    """By Kafka time in units of ``BLOCK_MS``."""
+    """The blocks by Kafka time in units of ``BLOCK_MS``."""
     raises: dict[tuple[int, int], int] = {}
-    """For ``share_used``: time with a higher limit than a recorded one that throttled pods, ms."""
+    """Time with a higher limit than a recorded one that throttled pods, ms, for ``share_used``."""
     crossings: dict[tuple[int, int], int] = {}
-    """For ``share_over``: of that, time with the maximum above the line and the minimum below, ms."""
+    """The part of that time with the maximum above the line and the minimum below, ms, for ``share_over``."""
 
     def block(self, at_ms: int) -> Tally:
         """Return the block of that time."""
@@ -109,9 +109,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     undecided: int
     trials: list[dict[str, NodeTrial]]
-    """By policy, then by node."""
+    """The trials by policy, then by node."""
     demand: dict[str, Demand]
-    """By node."""
     unproven: int = 0
     """Samples left out because their proof was rejected."""
 

@@ -21,10 +21,10 @@ class Amounts:
     reserved: Matrix
     """Capacity minus allocatable."""
     node_used: Matrix
-    """Of the node's root cgroup; NaN if only pods are measured."""
+    """The use of the node's root cgroup; NaN if only pods are measured."""
     pods_used: Matrix
     low_used: Matrix
-    """Of batch and free pods, included in ``pods_used``."""
+    """The use of batch and free pods, included in ``pods_used``."""
     exclusive_idle: Matrix
     """Idle part of CPUs that the kubelet's static policy assigns to single pods."""
     requested: Matrix
@@ -64,7 +64,7 @@ class Usage:
 
     nodes: Sequence[str]
     pools: Mapping[str, str]
-    """By node; nodes without a pool are absent."""
+    """The pool of each node; nodes without a pool are absent."""
     start_s: int
     step_s: int
     window_s: int = 300

@@ -27,9 +27,7 @@ class Chain:
 
     def __init__(self) -> None:
         self.number = 0
-        """Of the last line."""
         self.hash = BEGIN
-        """Of the last line."""
 
     def line(self, **content: object) -> bytes:
         """Return the next line. The first has ``format``, the last ``end``. ``msgspec.Raw`` must have no newline."""
@@ -83,7 +81,7 @@ class _Check:
         self._at = 0
         """The line in the file."""
         self._number, self._hash = 0, BEGIN
-        """Of the last good line, as the next one must name them."""
+        """Number and hash of the last good line. The next line must refer to them."""
         self._ended = False
         self._faults: list[Fault] = []
 

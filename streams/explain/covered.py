@@ -11,7 +11,7 @@ from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.records import FIGURES, Record
 
 Covered = Mapping[tuple[str, str], int]
-"""By topic and node, the append time of the last covering heartbeat, UTC epoch milliseconds."""
+"""The append time of the last covering heartbeat by topic and node, UTC epoch milliseconds."""
 
 
 def covered_of(records: Iterable[Record]) -> Covered:

@@ -33,7 +33,7 @@ class Eviction:
     origin: str
     """stream or guard."""
     result: str
-    """Of the eviction: applied, refused, failed or dry-run."""
+    """The eviction's result: applied, refused, failed or dry-run."""
     reason: str
     ended: str
     """How the pod ended; "": unknown, or it did not."""
@@ -45,7 +45,7 @@ class Eviction:
     count: int
     """The number of refusals that it represents."""
     places: list[Place]
-    """Of its outcomes."""
+    """The positions of the outcomes."""
 
     @property
     def done(self) -> bool:

@@ -23,7 +23,7 @@ class JobExplanation:
     name: str
     asked_ms: int
     place: Place
-    """Of the status record."""
+    """The position of the status record."""
     age_ms: int
     left: int | None
     """Pods that must still succeed; None: unknown, as for a work queue."""

@@ -33,7 +33,7 @@ _SPLIT = {
     "LSR": frozenset({"koord-mid", "koord-batch", "koord-free"}),
     "LSE": frozenset({"koord-mid", "koord-batch", "koord-free"}),
 }
-"""By QoS label, the priority classes that Koordinator's webhook rejects with it."""
+"""The priority classes that Koordinator's webhook rejects, by QoS label."""
 
 
 def lint(pod: Pod, use: Use | None, manifest: Manifest | None, *, throttled: bool = False) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ class Input:
     name: str
     """The sample's boot and seq, a revision, or a policy version."""
     place: Place | None
-    """Its position; None: not among the records read."""
+    """The record's position; None: not among the records read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +44,9 @@ class Step:
     """sample, window, allocatable, command, set (the newest command with a setting) or outcome."""
     place: Place
     age_ms: int
-    """By Kafka's clock."""
+    """The age by Kafka's clock."""
     inputs: list[Input]
     record: Any
-    """The decoded record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,6 @@ class NodeExplanation:
     steps: list[Step]
     figures: list[Figure]
     findings: list[Finding]
-    """Problems first."""
 
 
 _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}

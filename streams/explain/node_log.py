@@ -35,7 +35,6 @@ class NodeLog:
 
     node: str
     policy: Logged[Policy] | None
-    """The policy in force."""
     policy_refused: str
     """Why the newest policy record is not in force; "": it is."""
     inventory: Logged[NodeInventory] | None

@@ -51,14 +51,14 @@ class NodeRoom:
     unlike: str
     """``cordoned``, or the first constraint that its labels do not meet; "": neither."""
     stale_ms: int
-    """How long its agent is silent, or its figures are not published; 0: neither."""
+    """Time for which its agent is silent or its figures are unpublished; 0: neither."""
     frozen: bool
     """The worker is silent, so the agent's state is unknown."""
     why_none: str
-    """Why it offers no batch resources; "": it does."""
+    """Why the node offers no batch resources; "": it does."""
     rooms: list[Room]
     place: Place | None
-    """Of its allocatable record."""
+    """The position of its allocatable record."""
 
     @property
     def fits(self) -> bool:

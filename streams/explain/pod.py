@@ -36,7 +36,7 @@ class Running:
     covered_ms: int
     age_ms: int
     place: Place
-    """Of the NodeMetric with the pod."""
+    """The position of the NodeMetric with the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +49,16 @@ class PodExplanation:
     running: Running | None
     """None: no node's figures have it."""
     node: str
-    """By figures or manifest; "": none."""
+    """The node by figures or manifest; "": none."""
     qos: str
     """Effective QoS class; "": unknown."""
     priority_class: str
     requests: Resources | None
     limits: Resources | None
     pod_place: Place | None
-    """Of the sample with the pod; None: it is known only from its manifest, or not at all."""
+    """The position of the sample with the pod; None: it is known only from its manifest, or not at all."""
     rooms: list[NodeRoom]
-    """For a pending pod: each node's free resources."""
+    """Each node's free resources, for a pending pod."""
     placement: Logged[PodPlacement] | None
     """The scheduler's last attempt; None: none was read."""
     evictions: list[Eviction]
@@ -70,13 +70,13 @@ class PodLog:
     """The records read."""
 
     nodes: Sequence[NodeLog]
-    """With figures."""
+    """The nodes with figures."""
     on: NodeLog | None
     """The node whose figures or pod list have the pod, with its newest samples; None: none."""
     outcomes: Sequence[Logged[NodeOutcome]]
-    """Of evictions and notices."""
+    """The outcomes of evictions and notices."""
     span_ms: int
-    """How far back outcomes were read."""
+    """The time span of the outcomes."""
     placement: Logged[PodPlacement] | None = None
     """The pod's last placement in that span."""
     looks: Looks | None = None

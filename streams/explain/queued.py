@@ -56,14 +56,14 @@ class QueuePlace:
     """"": its LocalQueue has none."""
     state: QueueState
     reason: str
-    """Its own; before its first attempt that of the first workload of its shape."""
+    """The workload's own reason; before its first attempt that of the first workload of its shape."""
     position: int = 0
     """1: next. 0: it is not pending."""
     pending_count: int = 0
     """Pending workloads in its ClusterQueue."""
     wait: Wait | None = None
     lacks: list[Lacks]
-    """Without preemption, on the flavor that is closest."""
+    """The missing quota without preemption, on the closest flavor."""
     never: list[str]
     """Resources without quota, and pod sets that no flavor fits."""
     preempted: Preempted | None = None

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 
 ENDS_KEPT = 64
-"""In ticks. A record that is read later counts as old as this."""
+"""The number of ticks. A record that is read later has this age."""
 
 
 class _Ends:
@@ -42,16 +42,16 @@ class Partition:
 
     def __init__(self) -> None:
         self.sampled_ms: dict[str, int] = {}
-        """By node, the first tick at which its newest record was known to be in Kafka."""
+        """The first tick at which a node's newest record was known to be in Kafka, by node."""
         self._since_ms: dict[str, int] = {}
-        """By node, when its first record was read."""
+        """The time at which a node's first record was read, by node."""
         self.silent_before_ms: dict[str, int] = {}
-        """By node, how long it was silent before the takeover, as the last owner published."""
+        """The duration of a node's silence before the takeover, as the last owner published, by node."""
         self._held_ms: int | None = None
         """The first tick with the partition assigned."""
         self._fresh: set[str] = set()
         self._ends: dict[str, _Ends] = defaultdict(_Ends)
-        """By topic: a node sends to one of them at a time, and partition numbers are the same."""
+        """The end offsets by topic. A node sends to one topic at a time, and partition numbers are the same."""
 
     def sampled(self, offsets: Mapping[str, int], topic: str) -> None:
         """Store the offset of each node's newest record in a topic."""

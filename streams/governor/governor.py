@@ -54,7 +54,6 @@ class Governor:
 
     def __init__(self, name: str, judge: Judge | None = None) -> None:
         self.epoch = 0
-        """The epoch of the current term."""
         self._policies = policies.InForce()
         self._writer = Writer(f"governor/{name}")
         self._judge = judge or ByKeys()

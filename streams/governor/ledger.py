@@ -17,7 +17,7 @@ class Lease:
     granted: int
     spared: frozenset[str]
     over_ms: int
-    """When the lease has expired for every agent, by the governor's clock."""
+    """The time at which the lease has expired for every agent, by the governor's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Seen:
     """Reported evictions."""
 
     at_ms: int
-    """When they were reported, which is after they happened."""
+    """The time of the report, which is after the evictions."""
     namespace: str
     count: int
 

@@ -43,9 +43,9 @@ class Node:
     """Whether its metric is stale."""
     held: Held | None = None
     waits_since_ms: int | None = None
-    """When its unfulfilled request began."""
+    """The start of its unfulfilled request."""
     asked: dict[str, int] = field(default_factory=dict)
-    """By namespace, when credit was last requested."""
+    """The time of the last request for credit, by namespace."""
 
     def ledgers(self) -> Iterator[tuple[str, Ledger]]:
         """Yield all ledgers that may count."""

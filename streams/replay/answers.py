@@ -37,7 +37,7 @@ from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN
 from slacktide.streams.worker.lists import CARRIES
 
 KEPT_MS = 30_000
-"""How long an answered sample is kept for duplicate answers."""
+"""The time that an answered sample is kept for duplicate answers."""
 REVISIONS_KEPT = 8
 """Pod lists and facts kept per node."""
 LATE_MS = 2_000
@@ -81,7 +81,7 @@ class _Asked:
 
     key: Key
     place: int
-    """Its index in the partition."""
+    """The sample's index in the partition."""
     at_ms: int
     records: list[Record]
     answers: list[Out]
@@ -98,7 +98,7 @@ class _Partition:
     """Index of the last answered one."""
     worker: str = ""
     last_offsets: dict[str, int] = field(default_factory=dict)
-    """By topic: a node's samples are in one of two."""
+    """The last offsets by topic: a node's samples are in one of two topics."""
 
 
 named = msgspec.json.Decoder(Named).decode
@@ -106,12 +106,12 @@ _carried = msgspec.json.Decoder(_Carried)
 
 
 class Answers:
-    """Takes samples with the replay's answers, and recorded answers; reports differences."""
+    """Compares recorded answers with the replay's answers; reports differences."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
         self.compared_from_ms: dict[str, int] = {}
-        """By node, when the first recorded answer was compared."""
+        """The time of the first compared answer, by node."""
         self._policies = policies
         self._unsettled = unsettled
         self._report = report
@@ -119,7 +119,7 @@ class Answers:
         self._early: dict[Key, list[Record]] = defaultdict(list)
         """Answers that precede their samples, due to clock differences."""
         self._dropped: dict[tuple[str, str], int] = {}
-        """By node and boot, the newest dropped sample."""
+        """The newest dropped sample, by node and boot."""
         self._partitions: dict[int, _Partition] = defaultdict(_Partition)
         self._carriers: dict[tuple[str, str], OrderedDict[str, Record]] = defaultdict(OrderedDict)
 

@@ -43,7 +43,7 @@ Key = tuple[str, str, str, int]
 
 
 class Figures:
-    """Takes replayed and recorded figures; reports differences."""
+    """Compares recorded figures with replayed figures; reports differences."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()

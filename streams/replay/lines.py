@@ -55,7 +55,7 @@ STATE = frozenset({POLICY.name, INVENTORY.name})
 
 
 SOONER_MS = {FORECAST.name: FORECAST_STALE_MS}
-"""By topic, how far before the span records are needed."""
+"""The time before the span for which records are needed, by topic."""
 
 
 class TraceError(SlacktideError):

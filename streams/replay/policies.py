@@ -14,7 +14,7 @@ from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 
 GRACE_MS = 30_000
-"""How long after a policy change a worker may still answer by the former one."""
+"""The time after a policy change in which a worker may still answer by the former policy."""
 SLACK_MS = 2_000
 """Tolerated difference between the clocks of two records."""
 _DEFAULT = Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=KEY.encode(), value=encode(DEFAULT))
@@ -82,7 +82,7 @@ class Following:
     def __init__(self, policies: Policies, worker: Worker) -> None:
         self.worker = worker
         self.changed_ms = 0
-        """When the policy in force was written; 0: the first one."""
+        """The time at which the policy in force was written; 0: the first policy."""
         self._coming = list(reversed(policies._records))  # noqa: SLF001 - of one file
         if self._coming:
             worker.policy(self._coming.pop())

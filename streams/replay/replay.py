@@ -54,7 +54,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     by_guard: int
     """Outcomes decided by the nodes' guards."""
     compares_from_ms: dict[str, int]
-    """By node."""
+    """The start of the comparison by node."""
     commands: dict[str, int]
     figures: dict[str, int]
     unanswered: int

@@ -54,7 +54,6 @@ class NodeChange(msgspec.Struct, kw_only=True):
 
     node: str
     covered_s: float = 0.0
-    """Time covered by samples."""
     recorded: Side = msgspec.field(default_factory=Side)
     other: Side = msgspec.field(default_factory=Side)
     evictions_more: list[str] = []
@@ -74,7 +73,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     all: NodeChange
     nodes: list[NodeChange]
-    """By name."""
     unproven: int = 0
     """Samples left out because their proof was rejected."""
 
@@ -264,7 +262,6 @@ class WhatIf:
 
 
 def _all(nodes: Sequence[NodeChange]) -> NodeChange:
-    """Return the total."""
     everything = NodeChange(node="all")
     for change in nodes:
         everything.covered_s += change.covered_s

@@ -21,7 +21,7 @@ SOURCES = frozenset({*SAMPLE_NAMES, OUTCOME.name})
 
 
 class Account:
-    """Takes the records of a span by time, those of a partition by offset."""
+    """Accounts the records of a span. Records are added by time, those of a partition by offset."""
 
     def __init__(self, span: Span, within: Within | None = None) -> None:
         """Create an account.

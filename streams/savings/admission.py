@@ -1,4 +1,4 @@
-"""How much of best-effort use native requests would have admitted on a node. Pure, in integers.
+"""Computes the best-effort use that native requests would have admitted on a node. Pure, in integers.
 
 Kubernetes admits a pod if its requests fit into allocatable minus the other requests. docs/savings.md derives the three
 figures.
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     """One best-effort pod."""
 
     request: Amounts
-    """In its own class of resources."""
+    """The request in its own class of resources."""
     used: Amounts
 
 

@@ -17,7 +17,7 @@ from slacktide.streams.savings.work import Work
 INTERVAL_MS_MAX = 10_000
 """A sample covers at most this time."""
 BUSY_PERMILLE = 10
-"""Of allocatable CPU: from this use on, best-effort pods count as running."""
+"""Permille of allocatable CPU. From this use on, best-effort pods count as running."""
 PRESSURES = ("cpu_some", "mem_some", "mem_full", "io_some", "io_full")
 
 
@@ -27,9 +27,8 @@ class Admission(NamedTuple):
     allocatable: Amounts
     room: Amounts
     requests: Mapping[str, Amounts]
-    """Of best-effort pods, by uid."""
+    """The requests of best-effort pods, by uid."""
     listed: frozenset[str]
-    """All uids of the list."""
     requested: Amounts
     """Sum of ``requests``."""
 
@@ -70,7 +69,7 @@ def best_effort_use(sample: NodeSample, admission: Admission) -> list[tuple[str,
 
 
 class NodeAccount:
-    """Takes one node's samples and outcomes in order."""
+    """Accounts one node's samples and outcomes, in order."""
 
     def __init__(self) -> None:
         self.tally = Tally()

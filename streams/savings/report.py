@@ -28,9 +28,9 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     lost: float
     net: float
     net_least: float
-    """Of ``gained_least``, if evicted pods lost all their work."""
+    """The rest of ``gained_least``, if evicted pods lost all their work."""
     net_most: float
-    """Of ``gained_most``, if evicted pods lost none."""
+    """The rest of ``gained_most``, if evicted pods lost no work."""
     room_left: float
     """Room for native requests minus the requests of best-effort pods."""
 
@@ -47,7 +47,7 @@ class Suffered(msgspec.Struct, frozen=True, kw_only=True):
 
     hours: float
     ls_throttled_pct: float | None
-    """Of their CFS periods; None: no pod has a limit."""
+    """The throttled percentage of their CFS periods; None: no pod has a limit."""
     ls_stall_pct: float | None
     """Time in which one of their processes waited for CPU, by PSI; None: the policy does not use pressure."""
     cpu_some: Pressure
@@ -98,7 +98,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int
     all: NodeReport
     nodes: Sequence[NodeReport]
-    """By name."""
     only: Sequence[str]
     """The selected nodes; empty: all."""
     read: Sequence[Range]
@@ -194,7 +193,6 @@ def _ages(ages_ms: Counter[int]) -> Ages:
 
 
 def _percentile(counts: Counter[int], number: int, percent: int) -> int:
-    """Return the percentile by nearest rank."""
     rank, seen = -(-number * percent // 100), 0
     for value in sorted(counts):
         seen += counts[value]

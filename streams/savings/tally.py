@@ -80,5 +80,5 @@ class Tally(Summed):
     idle: Harm = field(default_factory=Harm)
     """While they did not."""
     limit_ages_ms: Counter[int] = field(default_factory=Counter)
-    """From a sample to the resulting limit."""
+    """Ages from a sample to the resulting limit."""
     eviction_ages_ms: Counter[int] = field(default_factory=Counter)

@@ -29,9 +29,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     node_label: str
     """The label of cAdvisor's series with the node name."""
     pool_label: str = ""
-    """Of kube_node_labels; "": the usual ones."""
+    """The label of kube_node_labels; "": the usual labels."""
     matcher: str = ""
-    """For every series, such as ``cluster="prod"``."""
+    """A matcher for every series, such as ``cluster="prod"``."""
     max_used_request: bool = False
     window_s: int = WINDOW_S
     """Minimum averaging window. A window longer than a counter's history understates its rate."""

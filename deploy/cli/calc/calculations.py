@@ -82,10 +82,9 @@ FAMILIES = {
         "job_status": "where a Job stands, from what its pods came to",
     },
 }
-"""By family, which is also the folder's name: each rule with a description. A rule has the name of its module."""
+"""The rules by family, with a description. A family has the name of its folder, a rule that of its module."""
 
 CALCULATIONS = {name: description for rules in FAMILIES.values() for name, description in rules.items()}
-"""All rules by name."""
 
 _encoder = msgspec.json.Encoder()
 _KEY_IN = "key` in `"

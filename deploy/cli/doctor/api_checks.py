@@ -8,7 +8,7 @@ from slacktide.deploy.cli.doctor.facts import EVENTS, EVICTIONS, KUBELET_PODS, K
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 
 MINOR_MIN = 30
-"""Of Kubernetes 1: its tokens name the node of the pod that they are bound to (ServiceAccountTokenPodNodeInfo)."""
+"""From Kubernetes 1.30 on tokens name the node of the pod that they are bound to (ServiceAccountTokenPodNodeInfo)."""
 MINOR_FINE_GRAINED = 33
 """From this version on the kubelet requires nodes/pods (KubeletFineGrainedAuthz)."""
 _GRANT = "kubectl apply -k deploy/kubernetes grants it, or: ClusterRole rule"

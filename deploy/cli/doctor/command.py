@@ -37,7 +37,7 @@ from slacktide.schemas.policy import Parsed, parse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorSettings:
-    """Where to look: as the agent's options of the same names."""
+    """The places to check, as the agent's options of the same names."""
 
     bootstrap: Cluster | None = setting(
         "Addresses of Kafka brokers to check, separated by commas. Without it, Kafka is not checked.",

@@ -125,7 +125,6 @@ class LogFacts:
     bootstrap: Cluster
     brokers: int
     cluster: str
-    """The cluster's id."""
     round_trip_ms: float
     idempotence_trouble: str
     transactions: bool
@@ -196,7 +195,7 @@ class ApiFacts:
 
     url: str
     version: str
-    """Such as ``v1.34.4``."""
+    """The version, such as ``v1.34.4``."""
     minor: int | None
     """The minor version, such as 34; None: unknown."""
     token: TokenFacts

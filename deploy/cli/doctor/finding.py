@@ -15,7 +15,7 @@ class Finding:
     """The state found, the required state, and the remedy."""
 
     check: str
-    """Its name, the same on every machine and in every release: part and subject, such as ``knob.cpu-quota``."""
+    """The name, the same on every machine and in every release: part and subject, such as ``knob.cpu-quota``."""
     verdict: Verdict
     found: str
     needed: str

@@ -16,7 +16,7 @@ ROUND_TRIP_MS_MAX = 100.0
 """An answer takes about four of them, and processing; the guard waits 1 s for it."""
 SKEW_MS_MAX = 5_000
 EMBEDDED = "tansu_cluster"
-"""How the embedded broker calls its cluster."""
+"""The cluster id of the embedded broker."""
 
 
 def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ _CAP_EFF = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mounts:
-    """Where a machine's own facts are."""
+    """The mount points of a machine's facts."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")

@@ -30,7 +30,7 @@ class Found:
     evicts_only_shadow: dict[str, int]
     settings: dict[str, int]
     batch_cpu_milli: tuple[int, int]
-    """By the policy in force, and by the shadow."""
+    """The amounts by the policy in force and by the shadow."""
     batch_mem_bytes: tuple[int, int]
 
 

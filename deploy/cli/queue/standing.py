@@ -44,7 +44,7 @@ class ExceedsRow(msgspec.Struct, frozen=True):
 
     cluster_queue: str
     amounts: dict[str, int]
-    """By FLAVOR/RESOURCE; CPU in millicores, memory in bytes, others in whole units."""
+    """The amounts by FLAVOR/RESOURCE; CPU in millicores, memory in bytes, others in whole units."""
     workloads: list[str]
     """NAMESPACE/NAME of workloads that must stop, in order."""
 

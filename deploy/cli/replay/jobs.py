@@ -42,11 +42,11 @@ class Plan:
     kept: int = 10
     """Limit for listed differences."""
     other: Policy | None = None
-    """The policy of a what-if run."""
+    """The policy of a what-if run, evaluated in addition to the recorded one."""
     grid: tuple[Policy, ...] = ()
-    """Advise: decide by each of these."""
+    """The policies that advise tries."""
     line_pct: float = 100.0
-    """For ``grid``: node use above which latency-sensitive pods are at risk."""
+    """The node use above which latency-sensitive pods are at risk, for ``grid``."""
 
     def begin(self) -> _Run:
         """Create a run."""
@@ -74,7 +74,7 @@ class _Run:
 
 
 class Jobs:
-    """Takes a trace; starts processes if it is long."""
+    """Processes a trace, in several processes if it is long."""
 
     def __init__(self, plan: Plan, count: int, few: int = FEW) -> None:
         """Create it.

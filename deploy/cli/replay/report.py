@@ -12,7 +12,7 @@ from slacktide.streams.replay.replay import Result
 from slacktide.streams.replay.whatif import Change, NodeChange
 
 FIELDS_MAX = 12
-"""Per difference."""
+"""The maximum number of fields per difference."""
 
 
 def text_of(result: Result | Change) -> str:

@@ -25,7 +25,7 @@ SEGMENT_BYTES = 1 << 30
 """Or at this size, also Kafka's default; one is active and one waits for compaction."""
 BROKERS = 3
 PODS_MEASURED = 30
-"""Per node, in the worker benchmarks."""
+"""Pods per node in the worker benchmarks."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Measured(msgspec.Struct, frozen=True):
     worker_node_bytes: int
     worker_bytes_from: str
     records_by_pods: dict[int, dict[str, dict[str, float]]]
-    """By pods per node and topic: bytes of a record in its batch by codec, and records_per_s."""
+    """Bytes of a record in its batch by codec, and records_per_s; by pods per node and topic."""
 
 
 class TopicSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class TopicSize(msgspec.Struct, frozen=True, kw_only=True):
     """The codec on brokers, as ``slacktide topics apply`` sets it."""
     records_per_s: float
     bytes_per_day: dict[str, int]
-    """By codec, one replica."""
+    """The bytes of one replica, by codec."""
     disk_bytes: dict[str, int]
-    """By codec, on all brokers, with retention and replicas."""
+    """The bytes on all brokers, with retention and replicas, by codec."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,17 +64,17 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     disk_bytes: dict[str, int]
     disk_bytes_per_broker: dict[str, int]
     created_bytes_per_day: int
-    """With each topic's own codec, as the following two."""
+    """The bytes with each topic's own codec. The following two fields use it, too."""
     created_disk_bytes: int
     created_disk_bytes_per_broker: int
     partitions: int
     """The number of partitions that bounds the nodes in each partition."""
     partitions_created: int
-    """By ``slacktide topics apply``."""
+    """The partitions that ``slacktide topics apply`` creates."""
     workers: int
-    """Including one spare."""
+    """The number of workers, including one spare."""
     worker_mem_bytes: int
-    """Per worker, while one has failed."""
+    """The memory of each worker while one has failed."""
 
 
 @cache

@@ -26,7 +26,7 @@ LOOK_MS = 10_000
 """Interval for finding topics that were missing. If one appears, reading restarts at the stored offsets."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 FIRST_BACK_MS = 90_000
-"""How far the first start reads back: keyframes with pods are sent each minute."""
+"""The time that the first start reads back. Keyframes with pods are sent each minute."""
 FULL = "the history's file could not be written"
 AT_ONCE = 500
 _FACTS = frozenset(topic.name for topic in FACTS)

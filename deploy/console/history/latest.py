@@ -42,12 +42,11 @@ class Latest:
     def __init__(self, *, stored: bool = False) -> None:
         self._stored = stored
         self.rows: dict[bytes, JobRow] = {}
-        """Rows of Jobs by key."""
         self.versions: list[Version] = []
         """Versions to store with the current minute."""
         self._held: dict[_Object, Record] = {}
         self._kept: dict[_Object, tuple[int, object]] = {}
-        """When the last version was kept, and its kind."""
+        """The time and kind of the last kept version."""
         self._unkept: set[_Object] = set()
         """Objects whose newest version is not kept."""
         self._asked: dict[tuple[Topic, ...], Held] = {}

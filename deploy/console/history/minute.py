@@ -15,7 +15,7 @@ class Entry:
 
     record: Record
     names: tuple[str, ...] = ()
-    """Its pods, as NAMESPACE/NAME and uid."""
+    """The record's pods, as NAMESPACE/NAME and uid."""
     node: str = ""
 
 
@@ -29,7 +29,7 @@ class Version:
     record: Record | None
     """None: it was deleted."""
     row: bytes | None = None
-    """For a Job: its row in the list."""
+    """A Job's row in the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,12 @@ class Minute:
     start_s: int
     """UTC epoch, a multiple of 60."""
     blocks: Mapping[str, Block]
-    """By node."""
     kept: Mapping[str, list[Record]]
-    """By node."""
     entries: list[Entry]
     rates: Mapping[str, int]
-    """By topic, the number of records."""
+    """The number of records by topic."""
     offsets: Mapping[Place, int]
-    """By partition with new records, the next offset; all before it is stored with this minute or earlier."""
+    """The next offset of each partition with new records. Earlier records are stored with this minute or before."""
     firsts: Mapping[Place, int]
     """The first offset read since the start."""
     texts: list[str]

@@ -28,7 +28,6 @@ class Moments:
         self._recorder = recorder
         self._partitions = partitions
         self._partition: dict[str, int] = {}
-        """By node."""
 
     def all(self, at_s: int) -> list[NodeRow]:
         """Return all nodes, unordered; empty: none was recorded."""

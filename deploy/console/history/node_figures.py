@@ -80,7 +80,7 @@ class NodeFigures:
     carriers: dict[str, Record] = field(default_factory=dict)
     """The records with the facts and with the pods."""
     whole_ms: int = 0
-    """When the newest complete keyframe was appended."""
+    """The append time of the newest complete keyframe."""
     inventory: Logged[NodeInventory] | None = None
     metric: Logged[NodeMetric] | None = None
     allocatable: Logged[NodeAllocatable] | None = None
@@ -91,7 +91,6 @@ class NodeFigures:
     emptied: str = ""
     """The term that reduces batch CPU to 0."""
     latest: dict[str, Record] = field(default_factory=dict)
-    """The newest record of each topic."""
     _use: _Use | None = None
     """The last sample of this second."""
     _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
@@ -99,9 +98,9 @@ class NodeFigures:
     _admissions: Admissions = field(default_factory=Admissions)
     _ceiling: tuple[Policy | None, NodeFacts | None, int] = (None, None, NONE)
     _kept: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By topic, when its last record was kept, and its offset."""
+    """The time and offset of the last kept record, by topic."""
     _standing: dict[str, object] = field(default_factory=dict)
-    """By topic, the kind of its last record: a change is kept sooner."""
+    """The kind of the last record, by topic. A change of kind is kept sooner."""
 
     @property
     def facts(self) -> NodeFacts | None:

@@ -16,7 +16,7 @@ LATELY_MS = 120_000
 
 
 class Pods:
-    """Of the file and of the current minute."""
+    """Reads pods from the file and the current minute."""
 
     def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None]) -> None:
         self._reading = reading

@@ -17,7 +17,6 @@ from typing import Literal
 from slacktide.deploy.console.history.view import NONE
 
 POINTS = 60
-"""Points per block."""
 STEPS_S = (1, 10, 60)
 """Resolutions, each a multiple of the previous one."""
 Kind = Literal["level", "sum", "worst", "last"]
@@ -69,7 +68,7 @@ COARSE = tuple(one.name for one in COLUMNS)
 AT = {1: {name: at for at, name in enumerate(FINE)}} | {
     step: {name: at for at, name in enumerate(COARSE)} for step in STEPS_S[1:]
 }
-"""By resolution, the index of each column in a block."""
+"""The index of each column in a block, by resolution."""
 Block = list["array[int]"]
 _HEAD = struct.Struct("<cq")
 _CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))

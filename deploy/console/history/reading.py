@@ -22,7 +22,7 @@ class Reading:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.texts: list[str] = []
-        """By number, as far as loaded."""
+        """The loaded texts by number."""
         self.names: dict[int, str] = {}
         """Node names by number, as far as loaded."""
         self._ids: dict[str, int] = {}

@@ -44,7 +44,7 @@ from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.rows import SAMPLE_NAMES, Rows
 
 KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
-"""Per node and topic one record is kept in each span: with few nodes all, with 1,000 one in 5 min."""
+"""One record per node and topic is kept in each span: with few nodes all, with 1,000 one in 5 min."""
 KEYFRAME_MS = 3_600_000
 """A keyframe is kept when facts or pods changed, and otherwise once in this time."""
 TEXTS_MAX = 1 << 16
@@ -75,9 +75,8 @@ class Recorder:
     """Jobs, queue and credit."""
     entries: Entries = field(default_factory=Entries)
     second_s: int = 0
-    """The current second."""
     rates: dict[str, int] = field(default_factory=dict)
-    """Of the current minute."""
+    """The rates of the current minute."""
     _rows: Rows = field(default_factory=Rows)
     _coverage: Coverage = field(default_factory=Coverage)
     _offsets: dict[Place, int] = field(default_factory=dict)

@@ -39,7 +39,7 @@ def trace_in(of: str) -> str:
 
 
 class Traces:
-    """Of the file and of the minutes that are not stored yet."""
+    """Finds traces in the file and in the minutes that are not stored yet."""
 
     def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None], moments: Moments) -> None:
         self._reading = reading
@@ -80,7 +80,6 @@ class Traces:
         return found or [one.record for one in unstored if placed(one.record) == (*place, offset)]
 
     def _near(self, node: str, at_s: int) -> list[Record]:
-        """Return a node's records around a second."""
         number, live = self._reading.number(node), self._recorder()
         rows = []
         if number is not None:

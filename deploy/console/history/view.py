@@ -17,16 +17,16 @@ from slacktide.streams.records import Record
 
 State = Literal["ok", "exhausted", "suspended", "guard", "frozen", "silent"]
 STATES: tuple[State, ...] = ("ok", "exhausted", "suspended", "guard", "frozen", "silent")
-"""From good to bad; a node has its worst state.
+"""The states from good to bad. A node has its worst state.
 
 ``exhausted``: batch CPU is 0 by the arithmetic. ``suspended``: by annotation, file or policy. ``guard``: the node's
 guard decided last. ``frozen``: its figures were neither published nor covered for 15 s. ``silent``: no worker has
 figures of it, or workers mark it stale.
 """
 NONE = -1
-"""In columns: unknown."""
+"""An unknown value in a column."""
 UNLIMITED = 1 << 40
-"""In columns of limits: no quota."""
+"""No quota, in columns of limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class NodeRow:
     at_ms: int
     """Start of the second or coarser span."""
     end_ms: int
-    """Its last millisecond."""
+    """The last millisecond of the point."""
     state: State
     severity: Severity
     why: str
@@ -49,9 +49,9 @@ class NodeRow:
     used_cpu_milli: int | None
     used_mem_bytes: int | None
     ls_cpu_milli: int | None
-    """Of pods outside the best-effort cgroup."""
+    """The use of pods outside the best-effort cgroup."""
     be_cpu_milli: int | None
-    """Of pods in the best-effort cgroup."""
+    """The use of pods in the best-effort cgroup."""
     system_cpu_milli: int | None
     """Used outside of pods."""
     be_mem_bytes: int | None
@@ -64,7 +64,7 @@ class NodeRow:
     ceiling_cpu_milli: int | None
     """cpuSuppressThresholdPercent of the capacity; None: suppression is disabled."""
     limit_cpu_milli: int | None
-    """In force for best-effort pods, by quota; UNLIMITED: none."""
+    """The limit of best-effort pods in force, by quota; UNLIMITED: none."""
     ls_stall_permille: int | None
     """Waiting time of latency-sensitive pods per running time: the policy's pressure."""
     cpu_some_pct: float | None
@@ -72,14 +72,14 @@ class NodeRow:
     slack_won_cpu_milli: int | None
     """Best-effort use beyond the use that native requests would have admitted (docs/savings.md, the likely figure)."""
     decided_by: Literal["", "stream", "guard"]
-    """Of the last outcome about the limit."""
+    """The origin of the last outcome of the limit."""
     decided_ms: int | None
-    """From that sample to the confirmed limit."""
+    """Time from that sample to the confirmed limit."""
     evictions: int
     """Pods evicted within the second or span."""
     policy_version: str
     boot_id: str
-    """Of the newest sample."""
+    """The boot of the newest sample."""
     places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
     """``sample``, ``allocatable``, ``metric``, ``command``, ``outcome`` and ``score``: topic, partition and offset of
     the figures' records."""
@@ -122,11 +122,11 @@ class Series:
 
     node: str
     step_ms: int
-    """Per point: a multiple of 1 s."""
+    """The length of a point: a multiple of 1 s."""
     at_ms: array[int]
     """Start of each point; points that were not recorded are omitted."""
     columns: Mapping[str, array[int]]
-    """By name. NONE: not known.
+    """The columns by name. NONE: unknown.
 
     Levels have three: ``NAME`` (the last of the point), ``NAME.min`` and ``NAME.max``. They are ls_cpu_milli,
     be_cpu_milli, system_cpu_milli, used_cpu_milli, used_mem_bytes, be_mem_bytes, sold_cpu_milli, sold_mem_bytes,
@@ -151,7 +151,6 @@ class Decision:
     explanation: NodeExplanation
     """Each step has its position and record; figures have their arithmetic."""
     records: Sequence[Record]
-    """The kept records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +191,7 @@ class Bounds:
     """None: no record yet."""
     newest_ms: int | None
     steps_ms: Mapping[int, int]
-    """By resolution in milliseconds (1,000, 10,000, 60,000) its oldest moment."""
+    """The oldest moment by resolution in milliseconds (1,000, 10,000, 60,000)."""
     gaps: Sequence[Gap]
     size_bytes: int
     size_bytes_max: int
@@ -214,6 +213,6 @@ class TopicRate:
 
     topic: str
     records: int
-    """In the last recorded minute."""
+    """Records in the last recorded minute."""
     newest_offset: int
     """Sum over partitions."""

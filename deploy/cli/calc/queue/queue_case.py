@@ -37,7 +37,7 @@ def written(of: FlavorResource) -> str:
 
 
 def key_of(resource: str) -> str:
-    """As a case writes it."""
+    """Convert to the case's format."""
     return KEYS.get(resource, resource)
 
 
@@ -52,7 +52,7 @@ def amount_of(given: QuotaAmount) -> int:
 
 
 def written_amount(amount: int) -> int | str:
-    """As a case writes it."""
+    """Convert to the case's format."""
     return "unlimited" if amount == UNLIMITED else amount
 
 
