@@ -49,7 +49,6 @@ def _plain(part: Part) -> dict[str, object]:
 
 
 def _commands(part: Part, where: str) -> Iterator[str]:
-    """Yield one command for each operation on a kind of resource."""
     yield f"# {part.name}: {part.what}"
     for (operation, resource), acls in groupby(part.acls, _kind):
         head = f"kafka-acls --bootstrap-server {where} --add --allow-principal {part.principal}"

@@ -214,7 +214,6 @@ class Stack:
         return self._broker.bootstrap
 
     async def _log_first_decisions(self, side: LogSide) -> None:
-        """Log when all parts are ready, and the first decisions."""
         await asyncio.gather(*(part.ready.wait() for part in self._parts))
         while self._health.not_ready:  # noqa: ASYNC110 - a plain value, filled by the publisher
             await asyncio.sleep(0.05)

@@ -32,8 +32,8 @@ def explained(
     Args:
         history: the recorded records.
         at_ms: the displayed moment.
-        given: ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes; ``figure``: the
-            number's name; with a node also ``span`` for counts, or ``shadow`` for the shadow policy.
+        given: ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes. ``figure`` is the
+        number's name. With a node also ``span`` for counts, or ``shadow`` for the shadow policy.
         others: records of the node that are not in the history.
 
     """

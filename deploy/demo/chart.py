@@ -76,7 +76,6 @@ def _cell(point: Point, scale: Scale, low: float, step: float) -> Run:
 
 
 def _line(scale: Scale, low: float, step: float) -> Run | None:
-    """Return the line in a row, if any."""
     for level, mark, colour in ((scale.ceiling_milli, "─", CEILING), (scale.request_milli, "╌", REQUEST)):
         if low <= level < low + step:
             return mark, colour

@@ -97,7 +97,6 @@ class Conductor:
         await self._wait(lambda: self._unsettled(condition), SETTLED_WITHIN_S)
 
     async def _wait(self, missing: Callable[[], str], within_s: float) -> None:
-        """Wait until ``missing`` returns ""."""
         begun_s = self.now_s()
         while what := missing():
             self.stage = f"waiting: {what}"

@@ -128,7 +128,6 @@ class Ledger:
         )
 
     def _p99s_ms(self) -> dict[Name, list[float]]:
-        """Return the p99 latencies of completed windows by condition."""
         by_name: dict[Name, list[float]] = {}
         for window in self.windows:
             if window.used is not None and window.p99_ms is not None:

@@ -152,7 +152,6 @@ class Session:
         return [condition.settle_s + condition.measured_s + OVERHEAD_S for condition in self._plan]
 
     def _done_part(self, conductor: Conductor) -> float:
-        """Progress of the run, 0 to 1."""
         spans_s = self._spans_s()
         windows = conductor.ledger.windows
         done_s = sum(spans_s[: len(windows)]) - conductor.left_s()

@@ -17,8 +17,8 @@ TRIM_S = 15.0
 def seldom() -> None:
     """Run the cycle collector rarely, and exclude existing objects.
 
-    Records have no reference cycles. At Python's default of 700 the collector takes a sixth of a worker's time, and
-    half of the time in which the scheduler extender reads a thousand nodes.
+    Records have no reference cycles. At Python's default of 700 the collector takes a sixth of a worker's time. It
+    takes half of the time in which the scheduler extender reads a thousand nodes.
     """
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

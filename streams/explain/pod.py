@@ -177,7 +177,6 @@ def explain_pod(
 
 
 def _whole(log: PodLog, node: str) -> NodeLog | None:
-    """Return the pod's node with its forecast, and the policy."""
     policy = next((one.policy for one in log.nodes if one.policy is not None), None)
     return None if log.on is None or log.on.node != node else replace(log.on, policy=policy)
 

@@ -207,7 +207,6 @@ def _waiting(
 
 
 def _admissions(decisions: Iterable[QueueDecision], queue: str, now_ms: int) -> int:
-    """Count the admissions of a ClusterQueue in the last hour."""
     return sum(
         each.booking is not None
         and each.booking.cluster_queue == queue

@@ -152,7 +152,6 @@ def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
 
 
 def _arithmetic(because: Because) -> str:
-    """Format the sum in one line."""
     parts = [f"{part[0]} {part[1:]} {amount(because.terms[part[1:]], part)}" for part in because.adds]
     return " ".join(parts).removeprefix("+ ")
 

@@ -28,7 +28,6 @@ def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
 
 
 def _named(pods: Sequence[Pod]) -> str:
-    """Format some names; "": none."""
     names = [f"{pod.namespace}/{pod.name}" for pod in pods[:NAMED_MAX]]
     return ", ".join([*names, *([f"{len(pods) - NAMED_MAX} more"] if len(pods) > NAMED_MAX else [])])
 

@@ -207,7 +207,6 @@ def records_of(
 
 
 def _misplaced(record: Record, expected: Collection[str], *, begun: bool) -> str:
-    """Return why a record is misplaced; "": it is not."""
     if expected and record.topic not in expected:
         return f"topic {record.topic!r} is none of those that the first line names"
     return "a policy behind other records: all policies come first" if begun and record.topic == POLICY.name else ""

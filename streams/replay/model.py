@@ -207,7 +207,6 @@ def _demand_milli(pod: Pod | None) -> float:
 
 
 def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSample:
-    """Return the sample without some pods and their use."""
     left = [pod for pod in pods if pod.uid not in away]
     lost = [use for use in sample.pod_use if use.uid in away]
     cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes

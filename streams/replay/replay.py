@@ -233,7 +233,6 @@ class Replay:
         self._last_ms = now_ms
 
     def _described(self, record: Record) -> None:
-        """Process an inventory or a forecast."""
         if record.topic == FORECAST.name:
             self._following.worker.forecast(record)
             self._unsettled.forecast_changed(text_of(record.key or b""), record.timestamp_ms)

@@ -118,7 +118,6 @@ def _range(figure: Figure, digits: int) -> str:
 
 
 def _most(found: Advice) -> tuple[float, float]:
-    """Return the largest risk and gain of the chart."""
     every = [found.recorded, *found.choices]
     return max(one.over_line_pct.high for one in every) or 1.0, max(one.be_core_h.high for one in every) or 1.0
 

@@ -159,7 +159,6 @@ def _live(
 
 
 def _shown(coming: Iterator[Answer]) -> Iterator[Answer]:
-    """Show the progress on a terminal."""
     on_terminal = sys.stderr.isatty()
     for answer in coming:
         if on_terminal:

@@ -100,7 +100,6 @@ def _made(
 
 
 def _again(files: tuple[Path, ...], bootstrap: Cluster, answer: Path) -> Report:
-    """Return an earlier result, from the same records."""
     from slacktide.deploy.cli.savings import source  # noqa: PLC0415
 
     given = click.get_current_context().get_parameter_source

@@ -131,7 +131,6 @@ def _topic(name: str, nodes: int, pods: int, by: Measured) -> TopicSize:
 
 
 def _kept_bytes(topic: Topic, bytes_per_day: int) -> int:
-    """Return the stored bytes of one replica."""
     if topic.retention_ms is not None:
         return math.ceil(bytes_per_day * topic.retention_ms / 1000 / DAY_S)
     return min(bytes_per_day * COMPACTED_DAYS, topic.partitions * 2 * SEGMENT_BYTES)

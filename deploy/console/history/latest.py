@@ -128,7 +128,6 @@ class Latest:
         self.versions.append(Version(*one, record.timestamp_ms, record, packed))
 
     def _standing(self, one: _Object, record: Record) -> object:
-        """Return the kind of an object's state."""
         if record.topic == JOB_STATUS.name:
             row = self.rows[one[1]]
             return row.condition, row.failed, row.evictions

@@ -326,5 +326,4 @@ def _is_eviction(record: Record) -> bool:
 
 
 def _coarser(step_s: int) -> int:
-    """Return the next resolution; 0: none."""
     return next((one for one in STEPS_S if one > step_s), 0)
