@@ -38,7 +38,7 @@ class Lacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempted:
-    """Return the workload's last preemption."""
+    """The workload's last preemption."""
 
     by: str
     """NAMESPACE/NAME, or the uid of a deleted workload."""
@@ -157,7 +157,6 @@ class Queue:
         return ledger_of([record for record in self._states if record.key in keys], ()).states
 
     def _preempted(self, uid: str, decisions: Iterable[QueueDecision]) -> Preempted | None:
-        """Return the workload's last preemption."""
         found = [(one, each) for one in decisions for each in one.evictions if each.victim.uid == uid]
         if not found:
             return None

@@ -51,7 +51,7 @@ REPLAYED = tuple(
 )
 """Topics that a replay needs, in the order of reading within a millisecond: causes first."""
 STATE = frozenset({POLICY.name, INVENTORY.name})
-"""Read completely: a worker knows them before it answers."""
+"""These topics are read completely: a worker needs them before it answers."""
 
 
 SOONER_MS = {FORECAST.name: FORECAST_STALE_MS}

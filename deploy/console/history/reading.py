@@ -1,4 +1,4 @@
-"""Read access to the store's file: a connection per thread, and names by number."""
+"""Reads the store's file: a connection per thread, and names by number."""
 
 from __future__ import annotations
 
