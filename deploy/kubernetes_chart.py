@@ -94,7 +94,6 @@ def build(kubectl: str, resources: Sequence[str], components: Sequence[str] = ()
 
     Raises:
         subprocess.CalledProcessError: kubectl failed; it has printed why.
-
     """
     with tempfile.TemporaryDirectory() as folder:
         start = Path(folder).resolve()
@@ -119,7 +118,6 @@ def files(kubectl: str) -> dict[str, str]:
 
     Raises:
         subprocess.CalledProcessError: kubectl failed; it has printed why.
-
     """
     copied = {name: (Path(__file__).parent / source).read_text() for name, source in COPIED.items()}
     schema = {SCHEMA: with_policy((CHART / SCHEMA).read_text())}

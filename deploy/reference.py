@@ -209,7 +209,6 @@ def main(arguments: list[str]) -> int:
 
     Returns:
         0 when all is as it should be.
-
     """
     behind = {path: text for path, text in derived().items() if path.read_text() != text}
     for path, text in behind.items():

@@ -48,7 +48,6 @@ def document(definitions: Mapping[str, object]) -> Json:
 
     Args:
         definitions: the schema of each message and part, by its name; each refers to others as ``#/$defs/NAME``.
-
     """
     schemas = json.loads(json.dumps(definitions).replace('"#/$defs/', f'"{SCHEMAS}/'))
     return {

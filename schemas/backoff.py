@@ -19,7 +19,6 @@ class Backoff:
         first_s: the first ceiling, in seconds.
         most_s: the highest ceiling.
         random: a number from 0 up to 1; a test gives its own.
-
     """
 
     def __init__(self, first_s: float, most_s: float, *, random: Callable[[], float] | None = None) -> None:

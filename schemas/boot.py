@@ -19,7 +19,6 @@ def boot_problem(boot_id: str, appended_ms: int) -> str:
     Args:
         boot_id: of a sample.
         appended_ms: when Kafka appended the sample, UTC epoch milliseconds.
-
     """
     if not _BOOT_ID.fullmatch(boot_id):
         return f"boot id {boot_id[:_SHOWN]!r} is not 12 digits, a dash and 8 hexadecimal digits"

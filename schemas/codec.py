@@ -36,7 +36,6 @@ def decode(raw: bytes | None, kind: type[M]) -> M:
 
     Raises:
         BadMessageError: no value, not JSON, or a field is absent or refused: its path, value and range are in the text.
-
     """
     if raw is None:
         raise BadMessageError(kind.__name__, "the value is null")
@@ -54,7 +53,6 @@ def refusal(raw: bytes, error: Exception) -> str:
     Args:
         raw: the body, as JSON.
         error: what msgspec raised.
-
     """
     text = str(error)
     place = _PLACE.search(text)

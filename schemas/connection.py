@@ -106,7 +106,6 @@ def parse(text: str, file: str, environment: Mapping[str, str]) -> Security:
 
     Raises:
         ConfigError: an unknown key, an invalid value, or conflicting keys.
-
     """
     findings: list[Finding] = []
     given: dict[str, str] = {}

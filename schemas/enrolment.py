@@ -42,7 +42,6 @@ class Enrolled(Message, frozen=True, kw_only=True):
 
         Raises:
             BadMessageError: the secret is not 32 bytes in base64.
-
         """
         try:
             secret = base64.b64decode(self.secret_base64, validate=True)

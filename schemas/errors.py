@@ -91,7 +91,6 @@ def failure(stage: str, error: Exception) -> str:
     Args:
         stage: the failed step. A bad message has its own reason.
         error: the exception.
-
     """
     text = str(error) if isinstance(error, BadMessageError) else f"{stage} failed: {type(error).__name__}: {error}"
     return text[:TEXT_CHARS_MAX].encode(errors="backslashreplace").decode()

@@ -41,7 +41,6 @@ def schema_of(name: str, message: type[Message]) -> dict[str, object]:
 
     Raises:
         ValueError: a field has no description.
-
     """
     schema = msgspec.json.schema(message)
     kinds = {kind.__name__: kind for base in (Message, Part) for kind in _below(base)}
@@ -63,7 +62,6 @@ def definitions(schemas: Iterable[Mapping[str, object]]) -> dict[str, object]:
 
     Raises:
         ValueError: two of them define a name differently.
-
     """
     found: dict[str, object] = {}
     for schema in schemas:
@@ -145,7 +143,6 @@ def main(arguments: list[str]) -> int:
 
     Returns:
         0 when all is as it should be.
-
     """
     wanted = derived()
     behind = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]

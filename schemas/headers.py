@@ -25,7 +25,6 @@ def headers(*, kind: str, source: str, subject: str, event_id: str, event_ms: in
         event_id: unique together with the source.
         event_ms: event time, UTC epoch milliseconds; clamped to valid dates.
         trace: ``node/boot_id/seq`` of the sample, so that sample, command and outcome are in one trace.
-
     """
     of_type, of_source, of_schema = _of(kind, source)
     lines = (
@@ -55,7 +54,6 @@ def traceparent(boot: str, kind: str, source: str) -> bytes:
 
     Returns:
         A template for the whole sequence number, and for its last 32 bits.
-
     """
     trace, span = _hash(boot)[:16], _hash(f"{kind}/{source}/{boot}")[:8]
     return f"00-{trace}%016x-{span}%08x-01".encode()

@@ -55,7 +55,6 @@ def heartbeat_of(headers: Iterable[tuple[str, bytes]]) -> Heartbeat:
 
     Raises:
         BadMessageError: the header is absent, or a field is refused.
-
     """
     for name, value in headers:
         if name == HEADER:

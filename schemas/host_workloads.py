@@ -71,7 +71,6 @@ def parse(document: object, file: str) -> HostWorkloads:
 
     Raises:
         ConfigError: with every finding: file, field path, value, what is accepted.
-
     """
     reader = Reader(file)
     body = reader.mapping(document, "content")
@@ -102,7 +101,6 @@ def pod_of(workload: Workload | None, *, uid: str, name: str, namespace: str = N
         name: of the unit or the container.
         namespace: the compose project, if any.
         held: whether it is in the best-effort cgroup, which alone makes it best-effort.
-
     """
     its = workload or Workload(qos=BE)
     qos = BE if held else "LS" if its.qos == BE else its.qos

@@ -48,7 +48,6 @@ def listed(item: object, file: str) -> Listed:
     Args:
         item: the pod as plain data.
         file: where it comes from, for messages; they name the pod.
-
     """
     reader = Reader(file)
     metadata = item.get("metadata") if isinstance(item, dict) else None
@@ -71,7 +70,6 @@ def described(
 
     Raises:
         ConfigError: with every finding (20 at most): file, field path, value, what is accepted.
-
     """
     reader = Reader(file)
     items = _items(document, reader)
@@ -102,7 +100,6 @@ def node_of(item: object, file: str) -> Described:
 
     Raises:
         ConfigError: with every finding: file, field path, value, what is accepted.
-
     """
     reader = Reader(file)
     facts = _facts("node", reader.mapping(item, "node"), reader)

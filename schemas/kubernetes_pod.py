@@ -44,7 +44,6 @@ def read_pod(item: Mapping[str, Any]) -> Pod:
 
     Raises:
         BadMessageError: a field cannot be used; its path is in the text.
-
     """
     reader = Reader("pod")
     pod = pod_of("", item, reader)

@@ -64,7 +64,6 @@ class ClusterKey:
 
         Raises:
             ProofKeyError: it is not; the message does not repeat it.
-
         """
         try:
             secret = base64.b64decode(text.strip(), validate=True)
@@ -92,7 +91,6 @@ class NodeKey:
         Args:
             topic: that it goes to.
             value: its body, as it goes out. The key of the record is the node's name.
-
         """
         prefix = b"%b;%b;%d;" % (_VERSION, self.key_id.encode(), self.expires_s)
         # The body comes last and needs no length.
@@ -107,7 +105,6 @@ def node_key(cluster_key: ClusterKey, node: str, expires_s: int) -> NodeKey:
         cluster_key: the current one.
         node: its name: the key of its records.
         expires_s: UTC epoch seconds.
-
     """
     secret = _digest(cluster_key.secret, _fields(b"slacktide node key", node.encode(), b"%d" % expires_s))
     return NodeKey(key_id=cluster_key.id, node=node, expires_s=expires_s, secret=secret)
@@ -134,7 +131,6 @@ class Verifier:
 
     Args:
         ring: the current key and the previous one.
-
     """
 
     def __init__(self, ring: Sequence[ClusterKey] = ()) -> None:
@@ -166,7 +162,6 @@ class Verifier:
             value: of the record.
             headers: of the record; with several proofs the last one counts.
             timestamp_ms: when Kafka appended it, by which the expiry is judged.
-
         """
         # Agents write it last: this way the check costs a microsecond beside the hash.
         text = headers[-1][1] if headers and headers[-1][0] == HEADER else proof_in(headers)

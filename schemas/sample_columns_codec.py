@@ -72,7 +72,6 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
     Args:
         sample: to be written.
         pods: the list with its ``pods_revision``.
-
     """
     use, since = sample.use, sample.since_raise_ms
     numbers: list[int | None] = [NONE] * (NODE_NUMBERS + 2 * len(pods))
@@ -135,7 +134,6 @@ def _columns(
 
     Returns:
         Which pods are in the best-effort cgroup, throttling, and uses of pods that are not in the list.
-
     """
     place_of = (_places if isinstance(pods, list) else _places_kept)(pods).get
     group = bytearray(len(pods))
@@ -169,7 +167,6 @@ def head_of(value: bytes) -> int:
 
     Raises:
         BadMessageError: not a sample in columns.
-
     """
     at = value.find(NOW) if value.startswith(BEGIN) else -1
     if at < 0:
@@ -182,7 +179,6 @@ def decode_of(head: bytes) -> Of:
 
     Raises:
         BadMessageError: a field is absent or refused.
-
     """
     return _read(_decode_of, head[len(BEGIN) - 1 : -len(NOW)], "$.of")
 
@@ -192,7 +188,6 @@ def identity_of(value: bytes) -> tuple[Of, Any, Any]:
 
     Raises:
         BadMessageError: one of them is absent.
-
     """
     cut = head_of(value)
     first = _read(_decode_first, b"[" + value[cut : value.find(b"]", cut) + 1], "$.now")
@@ -204,7 +199,6 @@ def carried(value: bytes) -> tuple[Raw, Raw]:
 
     Raises:
         BadMessageError: the fields after ``now`` cannot be read.
-
     """
     rest = _read(_decode_rest, b"{" + value[_end_of_now(value, head_of(value)) :], "$")
     return rest.facts, Raw() if rest.pods_part or bytes(rest.pods) == _NULL else rest.pods
@@ -220,7 +214,6 @@ def to_sample(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
     Raises:
         UnknownPodsError: the list is neither known nor carried.
         BadMessageError: a field is absent or refused: its path, value and range are in the text.
-
     """
     fields = fields_of(value, pods_of_revision)
     facts, pods = bytes(fields["facts"]), bytes(fields["pods"])
@@ -235,7 +228,6 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
     Raises:
         UnknownPodsError: the list is neither known nor carried.
         BadMessageError: a field is absent or refused: its path, value and range are in the text.
-
     """
     if value is None:
         raise BadMessageError(KIND, "the value is null")
@@ -332,7 +324,6 @@ def _check(of: Of, now: Sequence[int | None], pods: int | None) -> None:
 
     Raises:
         BadMessageError: with the number's place, name, value and range.
-
     """
     for at, (name, least, most, unknown) in enumerate(_RANGES):
         number = now[at]
@@ -388,7 +379,6 @@ def _read(decode: Callable[[bytes], T], raw: bytes, path: str) -> T:
 
     Raises:
         BadMessageError: it is refused.
-
     """
     try:
         return decode(raw)

@@ -25,7 +25,6 @@ def quantity(text: object) -> Decimal:
 
     Raises:
         QuantityError: the text is not a quantity.
-
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise QuantityError(f"{text!r} is not a quantity such as 500m, 2 or 4Gi")

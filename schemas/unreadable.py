@@ -21,7 +21,6 @@ class UnreadableBatch(bytes):
         Args:
             first_offset: of the batch, or the first that was still to be read of it.
             reason: why it cannot be read.
-
         """
         made = super().__new__(cls)
         made.first_offset = first_offset

@@ -48,7 +48,6 @@ class Rows:
         Raises:
             UnknownPodsError: the sample's pod list is unknown.
             BadMessageError: a field is missing or invalid; the text has its path, value and range.
-
         """
         value = record.value
         if value is not None and value.startswith(BEGIN):

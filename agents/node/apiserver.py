@@ -35,7 +35,6 @@ class ApiServer:
 
     Raises:
         ApiServerError: the address is invalid.
-
     """
 
     def __init__(self, access: Access) -> None:
@@ -60,7 +59,6 @@ class ApiServer:
 
         Raises:
             HttpError: no complete response; ``UnreachedError``: the server has certainly not received the request.
-
         """
         return self._server.ask(path, method="POST", body=msgspec.json.encode(body))
 

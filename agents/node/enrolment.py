@@ -38,7 +38,6 @@ class Enrolment:
 
     Raises:
         EnrolmentError: the address is invalid.
-
     """
 
     def __init__(

@@ -23,7 +23,6 @@ class Identity:
 
         Raises:
             SlacktideError: another agent uses the folder, or it is unusable.
-
         """
         self._lock: int | None = _locked(folder)
         file = folder / "starts"

@@ -105,7 +105,6 @@ async def run(
 
     Raises:
         SlacktideError: another agent uses the state folder, or neither node nor pods are known.
-
     """
     clock = SystemClock() if clock is None else clock
     identity = Identity(settings.state_folder, start_ms=clock.wall_ms())

@@ -48,7 +48,6 @@ def restored(
 
     Raises:
         SlacktideError: an agent uses the state folder, or the inventory is invalid.
-
     """
     clock = SystemClock()
     identity = Identity(folder, start_ms=clock.wall_ms())

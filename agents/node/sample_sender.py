@@ -54,7 +54,6 @@ class SampleSender:
         Raises:
             RecordRefusedError: Kafka refuses it in every form.
             LogError: it was not acknowledged in time.
-
         """
         why = ""
         for form, listed in _forms(sample, pods):

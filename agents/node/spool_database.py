@@ -55,7 +55,6 @@ def connect(path: Path) -> sqlite3.Connection:
     Raises:
         OSError: it cannot be created.
         sqlite3.Error: it cannot be used.
-
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     db = sqlite3.connect(path, timeout=0, isolation_level=None)

@@ -174,7 +174,6 @@ class AgentCommandSettings(NodeSettings):
 
         Raises:
             click.UsageError: options exclude or require each other.
-
         """
         NodeSettings.__post_init__(self)
         refuse_alone(self.api_server, self.api_token, self.api_ca)
@@ -277,7 +276,6 @@ def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
 
     Raises:
         SlacktideError: its address is invalid.
-
     """
     from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
     from slacktide.agents.node.evict.eviction_client import EvictionClient  # noqa: PLC0415
@@ -311,7 +309,6 @@ def _removal(settings: AgentCommandSettings) -> Removal | None:
 
     Raises:
         click.UsageError: there is no API server.
-
     """
     from slacktide.agents.node.removal import Removal  # noqa: PLC0415
 

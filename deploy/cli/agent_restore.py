@@ -39,7 +39,6 @@ class RestoreSettings:
 
         Raises:
             click.UsageError: options exclude each other, or the state folder does not exist.
-
         """
         refuse_both(self.kubepods, self.host_workloads)
         if self.inventory is None and not self.state_folder.is_dir():

@@ -26,7 +26,6 @@ def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access
 
     Raises:
         click.UsageError: a file is given without an address.
-
     """
     from slacktide.agents.https import Access  # noqa: PLC0415
     from slacktide.agents.node.apiserver import ACCOUNT, in_cluster  # noqa: PLC0415
@@ -43,7 +42,6 @@ def refuse_alone(server: str | None, token: Path | None, ca: Path | None) -> Non
 
     Raises:
         click.UsageError: a file is given without an address.
-
     """
     for flag, given in (("--api-token", token), ("--api-ca", ca)):
         if server is None and given is not None:

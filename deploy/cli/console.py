@@ -99,7 +99,6 @@ def _token(path: Path | None) -> Callable[[], str] | None:
 
     Raises:
         click.UsageError: the file is unreadable, or the token too short.
-
     """
     from slacktide.deploy.console.token import TokenError, TokenFile, usable  # noqa: PLC0415
 

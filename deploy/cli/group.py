@@ -17,7 +17,6 @@ class Group(click.Group):
 
         Raises:
             click.UsageError: it is unknown.
-
         """
         names = self.list_commands(ctx)
         near = difflib.get_close_matches(args[0], names, n=3, cutoff=0.6)

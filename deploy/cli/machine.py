@@ -23,7 +23,6 @@ def node_item(node: str, proc_mount: Path = Path("/proc")) -> dict[str, Any]:
 
     Raises:
         MachineError: its memory cannot be determined.
-
     """
     amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{_mem_kib(proc_mount / 'meminfo')}Ki"}
     return {"kind": "Node", "metadata": {"name": node}, "status": {"capacity": amounts, "allocatable": amounts}}
@@ -42,7 +41,6 @@ def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path
 
     Raises:
         MachineError: the machine's memory cannot be determined, or the folder is not writable.
-
     """
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node_item(node, proc_mount)]}, indent=2)
     # Named after the node, since several agents may share the folder.

@@ -99,7 +99,6 @@ def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, 
     Raises:
         LogError: Kafka cannot be read.
         NotFoundError: no node matches.
-
     """
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.nodes import in_order  # noqa: PLC0415
@@ -133,7 +132,6 @@ def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -
         rows: to show.
         of_all: to summarize.
         wide: with memory and policy.
-
     """
     head = [*_HEAD, *(_WIDE if wide else []), "WHY"]
     lines = [table(head, [_cells(row, wide=wide) for row in rows])] if rows else []

@@ -25,7 +25,6 @@ class OperatorFiles:
 
     Raises:
         ConfigError: a file is invalid, and there is no last valid content.
-
     """
 
     def __init__(

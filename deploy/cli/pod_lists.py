@@ -57,7 +57,6 @@ class PodListSettings(ProcessSettings):
 
         Raises:
             click.UsageError: options exclude or require each other.
-
         """
         further = [name for name in _KUBELET if getattr(self, name)]
         if self.kubelet is None and further:
@@ -93,7 +92,6 @@ def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
 
     Raises:
         click.UsageError: both are given.
-
     """
     if kubepods is not None and host_workloads is not None:
         raise click.UsageError("--kubepods and --host-workloads: the groups are made by a kubelet, or they are not")
@@ -124,7 +122,6 @@ def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
 
     Raises:
         SlacktideError: there are no cgroups, or the file is invalid.
-
     """
     from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
     from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
@@ -143,7 +140,6 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
 
     Raises:
         SlacktideError: its address is invalid.
-
     """
     from slacktide.agents.https import Access  # noqa: PLC0415
     from slacktide.agents.node.pods.kubelet import Kubelet  # noqa: PLC0415

@@ -24,7 +24,6 @@ class KeyFolder:
     Args:
         folder: with a file ``current``, and optionally ``previous``.
         changed: called with the keys, the current one first, at the start and after each change.
-
     """
 
     def __init__(self, folder: Path, changed: Callable[[list[ClusterKey]], None]) -> None:

@@ -121,7 +121,6 @@ def steps(dead_letters: Sequence[StoredDeadLetter], found: Found, states: Mappin
         dead_letters: the selected ones.
         found: the originals.
         states: existing topics by name.
-
     """
     decided, done = [], set(found.put_back)
     for dead_letter in dead_letters:

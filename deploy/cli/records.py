@@ -36,7 +36,6 @@ def topic_named(text: str) -> Topic:
 
     Raises:
         UnknownTopicError: the name is unknown or ambiguous; the message has suggestions.
-
     """
     short = {_short(name): name for name in BY_NAME}
     meant = [
@@ -73,7 +72,6 @@ def sample_lines(record: Record, rows: Rows) -> str:
     Args:
         record: to show.
         rows: has read earlier records.
-
     """
     in_rows = rows.of(record)
     if in_rows is record:  # not in columns, or its pod list is unknown

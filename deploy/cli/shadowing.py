@@ -21,7 +21,6 @@ class ShadowFile:
 
     Raises:
         ConfigError: the file is missing or invalid.
-
     """
 
     def __init__(self, path: Path, worker_name: str) -> None:

@@ -92,7 +92,6 @@ class UpSettings(NodeSettings):
 
         Raises:
             click.UsageError: options exclude or require each other.
-
         """
         NodeSettings.__post_init__(self)
         other = next((name for name in SAMPLE_EXCLUDES if getattr(self, name) is not None), None)
@@ -148,7 +147,6 @@ class Stack:
 
         Raises:
             SlacktideError: a file is invalid, there are no cgroups, or a part does not start.
-
         """
         if not self._settings.sample:
             _find_groups(self._settings)
@@ -265,7 +263,6 @@ def _find_groups(settings: UpSettings) -> None:
 
     Raises:
         SlacktideError: there are none, or a file is invalid.
-
     """
     try:
         pod_lists.groups_of(settings)

@@ -74,7 +74,6 @@ class Question:
 
         Raises:
             BadQuestionError: it is missing.
-
         """
         if not (value := self.given.get(name, "")):
             raise BadQuestionError(f"the question lacks {name}")
@@ -87,7 +86,6 @@ def answer(history: History, path: str, question: Question) -> dict[str, Any]:
     Raises:
         BadQuestionError: the request is unknown, or lacks a parameter.
         NotKeptError: the history does not have it.
-
     """
     found = _ANSWERS.get(path)
     if found is None:

@@ -35,7 +35,6 @@ def explained(
         given: ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes. ``figure`` is the
         number's name. With a node also ``span`` for counts, or ``shadow`` for the shadow policy.
         others: records of the node that are not in the history.
-
     """
     of = next((one for one in _OWNERS if given.get(one)), "")
     return list(_OWNERS[of](history, at_ms, given, others)) or None

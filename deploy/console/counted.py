@@ -26,7 +26,6 @@ def span_lines(history: History, node: str, figure: str, at_ms: int, span_ms: in
 
     Raises:
         KeyError: no such node.
-
     """
     if figure not in {*COUNTED, P95}:
         return

@@ -37,7 +37,6 @@ def refusal(token: str, host: str, authorization: str) -> tuple[int, str] | None
         token: the required token; "": none, since the console listens on loopback.
         host: the Host header. Without a token, another name indicates DNS rebinding.
         authorization: the Authorization header: Bearer, or Basic with the token as password, as browsers send it.
-
     """
     if token:
         given = _token_of(authorization)

@@ -46,7 +46,6 @@ class Live:
     Args:
         history: read on one thread.
         trouble: why recording has stopped; "": it runs.
-
     """
 
     def __init__(self, history: History, trouble: Callable[[], str]) -> None:
@@ -101,7 +100,6 @@ class Live:
 
         Raises:
             SlacktideError: the request is unknown, or the history does not have it.
-
         """
         newest_ms = None if self._bounds is None else self._bounds.newest_ms
         at_ms = _moment(given.get("at", ""), newest_ms or 0)

@@ -67,7 +67,6 @@ def pod_at(history: History, pod: str, at_ms: int, records: Sequence[Record]) ->
         pod: its name.
         at_ms: the moment.
         records: records of its node from Kafka.
-
     """
     events = history.pods.events(pod, at_ms - LIFE_MS, at_ms)
     node = history.pods.node_of(pod, at_ms)

@@ -41,7 +41,6 @@ async def run(
         ServerError: the server cannot listen on the address.
         StoreError: the history cannot be opened, or another console writes to it.
         CertificateError: the certificate is invalid.
-
     """
     with _lock(folder), closing(Store(folder / FILE, size_bytes_max=size_bytes_max)) as store:
         records = LogRecords(bootstrap)
@@ -67,7 +66,6 @@ def _lock(folder: Path) -> Iterator[None]:
 
     Raises:
         StoreError: another console holds the lock, or the folder cannot be used.
-
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

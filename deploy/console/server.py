@@ -72,7 +72,6 @@ async def serving(
     Raises:
         ServerError: the server cannot listen on the address.
         CertificateError: the certificate is invalid.
-
     """
     tls = None if listen.cert_folder is None else Certificate(listen.cert_folder).context
     pages = _Pages(Live(history, trouble), health, listen.token)

@@ -26,7 +26,6 @@ class Certificate:
 
     Raises:
         CertificateError: a file is invalid. Later the last valid pair stays in use.
-
     """
 
     def __init__(self, folder: Path) -> None:

@@ -22,7 +22,6 @@ def usable(token: str) -> str:
 
     Raises:
         TokenError: it is too short.
-
     """
     if len(token) < TOKEN_LENGTH_MIN:
         raise TokenError(f"the token has {len(token)} characters; {TOKEN_LENGTH_MIN} is the least")
@@ -37,7 +36,6 @@ class TokenFile:
 
     Raises:
         TokenError: the token is invalid. Later the last valid one stays in use.
-
     """
 
     def __init__(self, path: Path) -> None:

@@ -60,7 +60,6 @@ class Backend(Protocol):
 
         Raises:
             DemoError: they are not available.
-
         """
 
     def planned(self) -> list[PlannedNode]:

@@ -17,7 +17,6 @@ def because(outcome: NodeOutcome, ls_moved_milli: int | None = None) -> str:
     Args:
         outcome: with limits before and after, and terms.
         ls_moved_milli: change of the service's use since the previous sample; None: unknown.
-
     """
     moved = ""
     if ls_moved_milli is not None and abs(ls_moved_milli) >= MOVED_MILLI_MIN:

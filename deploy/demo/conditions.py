@@ -75,7 +75,6 @@ def conditions(
         blocks: number of blocks.
         compared_s: time of each other condition per block.
         scenario: cpu or memory.
-
     """
     return [
         Condition(

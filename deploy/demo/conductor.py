@@ -47,7 +47,6 @@ class Conductor:
             clock: the machine's.
             publish: publishes pods and policy.
             trouble: returns which process of the stack ended, or "".
-
         """
         self.condition: Condition | None = None
         self.stage = "starting"
@@ -77,7 +76,6 @@ class Conductor:
 
         Raises:
             DemoError: a process ended, or a change did not reach the kernel in time.
-
         """
         await self._wait(self._silent, ANSWERED_WITHIN_S)
         for condition in conditions:

@@ -31,7 +31,6 @@ async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
 
     Raises:
         LogError: Kafka is unavailable.
-
     """
     key = nodes[0] if len(nodes) == 1 else None
     readers = [

@@ -81,7 +81,6 @@ class Groups:
 
         Raises:
             NoGroupsError: no hierarchy with CPU accounting is mounted.
-
         """
         self.mount = mount
         self.version = 2 if (mount / "cgroup.controllers").exists() else 1
@@ -112,7 +111,6 @@ class Groups:
 
         Raises:
             NoGroupsError: another demo runs, or the cgroups are not writable.
-
         """
         try:
             self._take()
@@ -137,7 +135,6 @@ class Groups:
 
         Raises:
             OSError: a cgroup or file cannot be written.
-
         """
         wanted = plan(pods, capacity_milli)
         for hierarchy in self._hierarchies:
@@ -187,7 +184,6 @@ class Groups:
 
         Raises:
             NoGroupsError: the memory controller is not available.
-
         """
         try:
             self._memory_file(OWN, "limit").write_text(str(limit_bytes))

@@ -47,7 +47,6 @@ def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10
         seconds: duration of the spikes.
         quiet_s: base load before, for settling.
         tail_s: base load afterwards.
-
     """
     dice = random.Random(seed)  # noqa: S311 a load, not a secret
     phases, steps = [(quiet_s, LOW_PART)], []

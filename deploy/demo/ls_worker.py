@@ -27,7 +27,6 @@ def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[flo
     Args:
         seed: equal seeds give equal arrivals.
         phases: pairs of (seconds, requests per second).
-
     """
     dice = random.Random(seed)  # noqa: S311 a load, not a secret
     phase_start_s, due = 0.0, dice.expovariate(1.0)

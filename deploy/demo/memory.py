@@ -41,7 +41,6 @@ class MemoryBackend(RealBackend):
 
         Raises:
             NoGroupsError: memory cannot be limited.
-
         """
         super().__init__(groups, folder)
         batch = BATCH_PODS * self._processes

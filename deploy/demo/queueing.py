@@ -36,7 +36,6 @@ class Queue:
 
         Returns:
             Pairs of arrival in seconds and latency in milliseconds.
-
         """
         return [(at_s, self._serve(at_s, batch_part, batch_share)) for at_s in arrivals_s]
 

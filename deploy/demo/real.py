@@ -32,7 +32,6 @@ def groups_here(mount: Path = MOUNT) -> Groups:
 
     Raises:
         NoGroupsError: they are not available; the text has the reason.
-
     """
     if os.geteuid() != 0:
         raise NoGroupsError("not root")
@@ -78,7 +77,6 @@ class RealBackend:
 
         Raises:
             DemoError: they did not start.
-
         """
         self._groups.make([self._service.group], self.machine.capacity_milli)
         units = await self._calibrate()

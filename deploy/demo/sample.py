@@ -38,7 +38,6 @@ class Sample:
 
         Raises:
             DemoError: a process ended that cannot be restarted.
-
         """
         clock = SystemClock()
         seed, ends_s = 0, 0.0
@@ -74,7 +73,6 @@ async def sample() -> AsyncIterator[Sample]:
 
     Raises:
         DemoError: the service does not start.
-
     """
     sweep(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:

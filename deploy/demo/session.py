@@ -195,7 +195,6 @@ def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, sc
 
     Raises:
         NoGroupsError: the memory scenario needs real cgroups.
-
     """
     if scenario == "memory":
         return _with_memory(groups_here(), folder)

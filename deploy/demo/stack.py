@@ -86,7 +86,6 @@ class Stack:
 
         Raises:
             SlacktideError: a process did not start.
-
         """
         await self._broker.start()
         await create_topics(self.bootstrap)

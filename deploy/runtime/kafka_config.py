@@ -19,7 +19,6 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Security:
 
     Raises:
         ConfigError: the file is unreadable or invalid, or names unusable files.
-
     """
     security = parse("" if path is None else _text(path), "" if path is None else str(path), environment)
     if security.encrypted:

@@ -24,7 +24,6 @@ def configure(process: str, level: str, style: Literal["auto", "human", "json"])
         process: its name in each line.
         level: minimum level; ``debug`` includes the Kafka client.
         style: ``auto``: human on a terminal, else JSON.
-
     """
     human = style == "human" or (style == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler()

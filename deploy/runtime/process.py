@@ -67,7 +67,6 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
 
     Raises:
         SystemExit: with 1 if the work failed; the reason is in the logs.
-
     """
     configure(name, settings.log_level, settings.log_format)
     health = Health()
@@ -90,7 +89,6 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
 
     Raises:
         SystemExit: with 1 if the work failed; the reason is in the logs.
-
     """
 
     async def main() -> bool:

@@ -54,7 +54,6 @@ class Part:
 
         Raises:
             PartError: it repeatedly ends before it was ever ready.
-
         """
         backoff, attempts = Backoff(BACKOFF_S, BACKOFF_S_MAX), 0
         while True:

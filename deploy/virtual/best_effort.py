@@ -19,7 +19,6 @@ class VirtualBestEffort:
 
         Raises:
             CgroupError: not a best-effort pod.
-
         """
         return 0 if self._pod(uid) is None else 1
 
@@ -28,7 +27,6 @@ class VirtualBestEffort:
 
         Raises:
             CgroupError: not a best-effort pod.
-
         """
         pod = self._pod(uid)
         if pod is not None:
@@ -40,7 +38,6 @@ class VirtualBestEffort:
 
         Raises:
             CgroupError: not a best-effort pod.
-
         """
         if self._pod(uid) is not None:
             self._machine.remove_pod(uid)
@@ -50,7 +47,6 @@ class VirtualBestEffort:
 
         Raises:
             CgroupError: not a best-effort pod, or gone.
-
         """
         pod = self._pod(uid)
         if pod is None:
@@ -63,7 +59,6 @@ class VirtualBestEffort:
 
         Raises:
             CgroupError: not a best-effort pod.
-
         """
         pod = self._pod(uid)
         if pod is not None:

@@ -30,7 +30,6 @@ class Projection:
 
         Raises:
             FileExistsError: the folder already has a machine.
-
         """
         self.machine = machine
         self.cgroup_mount, self.proc_mount = folder / "cgroup", folder / "proc"
@@ -62,7 +61,6 @@ class Projection:
 
         Returns:
             Writes that the kernel would reject. They are undone in the files.
-
         """
         there = [group for path, group in self._groups.items() if path and self.machine.groups.get(path) is group]
         asked = [group for group in there if self._asks(group)]

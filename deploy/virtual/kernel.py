@@ -86,7 +86,6 @@ class VirtualKernel:
 
         Raises:
             CgroupError: the kernel would reject it.
-
         """
         wanted = Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us)
         if self.machine.version == 1:
@@ -121,7 +120,6 @@ class VirtualKernel:
 
         Raises:
             CgroupError: the cgroup is missing, the kernel would reject the value, or it must not be set.
-
         """
         place = knobs.checked(self.machine, self._known, key, value)
         if key.knob != "cfs_quota_us":

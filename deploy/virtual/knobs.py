@@ -42,7 +42,6 @@ def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int
 
     Raises:
         CgroupError: it is missing, or must not be set.
-
     """
     found = place(machine, known, key.group)
     if found is None:
@@ -76,7 +75,6 @@ def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
 
     Raises:
         CgroupError: the kernel would reject it.
-
     """
     if knob == "cpu_shares":
         machine.set_weight(path, (value or 0) if machine.version == 1 else weight_of(value or 0))

@@ -125,7 +125,6 @@ class Machine:
             cpus: how many.
             mem_bytes: total memory.
             version: of cgroups, 1 or 2: weights and quota rules differ.
-
         """
         self.cpus = cpus
         self.mem_bytes = mem_bytes
@@ -200,7 +199,6 @@ class Machine:
         Raises:
             CgroupError: the cgroup is missing, or the kernel would return EINVAL: out of range, or on v1 a child would
                 exceed its parent.
-
         """
         group = self.groups.get(path)
         if group is None:
@@ -219,7 +217,6 @@ class Machine:
 
         Raises:
             CgroupError: a set is empty, or has an unknown CPU, or on v1 a CPU that the parent lacks.
-
         """
         for path in cpusets.keys() - self.groups.keys():
             raise CgroupError(path, "no such group")
@@ -239,7 +236,6 @@ class Machine:
 
         Raises:
             CgroupError: out of the kernel's range.
-
         """
         low, high = (SHARES_MIN, SHARES_MAX) if self.version == 1 else (1, 10_000)
         if not low <= weight <= high:
@@ -251,7 +247,6 @@ class Machine:
 
         Raises:
             CgroupError: it exceeds the cgroup's quota.
-
         """
         quota_us = self.groups[path].quota_us
         if burst_us < 0 or (quota_us is not None and burst_us > quota_us):

@@ -14,7 +14,6 @@ def share(supply: int, wants: Sequence[int], weights: Sequence[int]) -> list[int
         supply: the total, e.g. nanoseconds of CPU time.
         wants: the demands, in the same unit.
         weights: positive, one per demand.
-
     """
     if supply >= sum(wants):
         return list(wants)

@@ -110,7 +110,6 @@ def cpuset_of(text: str) -> frozenset[int] | None:
 
     Raises:
         CgroupError: not a list of CPUs.
-
     """
     cpus = cpu_list(text)
     if cpus is None:
@@ -123,7 +122,6 @@ def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:
 
     Raises:
         CgroupError: a text is not a number.
-
     """
     quota_us = number(quota)
     return None if quota_us < 0 else quota_us, number(period)
@@ -134,7 +132,6 @@ def quota_of_v2(text: str, period_us: int) -> tuple[int | None, int]:
 
     Raises:
         CgroupError: the format is invalid.
-
     """
     words = text.split()
     if not 1 <= len(words) <= 2:
@@ -148,7 +145,6 @@ def number(text: str) -> int:
 
     Raises:
         CgroupError: not a number; the kernel would return EINVAL.
-
     """
     try:
         return int(text)

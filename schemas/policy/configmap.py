@@ -90,7 +90,6 @@ def parse(document: object, file: str) -> Parsed:
 
     Raises:
         ConfigError: with every finding: file, field path, value, accepted range.
-
     """
     data = _data(document, file)
     reader = Reader(file)

@@ -15,7 +15,6 @@ class InForce:
 
     Args:
         policy: what is in force before the topic is read, such as what a process stored on disk.
-
     """
 
     def __init__(self, policy: Policy = DEFAULT) -> None:
@@ -38,7 +37,6 @@ class InForce:
 
         Raises:
             BadMessageError: it is no policy.
-
         """
         held = self.policy
         if value is None:

@@ -95,7 +95,6 @@ def seconds_of(text: object) -> int:
 
     Raises:
         ValueError: it is none.
-
     """
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
         raise ValueError("not a duration such as 5m")

@@ -99,7 +99,6 @@ def read(key: bytes | None, value: bytes | None) -> Policy:
 
     Raises:
         BadMessageError: it is none.
-
     """
     if key != KEY.encode():
         raise BadMessageError("Policy", f"the record's key is {key!r}, not {KEY!r}")

@@ -71,7 +71,6 @@ def overlaid(
 
     Returns:
         The strategy, and for each field that the node set the annotation or label that did.
-
     """
     text = annotations.get(ANNOTATION_STRATEGY)
     given = {} if text is None else annotation_fields(text)

@@ -61,7 +61,6 @@ def conflicts(strategy: Message, given: Mapping[str, object]) -> Iterator[Confli
     Args:
         strategy: what comes of this layer and those below it.
         given: this layer's own fields.
-
     """
     for below in _BELOW.get(type(strategy), ()):
         lower: Any = value_at(strategy, below.lower)

@@ -85,7 +85,6 @@ def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
         tried: the trials, with at least one sample.
         tags: of the grid's policies, in order.
         line_pct: the line used in the trials.
-
     """
     nodes = sorted(tried.trials[0])
     since_ms, until_ms = tried.since_ms or 0, tried.until_ms or 0
@@ -162,7 +161,6 @@ def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) ->
         part: range of core-hours and risk, each policies by nodes.
         of_nodes: weights, resamples by nodes.
         of_blocks: weights, resamples by blocks.
-
     """
     covered, low, high, over_low, over_high, evictions = (whole[..., at] for at in range(len(FIGURES)))
     gain, risk = part[..., None]

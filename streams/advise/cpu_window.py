@@ -37,7 +37,6 @@ class CpuWindow:
             facts: of the node.
             pods: of the sample.
             policy: the policy to try.
-
         """
         self._elapsed_ns += span_ms * 1_000_000
         threshold = resource_threshold_on(policy, facts)

@@ -49,7 +49,6 @@ def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
     Args:
         demand: of the node.
         raises: time by use under the recorded limit and maximum use under the other one, in percent.
-
     """
     alive = demand.survival()
     areas = list(accumulate(alive, initial=0.0))  # up to each percent: the expected use under that limit
@@ -66,7 +65,6 @@ def share_over(demand: Demand, crossings: Mapping[tuple[int, int], int]) -> floa
     Args:
         demand: of the node.
         crossings: time by use under the recorded limit and use at the line, in percent.
-
     """
     alive = demand.survival()
     passed = sum(ms * (alive[line] / alive[use] if alive[use] > 0 else 1.0) for (use, line), ms in crossings.items())

@@ -25,7 +25,6 @@ def grid(base: Policy, suppress_pct: Sequence[int], mem_evict_pct: Sequence[int]
         suppress_pct: values of ``cpuSuppressThresholdPercent``; empty: that of the policy.
         mem_evict_pct: values of ``memoryEvictThresholdPercent``; empty: that of the policy. The lower threshold keeps
             its distance.
-
     """
     threshold = base.resource_threshold
     memory: Sequence[int | None] = sorted(set(mem_evict_pct)) or [threshold.mem_evict_threshold_pct]

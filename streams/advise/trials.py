@@ -91,7 +91,6 @@ class NodeTrial(msgspec.Struct, kw_only=True):
             rest_milli: use of everything else.
             be: bounds for best-effort pods.
             scale: recorded pods per remaining pod, which scales the demand.
-
         """
         low_pct = moment.pct(be.low_milli * scale)
         place = low_pct, moment.pct(be.high_milli * scale)
@@ -151,7 +150,6 @@ class Trials:
             line_pct: node CPU use in percent above which latency-sensitive pods count as at risk.
             since_ms: earlier samples serve as history.
             nodes: only these; empty: all.
-
         """
         self._policies = policies
         self._grid = grid
@@ -309,7 +307,6 @@ def _decided(trial: _Trial, moment: Moment, policy: Policy, recorded: Collection
         policy: the policy to try.
         recorded: uids that the recorded policy evicts now.
         demand: of the node.
-
     """
     other = trial.other
     sample = other.sample(moment.sample, moment.pods, policy.version)

@@ -68,7 +68,6 @@ def verify(lines: Iterable[bytes]) -> Verified:
 
     Args:
         lines: the file's lines, each with its newline.
-
     """
     check = _Check()
     for line in lines:

@@ -55,7 +55,6 @@ class Coverage:
 
         Raises:
             BadMessageError: the heartbeat is malformed.
-
         """
         beat, place = heartbeat_of(record.headers), (record.topic, record.partition)
         owners = self._owners.get(place)

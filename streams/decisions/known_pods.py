@@ -174,7 +174,6 @@ class KnownPods(Sequence[Pod]):
 
         Raises:
             BadMessageError: the list is invalid.
-
         """
         lately = before.by_hash() if before else {}
         try:

@@ -50,7 +50,6 @@ class Answering:
         figures: publishes what answered samples change.
         liveness: checks that the partitions are still this worker's.
         now_ms: wall clock, UTC epoch milliseconds.
-
     """
 
     def __init__(
@@ -99,7 +98,6 @@ class Answering:
         Raises:
             LogError: a write or a read at a takeover failed, or the process paused so long that it may have lost its
                 partitions.
-
         """
         self._liveness.check_awake()
         some = {place: records for place, records in batches.items() if records}

@@ -45,7 +45,6 @@ class Forecasting:
 
         Raises:
             LogError: Kafka is unavailable, or a dead letter was not written.
-
         """
         while True:
             for partition in self._followed - self._wanted:

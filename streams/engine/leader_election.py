@@ -54,7 +54,6 @@ class LeaderElection:
 
         Raises:
             LogError: Kafka is unavailable.
-
         """
         await self._group.join()
 
@@ -88,7 +87,6 @@ class LeaderElection:
 
         Raises:
             LogError: the last commit is older than the session timeout.
-
         """
         if mono_ms() - self._confirmed_ms > self._session_timeout_ms:
             raise LogError("no commit succeeded within the session timeout: another leader may be elected")

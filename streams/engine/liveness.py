@@ -23,7 +23,6 @@ class Liveness:
         ticking: whose alarm is reported.
         health: filled here.
         session_timeout_s: after which a silent worker has lost its partitions.
-
     """
 
     def __init__(self, worker: Worker, ticking: Ticking, health: Health, session_timeout_s: float) -> None:
@@ -58,7 +57,6 @@ class Liveness:
 
         Raises:
             LogError: it did. Other workers have answered what it fetched, and it must join again.
-
         """
         still_s = asyncio.get_running_loop().time() - self._beat_s
         if still_s > self._session_timeout_s:
@@ -83,7 +81,6 @@ class Liveness:
 
         Raises:
             LogError: it does.
-
         """
         since_s, most_s = self._joining_since_s, JOIN_SESSIONS * self._session_timeout_s
         if since_s is not None and asyncio.get_running_loop().time() - since_s > most_s:

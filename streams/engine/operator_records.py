@@ -27,7 +27,6 @@ class OperatorRecords:
         ticking: learns from the inventory which nodes exist.
         bootstrap: the Kafka cluster.
         write: writes what the worker publishes for them, such as dead letters.
-
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class OperatorRecords:
 
         Raises:
             LogError: Kafka is unavailable.
-
         """
         read = (await self.tail.read(places_of(partitions, {POLICY.name: WHOLE, INVENTORY.name: WHOLE}))).records
         await self._take(last_of_each_key(read), older=[one for one in read if one.topic == POLICY.name])
@@ -58,7 +56,6 @@ class OperatorRecords:
             records: in order.
             older: policies that were published before: one may be the last valid policy of the highest epoch. Their
                 dead letters were written when they came.
-
         """
         outs: list[Out] = []
         before, refused = self._worker.in_force.version, self._worker.policies.refused

@@ -163,7 +163,6 @@ class Term:
 
         Raises:
             LogError: Kafka is unavailable, or another process leads.
-
         """
         decider, now_ms = self._decider, self._now_ms()
         due_ms = decider.due_ms

@@ -117,7 +117,6 @@ class Session:
 
         Raises:
             LogError: Kafka is unavailable, or topics do not match the table of topics.
-
         """
         metrics.SESSIONS.inc()
         self._health.not_ready = "connecting to Kafka"
@@ -188,7 +187,6 @@ class Session:
 
         Raises:
             LogError: Kafka has failed; or any error of ``work``.
-
         """
         stopped = asyncio.ensure_future(stop.wait())
         working = asyncio.ensure_future(work) if work else None
@@ -244,7 +242,6 @@ class Session:
 
         Raises:
             LogError: a topic is missing, or partition counts differ.
-
         """
         self._partitions = (await checked_partitions(self._bootstrap))[SAMPLE.name]
 
@@ -267,7 +264,6 @@ async def keep_connected(
 
     Raises:
         Exception: any error that Kafka did not cause.
-
     """
     logged, backoff = "", Backoff(RETRY_S, RETRY_MAX_S)
     while not stop.is_set():

@@ -95,7 +95,6 @@ class Rebuilding:
 
         Raises:
             LogError: Kafka is unavailable.
-
         """
         async with contextlib.AsyncExitStack() as doors:
             for door in (self._history, self._late):
@@ -140,7 +139,6 @@ class Rebuilding:
 
         Raises:
             LogError: Kafka is unavailable, or a dead letter was not written.
-
         """
         while True:
             if self._gone:

@@ -67,7 +67,6 @@ class Ticking:
 
         Raises:
             LogError: Kafka is unavailable.
-
         """
         await self._door.__aenter__()
         return self
@@ -143,7 +142,6 @@ class Ticking:
 
         Raises:
             LogError: a record could not be written.
-
         """
         loop = asyncio.get_running_loop()
         ticked_s = loop.time()

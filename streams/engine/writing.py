@@ -36,7 +36,6 @@ class Writing:
         bootstrap: the Kafka cluster.
         failed: done when the session ends by an error.
         now_ms: wall clock, UTC epoch milliseconds.
-
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class Writing:
 
         Raises:
             LogError: a write failed, or the session has ended.
-
         """
         refusals = await self._sent(outs)
         if not refusals:
@@ -107,7 +105,6 @@ class Figures:
         liveness: checks that the partitions are still this worker's.
         shadow: decides beside the worker, after it; None: there is none.
         now_ms: wall clock, UTC epoch milliseconds.
-
     """
 
     def __init__(
@@ -136,7 +133,6 @@ class Figures:
 
         Raises:
             LogError: a write failed, or the process stood still.
-
         """
         self._liveness.check_awake()
         await self._writing.write(self._worker.figures(self._now_ms()))

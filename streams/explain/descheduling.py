@@ -58,7 +58,6 @@ def descheduling_findings(
         asked_ms: now, by Kafka's clock.
         span_ms: how far back passes were read.
         wanted: whether descheduling is configured.
-
     """
     if looks is None:
         if wanted:

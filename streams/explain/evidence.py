@@ -68,7 +68,6 @@ def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | No
         topic: the topic to select.
         kind: its message type.
         key: only this key; None: all. A tombstone removes earlier records of the key.
-
     """
     raw = None if key is None else key.encode()
     found: list[Logged[M]] = []

@@ -90,7 +90,6 @@ def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
     Args:
         log: of its node; None: not bound.
         pod: from the node's list.
-
     """
     if log is None or log.forecast is None or effective_priority_class(pod) != PROD:
         return

@@ -44,7 +44,6 @@ def lint(pod: Pod, use: Use | None, manifest: Manifest | None, *, throttled: boo
         use: its average over the policy's window; None: unknown.
         manifest: its manifest; None: checks of the manifest are skipped.
         throttled: its use is bounded by its limit, and does not show its demand.
-
     """
     if is_spared(pod):
         yield from critical_findings(pod)

@@ -59,7 +59,6 @@ def manifest_of(document: object, file: str, namespace: str, name: str) -> Manif
 
     Raises:
         ConfigError: the pod is missing or invalid.
-
     """
     reader = Reader(file)
     items = list(_items(document, reader))

@@ -72,7 +72,6 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
     Args:
         log: the node's records.
         asked_ms: now, by the clock of record timestamps.
-
     """
     shown = [] if log.allocatable is None else figures(log.allocatable.body)
     findings = [

@@ -104,7 +104,6 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
         node: its name, the key of its records.
         records: of any topics and nodes, each partition in order.
         covered: by heartbeats; None: these are among the records.
-
     """
     records = Rows().all(records)
     inventories = logged(records, INVENTORY, NodeInventory, node)

@@ -50,7 +50,6 @@ def node_row(log: NodeLog, now_ms: int) -> NodeRow:
     Args:
         log: its latest figures, and its outcomes of the last seconds.
         now_ms: since the epoch.
-
     """
     metric, allocatable, facts = log.metric, log.allocatable, log.facts
     limits = [one for one in log.outcomes if one.body.about_limit and one.body.result != "refused"]

@@ -92,7 +92,6 @@ def node_rooms(nodes: Sequence[NodeLog], asked: Resources, manifest: Manifest | 
         asked: the pod's requests.
         manifest: its node constraints; None: unknown.
         asked_ms: now, by the clock of record timestamps.
-
     """
     return [_node_room(log, asked, manifest, asked_ms) for log in sorted(nodes, key=lambda log: log.node)]
 

@@ -124,7 +124,6 @@ def explain_pod(
         name: the pod's.
         manifest: the pod's manifest; None: none.
         asked_ms: now, by the clock of record timestamps.
-
     """
     running = _running(log.nodes, namespace, name, asked_ms)
     pod, place = _pod(log.on, namespace, name)

@@ -37,7 +37,6 @@ def pressure_text(bound: str, terms: Terms) -> str:
     Args:
         bound: of the decision, such as ``pressure_cut``. Other bounds give figures only.
         terms: of the decision.
-
     """
     means = next((text for name, text in _MEANS.items() if bound == f"{PRESSURE}{name}"), "")
     try:

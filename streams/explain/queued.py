@@ -74,7 +74,6 @@ class Queue:
 
     Args:
         records: of the spec, workload and state topics.
-
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -109,7 +108,6 @@ class Queue:
             one: a workload of this queue.
             decisions: of the last hour, and from its last eviction on.
             now_ms: UTC epoch.
-
         """
         uid = one.metadata.uid
         keys = self._concerning(one)

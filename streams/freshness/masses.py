@@ -30,7 +30,6 @@ def frozen(nodes: Mapping[str, Quiet]) -> frozenset[str]:
 
     Args:
         nodes: by name, without those that have been silent for long.
-
     """
     fallen = [name for name, node in nodes.items() if node.fallen]
     if len(fallen) < FALLEN_MIN:

@@ -94,7 +94,6 @@ class Partition:
             at_ms: time of the tick; records read since the last tick arrived by then.
             ends: the partition's end offset by topic; None: unknown.
             fetched_ms: the tick that preceded the fetch of the end offsets.
-
         """
         if self._held_ms is None:
             self._held_ms = at_ms

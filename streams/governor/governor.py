@@ -49,7 +49,6 @@ class Governor:
     Args:
         name: the name of this candidate in records.
         judge: checks the node proof of outcomes; None: there are no keys.
-
     """
 
     def __init__(self, name: str, judge: Judge | None = None) -> None:
@@ -102,7 +101,6 @@ class Governor:
             outcomes: in order per node, at least since ``since_ms``.
             since_ms: ``read_back_ms`` ago, by record timestamps; older outcomes only show totals.
             now_ms: this process's monotonic clock.
-
         """
         outs: list[Out] = []
         recent: list[tuple[Node, Ledger, EvictionCredit]] = []
@@ -153,7 +151,6 @@ class Governor:
         Args:
             now_ms: this process's monotonic clock.
             wall_ms: UTC epoch, for the records.
-
         """
         budget = self.in_force.eviction_budget
         for node in self._nodes.values():

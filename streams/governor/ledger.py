@@ -77,7 +77,6 @@ class Ledger:
             total: since boot. A lower total is ignored, and the granted total bounds it.
             now_ms: when it was reported.
             done: the namespace, if the outcome itself is an eviction.
-
         """
         base = self.total
         total = min(total, self.granted_max)

@@ -24,7 +24,6 @@ def outcome_of(record: Record) -> NodeOutcome:
 
     Raises:
         BadMessageError: it is not an outcome, or its key names another node.
-
     """
     outcome = decode(record.value, NodeOutcome)
     _check_key(record, outcome.node, "NodeOutcome")
@@ -36,7 +35,6 @@ def lease_of(record: Record) -> EvictionCredit:
 
     Raises:
         BadMessageError: it is not a lease, or its key names another node.
-
     """
     lease = decode(record.value, EvictionCredit)
     _check_key(record, lease.node, "EvictionCredit")

@@ -151,7 +151,6 @@ def header_of(line: bytes, file: str) -> Header:
 
     Raises:
         TraceError: it is not a header, or of a later version.
-
     """
     try:
         header = _header.decode(line)
@@ -177,7 +176,6 @@ def records_of(
 
     Raises:
         TraceError: a line is invalid or misplaced, or the last line is missing.
-
     """
     decode = _whole.decode if headers else _unheaded.decode
     expected, begun = frozenset(topics), False

@@ -58,7 +58,6 @@ class Hypothetical:
             recorded: the recorded sample.
             pods: its pods; None: unknown.
             policy_version: of the other policy.
-
         """
         self._age(recorded)
         sample = msgspec.structs.replace(
@@ -176,7 +175,6 @@ def used_milli(
         other_milli: the other limit.
         room_milli: idle CPU of the rest of the node.
         away: uids of pods that would not be there.
-
     """
     whole = float(sum(use.cpu_milli or 0 for use, _ in pods))
     stay = [(use, pod) for use, pod in pods if use.uid not in away]

@@ -44,7 +44,6 @@ class Proven:
     Args:
         policies: of the trace; without required proofs nothing is held back.
         sink: receives the remaining records, in order.
-
     """
 
     def __init__(self, policies: Iterable[Record], sink: Callable[[Record], None]) -> None:

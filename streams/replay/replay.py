@@ -73,7 +73,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             parts: at least one, without common partitions.
             kept: limit for the listed differences.
-
         """
         differences = sorted((found for part in parts for found in part.differences), key=lambda found: found.when)
         sums = {
@@ -128,7 +127,6 @@ class Replay:
             since_ms: earlier samples serve as history.
             nodes: only these; empty: all.
             kept: limit for the listed differences; all are counted.
-
         """
         self._since_ms = since_ms
         self._keys = {node.encode() for node in nodes}

@@ -38,7 +38,6 @@ class Successors:
             sample: as recorded.
             pods: its pods.
             victims: uids that the recorded policy has evicted so far.
-
         """
         came = {}
         self._awaited = [(uid, ago_ms + sample.interval_ms) for uid, ago_ms in self._awaited]

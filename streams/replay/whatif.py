@@ -127,7 +127,6 @@ class WhatIf:
             other: the policy to try.
             since_ms: earlier samples serve as history.
             nodes: only these; empty: all.
-
         """
         self._recorded = Following(policies, Worker("replay", Believes()))
         self._other = Worker("what-if", Believes())

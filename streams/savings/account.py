@@ -29,7 +29,6 @@ class Account:
         Args:
             span: by Kafka's clock. Earlier samples are read for pods and facts.
             within: only these records; None: all.
-
         """
         self._span = span
         self._keys = {node.encode() for node in (*span.nodes, DESCHEDULER)} if span.nodes else set()

@@ -54,7 +54,6 @@ def admitted(pods: Sequence[Batch], room: Amounts) -> Admitted:
     Args:
         pods: of one node. A pod without requests is always admitted.
         room: allocatable minus the requests of all other pods; at least 0.
-
     """
     used, requested = total(pod.used for pod in pods), total(pod.request for pod in pods)
     short = [resource for resource in BOTH if requested[resource] > room[resource]]

@@ -83,7 +83,6 @@ class NodeAccount:
         Args:
             sample: in rows.
             counted: False: it precedes the span, and only its facts and pods are read.
-
         """
         if (sample.boot_id, sample.seq) <= self._newest:
             return

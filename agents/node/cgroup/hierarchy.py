@@ -69,7 +69,6 @@ def find(mount: Path, kubepods: str | None, layout: Layout | None = None) -> Hie
 
     Raises:
         CgroupError: no hierarchy, no cgroup of pods, or more than one.
-
     """
     version, roots = _roots(mount)
     cpu = roots["cpu"]

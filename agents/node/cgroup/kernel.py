@@ -41,7 +41,6 @@ class CgroupKernel:
 
     Raises:
         CgroupError: no hierarchy, or no cgroup of pods.
-
     """
 
     def __init__(

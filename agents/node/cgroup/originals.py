@@ -36,7 +36,6 @@ class Originals:
 
         Raises:
             CgroupError: the file could not be written. Then no quota may be cut, since it could not be restored.
-
         """
         if clipped == self.clipped:
             return

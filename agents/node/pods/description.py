@@ -92,7 +92,6 @@ class Joined:
 
     Raises:
         SlacktideError: the pods cannot be listed, and no earlier list is known.
-
     """
 
     changed = True

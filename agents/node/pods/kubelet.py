@@ -44,7 +44,6 @@ class Kubelet:
 
     Raises:
         KubeletError: the address is invalid.
-
     """
 
     refused = ""

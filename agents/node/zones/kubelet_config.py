@@ -62,7 +62,6 @@ def kubelet_config(content: object) -> KubeletConfig:
 
     Raises:
         ZonesError: the kubelet does not accept a setting.
-
     """
     if isinstance(content, dict) and "kubeletconfig" in content:
         content = content["kubeletconfig"]

@@ -37,7 +37,6 @@ def allocatable_resources(path: Path) -> bytes:
 
     Raises:
         ZonesError: no answer, an error, or a torn answer.
-
     """
     try:
         with socket.socket(socket.AF_UNIX) as line:

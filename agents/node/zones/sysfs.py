@@ -34,7 +34,6 @@ def sys_zones(folder: Path) -> list[SysZone]:
 
     Raises:
         ZonesError: a file is missing, torn or malformed.
-
     """
     online = sorted(_cpus(folder / "online"))
     if online and online[-1] >= ZONES_MAX:

@@ -102,7 +102,6 @@ def _grid_of(file: Path) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None
 
     Raises:
         ConfigError: the file does not map the two names to lists of percents.
-
     """
     read = load_yaml(file)
     accepted = f"{SUPPRESS} and {EVICT}, each with a list of percents"

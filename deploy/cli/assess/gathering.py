@@ -72,7 +72,6 @@ class Gathering:
 
         Raises:
             SeriesError: there are no nodes, or no series of their use.
-
         """
         if not self._rows and self._foreign.get("cpu_capacity"):
             raise SeriesError(f"the series kube_node_status_capacity have no label node. {HONOR}")

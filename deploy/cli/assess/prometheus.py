@@ -75,7 +75,6 @@ class Prometheus:
 
     Raises:
         PrometheusError: the address is not a URL, or the CA file is unreadable.
-
     """
 
     def __init__(self, server: Server) -> None:
@@ -98,7 +97,6 @@ class Prometheus:
         Raises:
             TooMuchError: the query exceeds the server's sample limit.
             PrometheusError: no response, or not from Prometheus.
-
         """
         form = {"query": query, "start": start_s, "end": end_s, "step": step_s, "timeout": f"{TIMEOUT_S:.0f}s"}
         # GET: read-only proxies, such as the API server's, deny POST.

@@ -83,7 +83,6 @@ def read(file: Path) -> tuple[Asked, Iterator[Answer]]:
 
     Raises:
         RecordingError: the file is not from ``--record``, or is truncated.
-
     """
     stack = ExitStack()
     try:

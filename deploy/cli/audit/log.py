@@ -28,7 +28,6 @@ async def audit_records(
 
     Raises:
         LogError: the topic cannot be read to its end.
-
     """
     count = (await partition_counts(bootstrap, [AUDIT.name]))[AUDIT.name]
     if not count:

@@ -22,7 +22,6 @@ def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> s
         read: nodes with records in the span.
         since_ms: UTC epoch.
         until_ms: UTC epoch.
-
     """
     span = f"until {instant(until_ms)}" if not since_ms else f"from {instant(since_ms)} to {instant(until_ms)}"
     if not read:

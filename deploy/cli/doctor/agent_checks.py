@@ -40,7 +40,6 @@ def node_findings(node: str, explained: Sequence[Explained], *, runs: bool) -> I
         node: its name.
         explained: the freshness findings of `slacktide explain node`.
         runs: whether an agent runs here; if not, its silence is expected.
-
     """
     needed = f"fresh samples and answers of node {node}"
     bad = [one for one in explained if one.severity in {"problem", "warning"}]

@@ -21,7 +21,6 @@ def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentF
         port: of its endpoints.
         state_folder: locked by a running agent.
         proc_mount: /proc.
-
     """
     address = reachable(host)
     live = _ask(address, port, "/live")

@@ -48,7 +48,6 @@ def gather(access: Access) -> ApiFacts | NoApi:
 
     Raises:
         SlacktideError: the address is invalid.
-
     """
     server = ApiServer(access)
     try:

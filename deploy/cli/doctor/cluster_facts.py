@@ -78,7 +78,6 @@ async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> 
 
     Raises:
         ConfigError: the file cannot be used.
-
     """
     async with ApiServer(await access(kubeconfig), name="slacktide-doctor") as api:
         pods, quotas = await or_why(lambda: _pods(api)), await or_why(lambda: _quotas(api))

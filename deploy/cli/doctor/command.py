@@ -93,7 +93,6 @@ class DoctorSettings:
 
         Raises:
             click.UsageError: two options exclude each other, or one lacks another.
-
         """
         refuse_both(self.kubepods, self.host_workloads)
         refuse_alone(self.api_server, self.api_token, self.api_ca)

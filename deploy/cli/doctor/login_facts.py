@@ -24,7 +24,6 @@ async def gather(addresses: str, folder: Path) -> list[LoginFacts]:
     Args:
         addresses: addresses of Kafka brokers.
         folder: has each part's copy of ``/etc/slacktide/kafka``, and a ``token`` for a login by token.
-
     """
     there = [part for part in (*IN_THE_LOOP, ADMINISTRATOR) if (folder / part.name).is_dir()]
     return await asyncio.gather(*(_login(addresses, folder / part.name, part) for part in there))

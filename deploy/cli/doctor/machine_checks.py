@@ -48,7 +48,6 @@ def machine_findings(facts: MachineFacts, *, quota_writable: bool) -> Iterator[F
     Args:
         facts: facts of the machine.
         quota_writable: whether this process could write the best-effort cgroup's CPU quota.
-
     """
     yield _kernel(facts)
     yield _clock_source(facts)

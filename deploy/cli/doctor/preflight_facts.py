@@ -187,7 +187,6 @@ async def gather(
         pods: all pods that have not ended; a text: why they are unknown.
         installed: Slacktide is installed, so that its requests are among those of the pods.
         kubelet_insecure: accept any certificate of a kubelet.
-
     """
     nodes = await or_why(lambda: _items(api, NODES))
     kubelets = nodes if isinstance(nodes, str) else await _kubelets(api, nodes, insecure=kubelet_insecure)
@@ -293,7 +292,6 @@ async def is_there(api: ApiServer, resource: Resource, name: str, namespace: str
 
     Raises:
         ApiError: it is not known.
-
     """
     try:
         await api.get(resource, name, _Object, namespace=namespace)

@@ -171,7 +171,6 @@ async def node_logs(log: Log) -> list[NodeLog]:
 
     Raises:
         LogError: Kafka cannot be read.
-
     """
     records = [*await log.figures(), *await log.limit_outcomes(log.now_ms - LATELY_MS)]
     names, covered = _names(records), covered_of(records)
@@ -188,7 +187,6 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
 
     Raises:
         LogError: Kafka cannot be read.
-
     """
     records = await log.figures()
     names, covered = _names(records), covered_of(records)
@@ -272,7 +270,6 @@ async def opened(bootstrap: Cluster, now_ms: int) -> AsyncIterator[Log]:
 
     Raises:
         LogError: Kafka is unavailable, or a topic is missing.
-
     """
     async with reading(bootstrap, TOPICS) as (tail, partitions):
         yield Log(bootstrap=bootstrap, tail=tail, partitions=partitions, now_ms=now_ms)

@@ -22,7 +22,6 @@ async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[
 
     Raises:
         LogError: Kafka is unavailable, or a topic is missing.
-
     """
     partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
     if absent := [name for name, count in partitions.items() if not count]:
@@ -37,7 +36,6 @@ async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: in
 
     Raises:
         LogError: Kafka cannot be read.
-
     """
     named = f'"namespace":"{namespace}","name":"{name}",'.encode()
 
@@ -56,7 +54,6 @@ async def queue_of(bootstrap: Cluster) -> list[Record]:
 
     Raises:
         LogError: Kafka cannot be read.
-
     """
     topics = (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE)
     partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
@@ -71,7 +68,6 @@ async def queue_decisions(bootstrap: Cluster, since_ms: int) -> list[Record]:
 
     Raises:
         LogError: Kafka cannot be read.
-
     """
     async with reading(bootstrap, (QUEUE_DECISION,)) as (tail, partitions):
         return (await tail.read(places_of(partitions, {QUEUE_DECISION.name: since_ms}))).records
@@ -82,7 +78,6 @@ async def all_job_statuses(bootstrap: Cluster) -> list[Record]:
 
     Raises:
         LogError: Kafka cannot be read.
-
     """
     async with reading(bootstrap, (JOB_STATUS,)) as (tail, partitions):
         return (await tail.read(places_of(partitions, {JOB_STATUS.name: WHOLE}))).records

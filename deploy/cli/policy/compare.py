@@ -107,7 +107,6 @@ class _Reading:
 
         Raises:
             LogError: Kafka cannot be read.
-
         """
         from slacktide.schemas.topics import (  # noqa: PLC0415
             ALLOCATABLE,

@@ -77,7 +77,6 @@ def described_node(path: Path, name: str | None) -> Described:
 
     Raises:
         ConfigError: it is missing or invalid.
-
     """
     given = STANDARD_INPUT if str(path) == "-" else path
     return described(load_yaml(given), str(given), name)

@@ -14,7 +14,6 @@ def carrying(kubeconfig: Path) -> str:
     Raises:
         ApiError: the API server is unavailable.
         ConfigError: the kubeconfig is invalid.
-
     """
     return asyncio.run(_carrying(kubeconfig))
 

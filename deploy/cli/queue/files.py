@@ -18,7 +18,6 @@ def cluster_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> Queu
     Raises:
         ConfigError: as ``objects_of``.
         CaseError: an object refers to something invalid.
-
     """
     return queue_cluster(objects_of(files, given))
 
@@ -28,7 +27,6 @@ def objects_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list
 
     Raises:
         ConfigError: a file is unreadable, or an object invalid.
-
     """
     found = {(type(one).__name__, one.metadata.namespace, one.metadata.name): one for one in given}
     for file in files:

@@ -62,7 +62,6 @@ def standing(objects: Sequence[QueueObject]) -> Standing:
 
     Raises:
         CaseError: an object is invalid.
-
     """
     given = queue_cluster(objects)
     state = Scheduling(given.queues, given.holders)

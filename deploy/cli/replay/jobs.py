@@ -83,7 +83,6 @@ class Jobs:
             plan: the work.
             count: maximum number of processes.
             few: a trace up to this size is not distributed.
-
         """
         self._plan = plan
         self._count = count
@@ -97,7 +96,6 @@ class Jobs:
 
         Raises:
             ReplayError: a process ended.
-
         """
         if self._alone is not None:
             self._alone.take(record)
@@ -116,7 +114,6 @@ class Jobs:
 
         Raises:
             ReplayError: a process ended.
-
         """
         if not self._jobs:
             alone = self._alone or self._plan.begin()

@@ -47,7 +47,6 @@ def one_source(file: Path | None, bootstrap: Cluster | None) -> Cluster | None:
 
     Raises:
         click.UsageError: both or none are given.
-
     """
     context = click.get_current_context()
     if file is not None and context.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT:

@@ -37,7 +37,6 @@ def decided(where: source.Where, shown: int) -> QueueResult:
     Args:
         where: the records, from their start.
         shown: limit for listed differences.
-
     """
     records: list[Record] = []
 

@@ -37,7 +37,6 @@ def decided(
     Raises:
         click.UsageError: the span's end precedes its start.
         NotFoundError: a node has no samples in it.
-
     """
     made: list[Jobs] = []
     known: set[bytes | None] = set()

@@ -70,7 +70,6 @@ def reading(path: Path) -> BinaryIO:
 
     Raises:
         ExportFileError: the file cannot be opened.
-
     """
     try:
         # Python's line reader of compressed files is as slow as the decompression.
@@ -85,7 +84,6 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
     Raises:
         ExportFileError: the file cannot be written.
-
     """
     whole = path.resolve()
     # A pipe is written directly: it has no content to preserve.
@@ -109,7 +107,6 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
     Raises:
         ExportFileError: the file cannot be read.
         TraceError: a line is invalid or misplaced.
-
     """
     with reading(path) as lines:
         try:
@@ -143,7 +140,6 @@ async def from_log(
 
     Raises:
         LogError: Kafka cannot be read, or a topic is missing.
-
     """
     counts = await partition_counts(bootstrap, topics)
     if not any(counts.values()):

@@ -46,7 +46,6 @@ def headers(files: Iterable[Path]) -> Files:
 
     Raises:
         ExportFileError, TraceError: a file is unreadable, or is not an export.
-
     """
     found = []
     for path in files:
@@ -72,7 +71,6 @@ def made(files: Files, bootstrap: Cluster, span: Span, within: Within | None = N
     Raises:
         ExportFileError, TraceError: a file is unreadable or invalid.
         LogError: Kafka cannot be read.
-
     """
     account, dropped = Account(span, within), 0
     for _, path in files:
@@ -91,7 +89,6 @@ def again(files: Files, bootstrap: Cluster, answer: Path) -> Report:
 
     Raises:
         OffsetsError: some records are gone, or the file is not a result.
-
     """
     known = _earlier(answer)
     span = Span(known.since_ms, known.until_ms, tuple(known.only))
@@ -107,7 +104,6 @@ def _earlier(path: Path) -> Earlier:
 
     Raises:
         OffsetsError: it is not one.
-
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Earlier)

@@ -32,7 +32,6 @@ def write(made: Report, file: Path) -> None:
 
     Raises:
         ExportFileError: the file cannot be written.
-
     """
     UNTIL.set(made.until_ms / 1_000)
     SPAN.set((made.until_ms - made.since_ms) / 1_000)

@@ -90,7 +90,6 @@ def sized(nodes: int, pods: int, by: Measured) -> Size:
         nodes: of the cluster, each sampled once per second.
         pods: per node, on average.
         by: the measurements.
-
     """
     topics = [
         _topic(name, nodes, pods, by) for name in sorted({name for one in by.records_by_pods.values() for name in one})

@@ -118,7 +118,6 @@ def decided(
         others: records of the same node from Kafka.
         policies: records of the policy topic.
         age_ms: age of the node's figures at the newest record.
-
     """
     known = {placed(one): one for one in (*kept, *others)}
     records = sorted(known.values(), key=lambda one: one.timestamp_ms)

@@ -32,7 +32,6 @@ class Entries:
 
         Raises:
             BadMessageError: it is invalid.
-
         """
         if record.topic == POLICY.name:
             differs = self._policy is None or record.value != self._policy.value

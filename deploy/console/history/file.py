@@ -78,7 +78,6 @@ def opened(path: Path, size_bytes_max: int) -> tuple[sqlite3.Connection, str]:
 
     Raises:
         sqlite3.OperationalError: it is locked or not permitted, or the disk is full; the file may be intact.
-
     """
     try:
         db = connect(path)

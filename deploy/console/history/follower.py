@@ -42,7 +42,6 @@ class Follower:
         bootstrap: the Kafka cluster.
         store: this is its only writer.
         clock: advances the time while no records arrive.
-
     """
 
     bootstrap: Cluster

@@ -36,7 +36,6 @@ class Latest:
 
     Args:
         stored: known objects are in the store, except statuses that were not due.
-
     """
 
     def __init__(self, *, stored: bool = False) -> None:
@@ -60,7 +59,6 @@ class Latest:
 
         Raises:
             BadMessageError: it is invalid; the former object stays.
-
         """
         one, gone = (record.topic, record.key or b""), record.value is None
         body = None if gone else _READ[record.topic](record)

@@ -23,7 +23,6 @@ class LogRecords:
 
     Args:
         bootstrap: the Kafka cluster; None: no records are read.
-
     """
 
     def __init__(self, bootstrap: Cluster | None) -> None:

@@ -20,7 +20,6 @@ class Moments:
         reading: the file.
         recorder: returns the recorder; None: there is none.
         partitions: of topics keyed by node.
-
     """
 
     def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None], partitions: int) -> None:

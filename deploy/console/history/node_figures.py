@@ -277,7 +277,6 @@ class NodeFigures:
             standing: its kind, such as the bound of its arithmetic.
             span_ms: one record per topic is kept in each span; after a change of kind, one in a tenth of it.
             always: keep it in any case.
-
         """
         topic, at_ms = record.topic, record.timestamp_ms
         last_ms = self._kept.get(topic, (-span_ms, NONE))[0]

@@ -127,7 +127,6 @@ def unpack(blob: bytes) -> Block:
 
     Raises:
         zlib.error, ValueError, struct.error: the bytes are invalid.
-
     """
     return [
         array("q", [first]) * POINTS if steps is None else array("q", accumulate(chain((first,), steps)))
@@ -147,7 +146,6 @@ def rolled(blocks: Sequence[Block | None], step_s: int, coarse_s: int) -> Block:
         blocks: of ``step_s``, consecutive; None: missing. Together they span the whole result.
         step_s: their resolution.
         coarse_s: the next resolution.
-
     """
     each = coarse_s // step_s
     made, fine_at = empty(coarse_s), AT[step_s]

@@ -59,7 +59,6 @@ class History:
         log: reads records that are not in the history.
         partitions: of topics keyed by node.
         size_bytes_max: of the file, for ``bounds``.
-
     """
 
     def __init__(
@@ -136,7 +135,6 @@ class History:
         Args:
             at_ms: the moment.
             rows: all nodes at that moment, if available.
-
         """
         rows = self.cluster_at(at_ms) if rows is None else rows
         return sorted(self._problems(at_ms, rows), key=lambda one: (_RANK[one.severity], one.node, one.name))
@@ -202,7 +200,6 @@ class History:
 
         Raises:
             KeyError: no such node.
-
         """
         live = self._recorder()
         number = self._reading.number(node)
@@ -253,7 +250,6 @@ class History:
             node: its name.
             at_ms: the moment.
             others: records of ``elsewhere``, as far as Kafka still has them.
-
         """
         kept = self._decisions.kept(node, at_ms)
         return self._decided(node, at_ms, kept, [*others, *self._decisions.live(node, at_ms)])
@@ -295,7 +291,6 @@ class History:
             node: the trace's node; "": unknown.
             at_ms: a moment at which the node existed.
             others: records from Kafka, of ``sought`` or ``elsewhere``.
-
         """
         found = [*self._traces.kept(of, node, at_ms), *others]
         if (place := place_in(of)) is not None:

@@ -33,7 +33,6 @@ class Reading:
 
         Raises:
             StoreError: the file cannot be read.
-
         """
         if not self.path.exists():
             return []

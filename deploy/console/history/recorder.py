@@ -59,7 +59,6 @@ class Recorder:
         begin_s: the first second to record, UTC epoch; earlier records only set state.
         texts: numbers of stored texts.
         first: nothing is stored yet, so the initial state is kept, too.
-
     """
 
     begin_s: int
@@ -95,7 +94,6 @@ class Recorder:
         Args:
             record: of one of ``TOPICS``.
             known: it only sets state: it is stored already, or precedes the end of a gap.
-
         """
         new = not known
         self._filled_in |= known

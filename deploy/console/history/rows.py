@@ -39,7 +39,6 @@ def row_of(name: str, partition: int, at_s: int, step_s: int, point: Sequence[in
         step_s: its resolution.
         point: its figures, in the column order of that resolution.
         texts: by number.
-
     """
     at = AT[step_s]
 

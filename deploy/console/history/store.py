@@ -44,7 +44,6 @@ class Store:
 
     Raises:
         StoreError: the file can neither be opened nor set aside.
-
     """
 
     def __init__(self, path: Path, *, size_bytes_max: int = SIZE_BYTES_MAX) -> None:
@@ -82,7 +81,6 @@ class Store:
 
         Raises:
             StoreError: the write failed, even after deleting old data. No part of it is stored.
-
         """
         for attempt in range(3):
             try:

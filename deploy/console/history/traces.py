@@ -53,7 +53,6 @@ class Traces:
             of: a position or a trace.
             node: the trace's node; "": unknown.
             at_ms: a moment at which the trace's node existed.
-
         """
         if (found := place_in(of)) is not None:
             return [dict([found])]

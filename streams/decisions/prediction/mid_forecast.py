@@ -82,7 +82,6 @@ class HeldForecast:
             policy: in force.
             boot_id: of the sample that its resources are computed from.
             at_ms: event time of the sample.
-
         """
         state = OTHER_BOOT if boot_id != self.boot_id else STALE if at_ms - self.observed_ms > FORECAST_STALE_MS else ""
         had, asked = self._figured, (pods, facts, policy, state)
@@ -118,7 +117,6 @@ def mid_forecast(
         facts: of the node; its allocatable resources are the upper bound.
         colocation: the strategy in force.
         state: why the forecast is ignored; "": it is valid.
-
     """
     if state:
         prediction = Prediction(state=state, observed_ms=peaks.observed_ms)

@@ -138,7 +138,6 @@ class PeakHistogram:
 
         Returns:
             None if there is no checkpoint, its weight is negative, or a bucket is unknown.
-
         """
         if checkpoint is None or checkpoint.total_weight < 0:
             return None

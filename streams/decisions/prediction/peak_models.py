@@ -131,7 +131,6 @@ class PeakModels:
 
         Returns:
             The number of samples dropped because their model has a newer one.
-
         """
         samples = list(_known_samples(pods, node))
         newer = [(uid, use) for uid, use in samples if uid not in self.models or self.models[uid].updated_ms <= at_ms]

@@ -144,7 +144,6 @@ def prod_reclaimable(
         allocatable: of the node before amplification; None: unknown. An absent amount counts as 0.
         cold_start_s: pods of this age or younger are not predicted.
         safety_margin_pct: percent added to peaks, at least -100.
-
     """
     found = _sorted(pods, cold_start_s)
     cpu, mem = (_figured(each, found, node, allocatable, safety_margin_pct) for each in (_CPU, _MEM))

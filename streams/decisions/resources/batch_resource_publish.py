@@ -45,7 +45,6 @@ def batch_resource_publish(
         calculated: the computed batch resources; None: the node is degraded or reset.
         ratio: annotation node.koordinator.sh/cpu-normalization-ratio; ignored unless it is a decimal above 1.
         third_party: allocations of other schedulers, if any.
-
     """
     if calculated is None:
         cpu, mem = (Because(of=of, bound="degraded", terms={}) for of in ("batch_cpu_milli", "batch_memory_bytes"))

@@ -57,7 +57,6 @@ def batch_resource_zones(
         colocation: the strategy in force.
         zones: all zones of the node; the result is empty unless one has CPU or memory.
         zones_of: zone ids by uid; unknown ids are ignored, and a pod without ids is in all zones.
-
     """
     if all(zone.allocatable.cpu_milli is None and zone.allocatable.mem_bytes is None for zone in zones):
         return []

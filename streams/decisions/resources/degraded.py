@@ -15,7 +15,6 @@ def degraded(*, now_s: int, updated_s: int | None, degrade_time_min: int) -> Ter
         now_s: the current time.
         updated_s: the time of the last report; None if there is none.
         degrade_time_min: the maximum age in minutes.
-
     """
     limit_s = degrade_time_min * 60
     if updated_s is None:

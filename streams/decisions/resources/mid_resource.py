@@ -50,7 +50,6 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
         colocation: the strategy in force.
         reclaimable: the prod-reclaimable resources.
         node_use: usage of the whole node; None: CPU or memory is unknown.
-
     """
     reserved, facts = node_reserved(load.facts), load.facts
     prod = known(load.pods).prod_request

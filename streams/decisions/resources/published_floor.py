@@ -29,7 +29,6 @@ def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> F
     Args:
         figures: by field of ``Resources``; None: nothing to publish (stale, degraded or disabled).
         pods: of the node. Pods that are neither Running nor Pending do not count.
-
     """
     asked = known(pods).asked
     because = tuple([_because(field, figures[field], asked[field]) for field in REQUEST_FIELDS if field in figures])

@@ -37,7 +37,6 @@ def resource_sync_decision(pairs: Iterable[Pair], diff_threshold: float = DIFF_T
     Args:
         pairs: the resources of one tier, in the order of ``because``.
         diff_threshold: a fraction, 0.1 for a tenth.
-
     """
     because = tuple(_because(pair, diff_threshold) for pair in pairs)
     return SyncDecision(need_sync=any(one.bound in {"appeared", "gone", "moved"} for one in because), because=because)

@@ -13,7 +13,6 @@ def distinct(processors: Sequence[Processor]) -> Sequence[Processor]:
 
     Raises:
         CaseError: a CPU occurs twice.
-
     """
     seen: set[int] = set()
     for at, processor in enumerate(processors):
