@@ -175,11 +175,12 @@ def test_no_best_effort_process_ran_on_the_cpu_that_a_pod_has_alone_through_both
     """By the kernel's record of its CPU 1, which both had before. The kubelet itself would take up to 10 s."""
     pinned = node.group("", pods.pinned) / node.containers(pods.namespace)["pinned"][0]
     [ticks] = node.guest.sh(f"cut -d' ' -f22 /proc/$(head -n1 {pinned}/cgroup.procs)/stat").split()
-    listed = [one for record in node.records(SAMPLE_COLUMNS, NodeSample) for one in record.pods or ()]
+    records = node.records(SAMPLE_COLUMNS, NodeSample)
+    exclusive = {one.uid: one.exclusive_cpus for record in records for one in record.pods or ()}
 
-    assert {one.uid: one.exclusive_cpus for one in listed} == {
-        pods.web: "", pods.pinned: "1", pods.batch: "", pods.hoard: ""
-    }  # fmt: skip
+    # Pods that were there for a moment before may be among them.
+    assert exclusive.keys() >= {pods.web, pods.pinned, pods.batch, pods.hoard}
+    assert {uid: cpus for uid, cpus in exclusive.items() if cpus} == {pods.pinned: "1"}
     assert node.guest.read(pinned / "cpuset.cpus.effective") == "1"
     assert node.guest.read(batch[1] / "cpuset.cpus.effective") == "0"
     assert max(traced_s(node)) < int(ticks) / TICKS_HZ
