@@ -1,4 +1,4 @@
-"""Outcomes of acts on one pod. Pure."""
+"""Outcomes of acts: the key of each, and those on one pod. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
 from slacktide.streams.decisions.evict.evict_observed import observed
 from slacktide.streams.decisions.evict.node_evict import Eviction
+
+Key = tuple[str, str, str]
+
+
+def key_of(outcome: NodeOutcome) -> Key:
+    """Return the key that an intent and its outcome share."""
+    return outcome.command_id, outcome.rule, outcome.target
 
 
 def cause_of(victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> Cause:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from slacktide.agents.node.acts import ends_or_stops
+from slacktide.agents.node.acts import Key, ends_or_stops, key_of
 from slacktide.agents.node.spool_database import Change, SpoolDatabase
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -19,12 +19,6 @@ WINDOW = 256
 """The oldest waiting outcomes, kept in memory besides the disk."""
 UNWRITTEN_MAX = 1_024
 """Outcomes kept in memory while the disk refuses writes."""
-Key = tuple[str, str, str]
-
-
-def key_of(outcome: NodeOutcome) -> Key:
-    """Return the key that an intent and its outcome share."""
-    return outcome.command_id, outcome.rule, outcome.target
 
 
 class Spool(Protocol):
@@ -173,8 +167,11 @@ class DiskSpool:
             self._unwritten.clear()
 
     def _read_on(self) -> None:
-        """Fill the window with the next outcomes: from disk, then those not yet on disk."""
-        self._take(self._database.outcomes(self._read_to, WINDOW - len(self._window)))
+        """Fill the window with the next outcomes: from disk, then those not yet on disk, which must not overtake it."""
+        stored = self._database.outcomes(self._read_to, WINDOW - len(self._window))
+        if stored is None and self._unwritten and self._unwritten[0][0] > self._read_to + 1:
+            return
+        self._take(stored or ())
         self._take(self._unwritten)
 
     def _take(self, found: Iterable[tuple[int, NodeOutcome | None]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS intent (number INTEGER PRIMARY KEY, body BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS gap (number INTEGER PRIMARY KEY CHECK (number = 1), body BLOB NOT NULL)",
 )
+POSITION_MAX = 2**63 - 1
 _decoder = msgspec.json.Decoder(NodeOutcome)
 
 
@@ -87,8 +88,8 @@ class SpoolDatabase:
             return kept
         try:
             bodies = db.execute("SELECT body FROM intent ORDER BY number").fetchall()
-            kept.intents = [one for (body,) in bodies for one in self._decoded(body)]
-            kept.gap = next(self._decoded(self._gap), None) if self._gap else None
+            kept.intents = [one for (body,) in bodies if (one := self._decoded(body)) is not None]
+            kept.gap = self._decoded(self._gap) if self._gap else None
             first, last = db.execute("SELECT min(position), max(position) FROM outcome").fetchone()
             kept.first, kept.last = first or 1, last or 0
             self._take_lines(kept)
@@ -98,10 +99,10 @@ class SpoolDatabase:
 
     def store(self, change: Change) -> bool:
         """Make the database as it shall be, in one transaction; whether that worked."""
-        intents = {encode(one) for one in change.intents}
+        intents = [encode(one) for one in change.intents]
         gap = b"" if change.gap is None else encode(change.gap)
         acknowledged = change.acknowledged > self._acknowledged
-        if not (acknowledged or change.unwritten or intents != self._intents or gap != self._gap):
+        if not (acknowledged or change.unwritten or set(intents) != self._intents or gap != self._gap):
             return True
         if (db := self._opened()) is None:
             return False
@@ -113,9 +114,9 @@ class SpoolDatabase:
                 gone_bytes = self._bytes(db, change.acknowledged)
                 db.execute("DELETE FROM outcome WHERE position <= ?", (change.acknowledged,))
             db.executemany("INSERT OR REPLACE INTO outcome VALUES (?, ?)", rows)
-            db.executemany("DELETE FROM intent WHERE body = ?", [(body,) for body in self._intents - intents])
+            db.executemany("DELETE FROM intent WHERE body = ?", [(body,) for body in self._intents.difference(intents)])
             # In their order, for it is the order of the acts.
-            new = [(body,) for one in change.intents if (body := encode(one)) not in self._intents]
+            new = [(body,) for body in intents if body not in self._intents]
             db.executemany("INSERT INTO intent (body) VALUES (?)", new)
             if gap != self._gap:
                 db.execute("DELETE FROM gap")
@@ -125,29 +126,32 @@ class SpoolDatabase:
             self._failed(exc)
             return False
         self.bytes_used += sum(len(body) for _, body in rows) - gone_bytes
-        self._intents, self._gap = intents, gap
+        self._intents, self._gap = set(intents), gap
         self._acknowledged = max(self._acknowledged, change.acknowledged)
         return True
 
-    def outcomes(self, after: int, limit: int) -> Iterator[tuple[int, NodeOutcome | None]]:
-        """Yield so many stored outcomes behind a position, in order. None: one cannot be read, and does not count."""
-        rows = self._rows(after, limit)
-        while rows:
-            asked, limit = limit, limit - len(rows)
-            for position, body in rows:
-                outcome = next(self._decoded(body), None)
-                limit += outcome is None
-                yield position, outcome
-            rows = self._rows(rows[-1][0], limit) if len(rows) == asked and limit else []
+    def outcomes(self, after: int, limit: int) -> list[tuple[int, NodeOutcome | None]] | None:
+        """Return so many stored outcomes behind a position, in order; None: the database cannot be read.
 
-    def _rows(self, after: int, limit: int) -> list[tuple[int, bytes]]:
+        A row that cannot be decoded has no outcome, and does not count.
+        """
+        found: list[tuple[int, NodeOutcome | None]] = []
         question = "SELECT position, body FROM outcome WHERE position > ? ORDER BY position LIMIT ?"
-        try:
-            db = self._opened()
-            return [] if db is None else db.execute(question, (after, limit)).fetchall()
-        except sqlite3.Error as exc:
-            self._failed(exc)
-            return []
+        while limit > 0:
+            try:
+                db = self._opened()
+                rows = None if db is None else db.execute(question, (after, limit)).fetchall()
+            except sqlite3.Error as exc:
+                self._failed(exc)
+                rows = None
+            if rows is None:
+                return None
+            its = [(position, self._decoded(body)) for position, body in rows]
+            found += its
+            if len(rows) < limit:
+                break
+            after, limit = rows[-1][0], sum(outcome is None for _, outcome in its)
+        return found
 
     def close(self) -> None:
         """Close it."""
@@ -169,14 +173,24 @@ class SpoolDatabase:
         return self._db
 
     def _failed(self, exc: Exception) -> None:
-        """Count it, and connect again the next time: this also rolls back."""
+        """Count it, and roll back. Only a full disk keeps the connection: to open it reads all rows."""
         self.failures += 1
+        if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL and self._rolled_back():
+            return
         self.close()
         if isinstance(exc, sqlite3.DatabaseError) and not isinstance(exc, sqlite3.OperationalError):
             self.torn += 1
             for name in ("spool.db", "spool.db-wal"):
                 with suppress(OSError):
                     (self._folder / name).replace(self._folder / f"{name}.damaged")
+
+    def _rolled_back(self) -> bool:
+        try:
+            if self._db is not None:
+                self._db.rollback()
+        except sqlite3.Error:
+            return False
+        return self._db is not None
 
     def _take_lines(self, kept: Kept) -> None:
         """Take over what a version up to 0.2 has left."""
@@ -190,13 +204,14 @@ class SpoolDatabase:
             kept.last += len(outcomes)
             lines.delete()
 
-    def _bytes(self, db: sqlite3.Connection, until: int | None = None) -> int:
-        question = "SELECT coalesce(sum(length(body)), 0) FROM outcome WHERE position <= coalesce(?, position)"
+    def _bytes(self, db: sqlite3.Connection, until: int = POSITION_MAX) -> int:
+        question = "SELECT coalesce(sum(length(body)), 0) FROM outcome WHERE position <= ?"
         found: int = db.execute(question, (until,)).fetchone()[0]
         return found
 
-    def _decoded(self, body: bytes) -> Iterator[NodeOutcome]:
+    def _decoded(self, body: bytes) -> NodeOutcome | None:
         try:
-            yield _decoder.decode(body)
+            return _decoder.decode(body)
         except msgspec.DecodeError:
             self.torn += 1
+            return None

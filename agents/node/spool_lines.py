@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import msgspec
 
+from slacktide.agents.node.acts import Key, key_of
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 
 SEGMENTS, INTENTS, GAP = "[0-9]*.jsonl", "intents.jsonl", "gap.json"
-Key = tuple[str, str, str]
 T = TypeVar("T")
 
 
@@ -77,16 +77,12 @@ def read_lines(folder: Path) -> Lines:
     outcomes = {one.at: one.outcome for one in logged if one.outcome is not None}
     lines.outcomes = [outcomes[at] for at in sorted(outcomes) if at > acknowledged]
     lines.outcomes += [one for file in gaps for one in lines.decoded(file, NodeOutcome, end=b"")]
-    ended = {_key(one) for one in (*outcomes.values(), *lines.outcomes)}
+    ended = {key_of(one) for one in (*outcomes.values(), *lines.outcomes)}
     began: dict[Key, NodeOutcome] = {}
     for one in [one for file in intents for one in lines.decoded(file, _Intent)]:
         if one.intent is not None:
-            began[_key(one.intent)] = one.intent
+            began[key_of(one.intent)] = one.intent
         if one.concluded is not None:
             began.pop(one.concluded, None)
     lines.intents = [intent for key, intent in began.items() if key not in ended]
     return lines
-
-
-def _key(outcome: NodeOutcome) -> Key:
-    return outcome.command_id, outcome.rule, outcome.target

@@ -247,6 +247,24 @@ def test_disk_that_refuses_stops_no_act(broken, send) -> None:
     assert [one.seq for one in sent] == list(range(len(broken)))
 
 
+def test_outcomes_on_a_disk_that_cannot_be_read_wait_for_it(tmp_path: Path) -> None:
+    """What lies behind the window is on disk alone: newer ones in memory neither overtake it nor stand for it."""
+    with connected_by(Refusing):
+        spool = DiskSpool(tmp_path)
+        for number in range(600):
+            spool.conclude(outcome(number))
+        Refusing.broken = True
+        for number in range(600, 610):
+            spool.conclude(outcome(number))
+        before = drained(spool)
+        Refusing.broken = False
+        after = drained(spool)
+        spool.close()
+
+    assert [one.seq for one in before] == list(range(spools.WINDOW))
+    assert [one.seq for one in after] == list(range(spools.WINDOW, 610))
+
+
 def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path) -> None:
     """Beyond a thousand outcomes the rest is counted, and the count survives."""
     with connected_by(Refusing):
