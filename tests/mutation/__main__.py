@@ -128,7 +128,7 @@ def _tests(names: list[str]) -> Tests:
     return Tests([name for name in names if any(Path("tests/vectors").glob(f"{name}.jsonl*"))], files)
 
 
-def _module(name: str) -> Path:
+def _path_of(name: str) -> Path:
     """A module of the decisions by its name, with or without its family: ``queue/assign``, ``cpu_evict``."""
     [path] = [path for path in Path("streams/decisions").rglob("*.py") if path.match(f"{name}.py")]
     return path
@@ -146,7 +146,7 @@ class Breaking:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Break the module in all ways; the share that was noticed."""
-        path = _module(self._name)
+        path = _path_of(self._name)
         gc.freeze()
         failed, took_s = _forked(lambda: self._fails(session), CPU_MAX_S)
         if failed:
