@@ -69,6 +69,10 @@ class Head(Generic[N]):
     turn: int = 0
     later: int = 0
     """The last turn from which the node's samples are left out: one of them has another head."""
+    counted: int = 0
+    newest: int = -1
+    last_ms: int = 0
+    """The last turn whose samples were counted, with their highest seq and newest append time."""
 
     def uids_of(self, _: str) -> list[str]:
         """Return the pods of its list."""

@@ -265,7 +265,7 @@ class Fast:
         turn, its = read
         if not answerer.mute:
             self._write(turn, its, turn.screened(its), records, results, answerer)
-        answered(turn.block(its, _newer(turn, its, records.times_ms)))
+        answered(turn.block(its, _newer(turn, its, records.times_ms, self._turns)))
 
     def _read(
         self, turn: Turn[Node], records: Records, results: Results, answerer: Answerer
@@ -394,34 +394,35 @@ def _other_limits(head: Head[Node], value: bytes) -> bool:
     return True
 
 
-def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int]) -> list[bool]:
+def _newer(turn: Turn[Node], its: Columns, times_ms: Sequence[int], number: int) -> list[bool]:
     """Note the progress of each node; return which samples are newer than all before.
 
-    A node may have two heads in ``turn``. ``times_ms``: append times of all records.
+    A node may have two heads in ``turn``, one after the other. ``times_ms``: append times of all records. ``number``:
+    of the turn.
     """
     newer: list[bool] = []
     add = newer.append
-    newest: dict[Head[Node], int] = {}
     last: dict[int, Head[Node]] = {}
-    last_ms: dict[Head[Node], int] = {}
+    heads: list[Head[Node]] = []
     for head, place, seq in zip(turn.heads, turn.places, its.node[:, 0].tolist(), strict=True):
-        its_newest = newest.get(head)
-        if its_newest is None:
+        at_ms = times_ms[place]
+        if head.counted != number:
             before = last.get(id(head.node))
-            boot, reached = turn.begun[id(head.node)] if before is None else (before.of.boot_id, newest[before])
-            its_newest = newest[head] = reached if boot == head.of.boot_id else -1
+            boot, reached = turn.begun[id(head.node)] if before is None else (before.of.boot_id, before.newest)
+            head.newest, head.last_ms, head.counted = reached if boot == head.of.boot_id else -1, at_ms, number
+            head.node.boots.saw(at_ms)
             last[id(head.node)] = head
-            last_ms[head] = times_ms[place]
-            head.node.boots.saw(times_ms[place])
-        last_ms[head] = max(last_ms[head], times_ms[place])
-        if seq > its_newest:
-            newest[head] = seq
+            heads.append(head)
+        elif at_ms > head.last_ms:
+            head.last_ms = at_ms
+        if seq > head.newest:
+            head.newest = seq
             add(True)
         else:
             add(False)
-    for head, seq in newest.items():
-        head.node.newest = max(head.node.newest, (head.of.boot_id, seq))
-        head.node.boots.saw(last_ms[head])
+    for head in heads:
+        head.node.newest = max(head.node.newest, (head.of.boot_id, head.newest))
+        head.node.boots.saw(head.last_ms)
     return newer
 
 
