@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import Policy
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import CAPACITY, FIT, SERIAL, Head
-from slacktide.streams.columns.marked import MarksError
 from slacktide.streams.columns.market import Market, market_of
 from slacktide.streams.columns.node_figures import (
     PUBLISH_MS_MIN,
@@ -18,14 +19,17 @@ from slacktide.streams.columns.node_figures import (
     WORTH_PUBLISHING,
     Candidate,
     Worth,
+    aggregates_of,
     beyond,
+    metric_of,
+    metrics_of,
     revisions,
 )
 from slacktide.streams.columns.node_window import NEVER, OWN
-from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
-from slacktide.streams.columns.rings import Ints
+from slacktide.streams.columns.publish import Due, Figures, joined, pod_line, publish
+from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Ints, Spreads
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, Bools
-from slacktide.streams.columns.windows import Windows
+from slacktide.streams.columns.windows import Averages, Windows
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
 
 N = TypeVar("N")
@@ -121,38 +125,94 @@ def _same(
     return same
 
 
-def publish_columns(
-    windows: Windows, block: Block[N], places: Sequence[int], found: Worth, policy: Policy
-) -> list[Figures | None]:
-    """Build the records of nodes; None: left to the scalar rules. ``places``: of each node's sample in the block."""
-    results: list[Figures | None] = [None] * len(places)
-    markets = [_market(block.heads[place], one, policy) for place, one in zip(places, found.nodes, strict=True)]
+class Gathered(NamedTuple):
+    """Nodes of a wave whose records are encoded later, together with those of other waves."""
+
+    places: Sequence[int]
+    """Of each node's sample in the block."""
+    nodes: Sequence[Candidate]
+    metrics: Sequence[NodeMetric | None]
+    """None: arrays encode the node's records from ``due``. Otherwise the scalar rules compute the rest."""
+    due: Due | None
+
+
+def gather(windows: Windows, block: Block[N], found: Found, policy: Policy) -> Gathered:
+    """Gather what the records of a wave's nodes are encoded from, before the next wave changes the windows."""
+    places, of = found
+    numbers = range(len(places))
+    try:
+        plain, due = _plain(windows, block, found, policy)
+    except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
+        plain, due = [], None
+    alone = [at for at in numbers if at not in plain] if len(plain) < len(places) else []
+    metrics = dict(zip(alone, metrics_of(windows, of, alone, policy), strict=True))
+    return Gathered(places, of.nodes, [metrics.get(at) for at in numbers], due)
+
+
+def _plain(windows: Windows, block: Block[N], found: Found, policy: Policy) -> tuple[list[int], Due | None]:
+    """Find the nodes that arrays can encode, and gather their figures."""
+    places, (nodes, values, counts) = found
+    markets = [_market(block.heads[place], one, policy) for place, one in zip(places, nodes, strict=True)]
     plain = [
         at
-        for at, market in enumerate(markets)
+        for at, (place, market) in enumerate(zip(places, markets, strict=True))
         if market.plain
-        and block.numbers[places[at], 0]
-        and block.quotas_us[places[at]] != OTHER_LIMITS
-        and not np.isnan(found.values[at][OWN:]).any()
+        and block.numbers[place, 0]
+        and block.quotas_us[place] != OTHER_LIMITS
+        and not np.isnan(values[at][OWN:]).any()
     ]
     if not plain:
-        return results
-    rows = np.array([found.nodes[at].window.row for at in plain])
-    aggregates, known = windows.rings.spread_columns(rows)
-    plain = [at for at, whole in zip(plain, known.tolist(), strict=True) if whole]
+        return [], None
+    aggregates, known = windows.rings.spread_columns(np.array([nodes[at].window.row for at in plain]))
+    if not known.all():
+        plain, aggregates = list(compress(plain, known.tolist())), aggregates[known]
     if not plain:
-        return results
-    of = Worth(
-        [found.nodes[at] for at in plain], [found.values[at] for at in plain], [found.counts[at] for at in plain]
-    )
-    due = _due(block, [places[at] for at in plain], of, [markets[at] for at in plain], aggregates[known])
+        return [], None
+    of = Worth([nodes[at] for at in plain], [values[at] for at in plain], [counts[at] for at in plain])
+    return plain, _due(block, [places[at] for at in plain], of, [markets[at] for at in plain], aggregates)
+
+
+def encoded(waves: Sequence[Gathered], policy: Policy) -> Iterator[tuple[int, Candidate, Figures | NodeMetric]]:
+    """Encode the records of gathered nodes, in order; a NodeMetric: the scalar rules compute the rest."""
+    figures = iter(_published([one.due for one in waves if one.due is not None], policy))
+    for places, nodes, metrics, due in waves:
+        at = begin = 0
+        for place, candidate, metric in zip(places, nodes, metrics, strict=True):
+            if metric is not None:
+                yield place, candidate, metric
+                continue
+            assert due is not None  # it has the nodes without a metric
+            yield place, candidate, next(figures) or _metric(candidate, policy, due, at, begin)
+            begin += int(due.counts[at])
+            at += 1
+
+
+def _published(dues: Sequence[Due], policy: Policy) -> Sequence[Figures | None]:
+    if not dues:
+        return []
     try:
-        published = publish(due, policy.version)
-    except MarksError:
-        return results
-    for at, one in zip(plain, published, strict=True):
-        results[at] = one
-    return results
+        return publish(joined(dues), policy.version)
+    except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
+        return [None] * sum(len(due.named) for due in dues)
+
+
+def _metric(one: Candidate, policy: Policy, due: Due, at: int, begin: int) -> NodeMetric:
+    """Build a gathered node's NodeMetric; ``begin``: where its pods begin in ``due``."""
+    node, system = due.own[at].tolist()
+    averages = Averages(
+        covered_ms=due.covered_ms[at],
+        samples=due.samples[at],
+        node=Use(cpu_milli=node[0], mem_bytes=node[1]),
+        system=Use(cpu_milli=system[0], mem_bytes=system[1]),
+        pods=due.pods[begin : begin + int(due.counts[at])].tolist(),
+    )
+    spreads = [
+        Spreads(length_s, [covered_ms], [np.reshape(figures, (FIGURES, -1)).tolist()])
+        for length_s, (covered_ms, *figures) in zip(LENGTHS_S, due.aggregates[at].tolist(), strict=True)
+    ]
+    return metric_of(
+        one, policy, averages, aggregates_of(spreads, 0), names=due.markets[at].names, window_ms=due.windows_ms[at]
+    )
 
 
 def _market(head: Head[N], one: Candidate, policy: Policy) -> Market:

@@ -23,6 +23,7 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.rings import Floats, Ints, Spreads
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
+from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.free_resource import free_resource
@@ -130,8 +131,16 @@ def metrics_of(windows: Windows, found: Worth, places: Sequence[int], policy: Po
         return []
     spreads = windows.spreads([found.nodes[at].window for at in places])
     return [
-        _metric(found.nodes[at], policy, found.averages(at), _aggregates(spreads, number))
+        metric_of(
+            one,
+            policy,
+            found.averages(at),
+            aggregates_of(spreads, number),
+            names=one.window.names,
+            window_ms=one.window.window_ms,
+        )
         for number, at in enumerate(places)
+        for one in (found.nodes[at],)
     ]
 
 
@@ -214,14 +223,23 @@ def capacity_of(facts: NodeFacts) -> tuple[int, int]:
     return facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0
 
 
-def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list[Aggregate]) -> NodeMetric:
+def metric_of(
+    one: Candidate,
+    policy: Policy,
+    averages: Averages,
+    aggregates: list[Aggregate],
+    *,
+    names: Sequence[PodName],
+    window_ms: int,
+) -> NodeMetric:
+    """Build a NodeMetric; ``names``: of the pods in ``averages``."""
     sample = one.sample
     return NodeMetric(
         node=sample.node,
         boot_id=sample.boot_id,
         seq=sample.seq,
         observed_ms=sample.observed_ms,
-        window_ms=one.window.window_ms,
+        window_ms=window_ms,
         covered_ms=averages.covered_ms,
         samples=averages.samples,
         policy_version=policy.version,
@@ -229,7 +247,7 @@ def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list
         pods_revision=sample.pods_revision,
         node_use=averages.node,
         system_use=averages.system,
-        pods=_pod_metrics(one.window, averages.pods),
+        pods=_pod_metrics(names, averages.pods),
         aggregates=aggregates,
         late=one.late,
         forecast_revision=one.forecast.revision,
@@ -238,7 +256,7 @@ def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list
     )
 
 
-def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMetric]:
+def _pod_metrics(names: Sequence[PodName], averages: list[list[float]]) -> list[PodMetric]:
     return [
         PodMetric(
             uid=uid,
@@ -248,14 +266,12 @@ def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMet
             qos=qos,
             use=Use(cpu_milli=round(cpu_milli), mem_bytes=round(mem_bytes)),
         )
-        for (uid, namespace, name, priority_class, qos), (cpu_milli, mem_bytes) in zip(
-            window.names, averages, strict=True
-        )
+        for (uid, namespace, name, priority_class, qos), (cpu_milli, mem_bytes) in zip(names, averages, strict=True)
         if cpu_milli == cpu_milli and mem_bytes == mem_bytes  # noqa: PLR0124 - NaN: the pod has no figure
     ]
 
 
-def _aggregates(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:
+def aggregates_of(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:
     """In order of length; omits a length in which a figure is unknown."""
     found = []
     for one in spreads:

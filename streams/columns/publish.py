@@ -51,6 +51,15 @@ class Due(NamedTuple):
     over_line: Bools
 
 
+def joined(dues: Sequence[Due]) -> Due:
+    """Join the nodes of several waves."""
+
+    def one(parts: Sequence[Any]) -> Any:
+        return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
+
+    return dues[0] if len(dues) == 1 else Due(*map(one, zip(*dues, strict=True)))
+
+
 class Packed(NamedTuple):
     """One node's records in a sixth of their memory, as shared templates."""
 

@@ -14,10 +14,10 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample_columns_codec import fields_of
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.block import Block
-from slacktide.streams.columns.figures import Found, holding, publish_columns, worth
+from slacktide.streams.columns.figures import Gathered, encoded, gather, holding, worth
 from slacktide.streams.columns.head import SERIAL
 from slacktide.streams.columns.merging import Merging
-from slacktide.streams.columns.node_figures import Candidate, Named, allocatable_of, due, holds, metrics_of, publishing
+from slacktide.streams.columns.node_figures import Candidate, Named, allocatable_of, due, holds, publishing
 from slacktide.streams.columns.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.isolated import isolated
@@ -123,6 +123,7 @@ class Publishing:
 
     def _block(self, block: Block[Node], now_ms: int) -> list[Out]:
         outs: list[Out] = []
+        gathered: list[Gathered] = []
         merging = Merging(self._windows, block)
         for its in merging.waves(WAVE):
             taken, late = merging.in_time(its)
@@ -132,8 +133,9 @@ class Publishing:
             merged = self._merged_block(merging, taken, outs)
             for at in merging.over(merged):
                 outs += self._segments(block.heads[at].node)
-            outs += self._publish_wave(merging, merged, now_ms)
-        return outs
+            if merged:
+                gathered += self._gather(merging, merged)
+        return outs + self._publish_gathered(block, gathered, now_ms)
 
     def _merged_block(self, merging: Merging[Node], taken: Sequence[int], outs: list[Out]) -> Sequence[int]:
 
@@ -145,39 +147,39 @@ class Publishing:
 
         return isolated(merging.merge, taken, failed)
 
-    def _publish_wave(self, merging: Merging[Node], taken: Sequence[int], now_ms: int) -> list[Out]:
-        """Publish figures of the merged samples ``taken``: by arrays where possible, otherwise by the rules."""
-        block = merging.block
-        found = worth(self._windows, block, taken, self.in_force, self._worker.republish_ms, self._candidate)
-        outs = self._publish_found(block, found, now_ms) if found.of.nodes else []
-        hold = holding(self._windows, block, taken, self._worker.republish_ms, self._covering.at_ms)
+    def _gather(self, merging: Merging[Node], taken: Sequence[int]) -> list[Gathered]:
+        """Gather what is to be published of the merged samples ``taken``."""
+        block, republish_ms = merging.block, self._worker.republish_ms
+        found = worth(self._windows, block, taken, self.in_force, republish_ms, self._candidate)
+        gathered = [gather(self._windows, block, found, self.in_force)] if found.places else []
+        if found.places:
+            publishing(self._windows, found.of, self.in_force)
+            self._windows.marks.published_by[block.rows[found.places]] = block.numbers[found.places, SERIAL]
+        hold = holding(self._windows, block, taken, republish_ms, self._covering.at_ms)
         self._covering.sampled((block.heads[at].partition, block.heads[at].of.node) for at in hold)
+        return gathered
+
+    def _publish_gathered(self, block: Block[Node], gathered: Sequence[Gathered], now_ms: int) -> list[Out]:
+        """Encode the figures of a block's waves together: once per block costs less than once per wave."""
+        outs: list[Out] = []
+        for place, candidate, one in encoded(gathered, self.in_force):
+            if isinstance(one, NodeMetric):
+                outs += self._publish_alone(block, place, candidate, one, now_ms)
+                continue
+            head = block.heads[place]
+            outs += self._fast.figures(head, candidate.sample, one)
+            self._last.put_written(head.partition, head.of.node, one, candidate.facts)
+            self._covering.published(head.partition, head.of.node)
         return outs
 
-    def _publish_found(self, block: Block[Node], found: Found, now_ms: int) -> list[Out]:
-        try:
-            published = publish_columns(self._windows, block, found.places, found.of, self.in_force)
-        except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
-            published = [None] * len(found.places)
-        alone = [at for at, one in enumerate(published) if one is None]
-        metrics = dict(zip(alone, metrics_of(self._windows, found.of, alone, self.in_force), strict=True))
-        outs: list[Out] = []
-        for at, (place, one, candidate) in enumerate(zip(found.places, published, found.of.nodes, strict=True)):
-            head = block.heads[place]
-            if one is None:
-                record = _of_node(head.node)
-                sample = SoundSample(**fields_of(block.values[place], head.uids_of))
-                each = NamedSample(
-                    record, sample, head.node, head.facts, head.pods, True, False, head.node.described, False
-                )
-                outs += self._records_of(each, candidate, metrics[at], now_ms)
-            else:
-                outs += self._fast.figures(head, candidate.sample, one)
-                self._last.put_written(head.partition, head.of.node, one, candidate.facts)
-                self._covering.published(head.partition, head.of.node)
-        publishing(self._windows, found.of, self.in_force)
-        self._windows.marks.published_by[block.rows[found.places]] = block.numbers[found.places, SERIAL]
-        return outs
+    def _publish_alone(
+        self, block: Block[Node], place: int, candidate: Candidate, metric: NodeMetric, now_ms: int
+    ) -> list[Out]:
+        head = block.heads[place]
+        sample = SoundSample(**fields_of(block.values[place], head.uids_of))
+        record, described = _of_node(head.node), head.node.described
+        each = NamedSample(record, sample, head.node, head.facts, head.pods, True, False, described, False)
+        return self._records_of(each, candidate, metric, now_ms)
 
     def _candidate(self, block: Block[Node], place: int) -> Candidate | None:
         """Return what a sample's figures are computed from; None: they must not be published."""

@@ -20,8 +20,11 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, FORECAST, METRIC, SAMPLE, SAMPLE_COLUMNS, WINDOW
+from slacktide.streams.columns import figures
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.joining import joined
+from slacktide.streams.columns.marked import MarksError
+from slacktide.streams.columns.publish import Due, Figures, publish
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, record_of
 from slacktide.streams.worker import Worker
@@ -172,14 +175,14 @@ def worker(policy: Policy = POLICY) -> Worker:
 
 
 def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
-    """What was written, without where its sample lies; each node's records in their order."""
+    """What was written, without where its sample lies; each node's records in the order of each topic."""
     found = []
     for out in outs:
         body = msgspec.json.decode(out.value or b"null")
         if out.topic == COMMAND.name:
             del body["sample"]
         found.append((out.topic, out.key, body))
-    return sorted(found, key=lambda one: one[1] or b"")
+    return sorted(found, key=lambda one: (one[1] or b"", one[0]))
 
 
 @pytest.mark.exhaustive
@@ -350,6 +353,33 @@ def test_figures_of_joined_turns_are_equal(seed: int, monkeypatch: pytest.Monkey
     assert most > 0
     assert {COMMAND.name, METRIC.name, WINDOW.name} <= written
     assert whole.late_samples == parts.late_samples
+
+
+@pytest.mark.parametrize("refused", ["all", "every third"])
+def test_figures_that_arrays_refuse_are_those_of_the_rules(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several seconds a turn: each node's records keep their order, whoever encodes them."""
+
+    def refusing(due: Due, version: str) -> list[Figures | None]:
+        if refused == "all":
+            raise MarksError("a name")
+        return [None if at % 3 == 0 else one for at, one in enumerate(publish(due, version))]
+
+    fleet, plain, other = Fleet(5, nodes=6), worker(), worker()
+    metrics = 0
+    for second in range(0, 150, 5):
+        turn: list[Record] = []
+        for at in range(second, second + 5):
+            for number, name in enumerate(fleet.names):
+                made, pods = fleet.sample(name, at)
+                offset = at * len(fleet.names) + number
+                turn.append(placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, at))
+        now_ms = START_MS + second * 1_000 + 5_350
+        monkeypatch.setattr(figures, "publish", publish)
+        of_plain = plain.samples(turn, now_ms)
+        monkeypatch.setattr(figures, "publish", refusing)
+        assert bodies(other.samples(turn, now_ms)) == bodies(of_plain)
+        metrics += sum(out.topic == METRIC.name for out in of_plain)
+    assert metrics > 100
 
 
 def test_what_lies_between_two_blocks_keeps_its_place() -> None:
