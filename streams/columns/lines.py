@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from operator import itemgetter
 from typing import Final
 
@@ -14,12 +15,14 @@ from slacktide.schemas.headers import headers, traceparent
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample import Limits
 from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
-from slacktide.streams.columns.screen import BOUNDS, KEEP, MINIMUM, case_of, names
+from slacktide.streams.columns.screen import BOUNDS, KEEP, MINIMUM, VARYING, case_of, names
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 from slacktide.streams.rendering import rendered_headers, rendered_key
 
 _SEQ: Final = 0
 """The sequence number is always the first mark."""
+_FIXED: Final = 7_100_000_001
+"""Fixed terms have marks from here on, in order of their columns: no number mark begins in this way."""
 _TIME: Final = b"2026-01-01T00:00:00.000Z"
 
 
@@ -68,18 +71,24 @@ class Line:
 
     def __init__(self, line: bytes, columns: Sequence[int]) -> None:
         self.line = line
-        """Takes seq each time it occurs, observed_ms, quota and terms if it sets one, decided_ms, offset."""
+        """Takes seq each time it occurs, observed_ms, quota and varying terms if it sets one, decided_ms, offset."""
         self.shown: Callable[[Sequence[int]], Sequence[int]] = itemgetter(*columns) if columns else tuple
-        """Picks the terms to show from ``Screened.terms``."""
+        """Picks the terms to show from the ``VARYING`` ones."""
 
 
 @lru_cache(maxsize=256)
-def _shared(case: int, worker: str, topic: str, partition: int, proof: Verdict) -> tuple[bytes, list[int]]:
+def _shared(
+    case: int, worker: str, topic: str, partition: int, proof: Verdict
+) -> tuple[bytes, Sequence[int], Sequence[int]]:
+    """Return the template of a case, the columns of its fixed terms, and the places of others in ``VARYING``."""
     bound, minimum, limited = case_of(case)
     columns = names(bound, minimum=minimum, limited=limited) if bound else {}
     seq, observed, quota = FIRST, FIRST + 1, FIRST + 2
     first_term = FIRST + (3 if bound else 2)
-    decided = first_term + len(columns)
+    fixed = [column for column in columns.values() if column not in VARYING]
+    shown = [VARYING.index(column) for column in columns.values() if column in VARYING]
+    decided = first_term + len(shown)
+    marks = count(first_term)
     id_, node, boot, policy, facts, pods, hold_id = map(mark, range(7))
     hold = Hold(
         id=f"{hold_id}-{seq}",
@@ -87,7 +96,7 @@ def _shared(case: int, worker: str, topic: str, partition: int, proof: Verdict) 
         target=TARGET,
         limits=Limits(be_cfs_quota_us=quota),
         bound=MINIMUM if minimum else BOUNDS.get(bound, ""),
-        terms={name: first_term + number for number, name in enumerate(columns)},
+        terms={name: next(marks) if column in VARYING else _FIXED + column for name, column in columns.items()},
     )
     command = NodeCommand(
         id=f"{id_}-{seq}",
@@ -107,21 +116,31 @@ def _shared(case: int, worker: str, topic: str, partition: int, proof: Verdict) 
     )
     texts = [id_.encode(), *(f'"{one}"'.encode() for one in (node, boot, policy, facts, pods))]
     if bound:
-        texts.append(hold_id.encode())
-    return template(encode(command), texts, decided + 2 - FIRST, again=_SEQ), list(columns.values())
+        texts += (hold_id.encode(), *(b"%d" % (_FIXED + column) for column in fixed))
+    return template(encode(command), texts, decided + 2 - FIRST, again=_SEQ), fixed, shown
 
 
-def line_of(case: int, boot: Boot, its: Names, *, worker: str, topic: str, partition: int, proof: Verdict) -> Line:
-    """Return a node's template of one kind of answer.
+def line_of(
+    case: int,
+    boot: Boot,
+    its: Names,
+    terms: Sequence[int],
+    *,
+    worker: str,
+    topic: str,
+    partition: int,
+    proof: Verdict,
+) -> Line:
+    """Return a node's template of one kind of answer; ``terms``: a row of ``Screened.terms`` with the fixed ones.
 
     Raises:
         MarksError: the worker's name looks like a mark.
     """
-    shared, columns = _shared(case, worker, topic, partition, proof)
+    shared, fixed, shown = _shared(case, worker, topic, partition, proof)
     texts = [boot.answer_id, boot.node, boot.boot_id, its.policy_version, its.facts_revision, its.pods_revision]
     if case != KEEP:
-        texts.append(boot.hold_id)
-    return Line(shared % tuple(texts), columns)
+        texts += (boot.hold_id, *(b"%d" % terms[column] for column in fixed))
+    return Line(shared % tuple(texts), shown)
 
 
 def tail_line(kind: str, source: str, node: str, boot_id: str, event_id: str) -> bytes:

@@ -39,6 +39,11 @@ _FIGURES = (
     "system_milli",
     "formula_milli",
 )
+VARYING: Final = (3, 5, 6, 8, 9, 10)
+"""Columns of ``Screened.terms``: of pods and system, formula, allowed, target, and the quota in force.
+
+The others are the same for all samples with one result of ``fit``.
+"""
 _MINIMUM, _TARGET, _CURRENT, _STEP = "minimum_milli", ("allowed_milli", "target_us"), "current_us", "step_us_max"
 
 

@@ -27,7 +27,8 @@ from slacktide.streams.columns.marked import FIRST, MarksError, text
 from slacktide.streams.columns.node_figures import Named, capacity_of
 from slacktide.streams.columns.numbers import NoNumbersError
 from slacktide.streams.columns.publish import Figures
-from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, Screened, bound_of, fit, quota_of
+from slacktide.streams.columns.rings import Ints
+from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, VARYING, Screened, bound_of, fit, quota_of
 from slacktide.streams.columns.turn import Turn, alone
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, RenderedOut, varint
@@ -306,7 +307,8 @@ class Fast:
         results: Results,
         answerer: Answerer,
     ) -> None:
-        now_ms, terms, quotas, cases = answerer.now_ms, found.terms.tolist(), found.quota_us.tolist(), found.cases()
+        now_ms, quotas, cases = answerer.now_ms, found.quota_us.tolist(), found.cases()
+        terms = found.terms[:, VARYING].tolist()
         seqs, observed = its.node[:, 0].tolist(), its.node[:, 1].tolist()
         command, offsets, by_rule = COMMAND.name, records.offsets, list[int]()
         kept, second, its_second = 0, -1, b""
@@ -314,7 +316,7 @@ class Fast:
             zip(turn.places, turn.heads, turn.verdicts, seqs, observed, cases, strict=True)
         ):
             boot = head.boot
-            line = head.lines.get((case, verdict)) or self._line(head, case, verdict)
+            line = head.lines.get((case, verdict)) or self._line(head, case, verdict, found.terms[at])
             if line is None:
                 results[place] = self._slow.by_rule(records[place], head, answerer, verdict)
                 by_rule.append(at)
@@ -332,8 +334,11 @@ class Fast:
             results[place] = b"".join((boot.key, varint(len(value)), value, tail))
         results.counted(kept, ages_ms(its, now_ms, by_rule))
 
-    def _line(self, head: Head[Node], case: int, verdict: Verdict) -> Line | None:
-        """Return a template of a node's answers; None: the rule decides, or the worker's name looks like a mark."""
+    def _line(self, head: Head[Node], case: int, verdict: Verdict, terms: Ints) -> Line | None:
+        """Return a template of a node's answers; None: the rule decides, or the worker's name looks like a mark.
+
+        ``terms``: of one of its samples, see ``Screened``.
+        """
         if bound_of(case) == SCALAR:
             return None
         try:
@@ -341,6 +346,7 @@ class Fast:
                 case,
                 head.boot,
                 head.names,
+                terms.tolist(),
                 worker=self._worker,
                 topic=SAMPLE_COLUMNS.name,
                 partition=head.partition,
