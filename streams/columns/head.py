@@ -50,8 +50,6 @@ class Head(Generic[N]):
     uids: list[str]
     best_effort: Bools
     """Which of the pods count as best-effort."""
-    group: AbstractSet[str]
-    """Pods in the best-effort group."""
     numbers: Ints
     """int64 [12]"""
     commas: int
@@ -67,12 +65,20 @@ class Head(Generic[N]):
     settled: bool = False
     """Whether the window follows this pod list."""
     turn: int = 0
+    """The last turn with its samples,"""
+    first: int = 0
+    """and the place of the first one in that turn."""
     later: int = 0
     """The last turn from which the node's samples are left out: one of them has another head."""
     counted: int = 0
     newest: int = -1
     last_ms: int = 0
     """The last turn whose samples were counted, with their highest seq and newest append time."""
+
+    @property
+    def group(self) -> AbstractSet[str]:
+        """Return the pods in the best-effort group."""
+        return frozenset(uid for uid, in_group in zip(self.uids, self.of.be_group, strict=True) if in_group == "1")
 
     def uids_of(self, _: str) -> list[str]:
         """Return the pods of its list."""
@@ -105,13 +111,11 @@ def split_limits(prefix: bytes, limits: bytes) -> tuple[bytes, bytes] | None:
     return (before + _LIMITS, behind) if found and behind[:1] == b"," else None
 
 
-def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools, AbstractSet[str]] | None:
-    """Return a list's uids, which are best-effort, and those in ``be_group``; None: a uid twice, or another list."""
-    uids = list(pods.names)
-    if not len(uids) == len(pods) == len(be_group):
+def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools] | None:
+    """Return a list's uids, and which are best-effort; None: a uid twice, or ``be_group`` is of another list."""
+    if not len(pods.by_uid) == len(pods) == len(be_group):
         return None
-    counted = np.array([uid in pods.best_effort for uid in uids], np.bool_)
-    return uids, counted, frozenset(uid for uid, in_group in zip(uids, be_group, strict=True) if in_group == "1")
+    return pods.uids, np.frombuffer(bytes([pod.kind.best_effort for pod in pods.each()]), np.bool_)
 
 
 def numbers_commas(pods: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -148,21 +148,31 @@ class NodeWindow(_Marked):
         """Return the series of ``kept``, by uid."""
         return dict(zip(self.kept, self.all_rows[OWN:].tolist(), strict=True))
 
-    def follow(self, group: AbstractSet[str], uids: list[str], pods: Sequence[Pod] | None, series: Series) -> None:
+    def follow(
+        self, group: Callable[[], AbstractSet[str]], uids: list[str], pods: Sequence[Pod] | None, series: Series
+    ) -> None:
         """Keep the series of the pods in a sample or its pod list, and drop others.
+
+        ``group`` returns the pods in the best-effort group.
 
         A pod that only one of them names is kept, because the two are read at different times. So a pod that starts or
         ends causes no dip in the reclaimed resources.
         """
-        named, before = known(pods or ()).names, self.names
-        rows = self._keep(named.keys() | set(uids), series)
-        if named.keys() >= rows.keys():
-            self.names = [named[uid] for uid in self.kept]
+        listed, before = known(pods or ()), self.names
+        by_uid = listed.by_uid
+        rows = self._keep(by_uid.keys() | uids, series)
+        if len(by_uid) == len(rows):
+            self.names = [by_uid[uid].name for uid in self.kept]
         else:
-            had = {name.uid: name for name in before}
-            self.names = [named.get(uid) or _renamed(had.get(uid), uid, best_effort=uid in group) for uid in self.kept]
-        same = dict(zip(self.kept, self.kept, strict=True))  # each uid is in memory once
-        self.uids, self.listed = [same[uid] for uid in uids], pods
+            had, its_group = {name.uid: name for name in before}, group()
+            self.names = [
+                by_uid[uid].name if uid in by_uid else _renamed(had.get(uid), uid, best_effort=uid in its_group)
+                for uid in self.kept
+            ]
+        if uids is not listed.uids:  # each uid is in memory once
+            same = dict(zip(self.kept, self.kept, strict=True))
+            uids = [same[uid] for uid in uids]
+        self.uids, self.listed = uids, pods
         self.use_rows = np.array([rows[uid] for uid in uids], np.int64)
 
     def keep(self, uids: Iterable[str], series: Series) -> None:
@@ -173,16 +183,14 @@ class NodeWindow(_Marked):
 
     def _keep(self, uids: AbstractSet[str], series: Series) -> dict[str, int]:
         """Keep the series of these pods only; return them."""
-        rows = self.rows
-        gone, come = rows.keys() - uids, uids - rows.keys()
-        if not gone and not come and len(self.all_rows) == OWN + len(rows):
-            return rows
-        if gone:
+        rows, before = self.rows, set(self.kept)
+        gone, come = before - uids, uids - before
+        if gone or come:
             series.give_back([rows.pop(uid) for uid in gone])
-        rows |= dict(zip(come, series.take(len(come)), strict=True))
-        self.kept = tuple(sorted(uids))
-        self.all_rows = np.array([*self.own, *map(rows.__getitem__, self.kept)], np.int64)
-        self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
+            rows |= zip(come, series.take(len(come)), strict=True)
+            self.kept = tuple(sorted(uids))
+            self.all_rows = np.array([*self.own, *map(rows.__getitem__, self.kept)], np.int64)
+            self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
         return rows
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress
 
 import msgspec
 import numpy as np
@@ -268,16 +270,16 @@ class _Merge:
                 its_end, interval_ms = int(wave.ends_ms[at]), int(wave.intervals_ms[at])
                 if window.watermark_ms and its_end - interval_ms <= window.watermark_ms:
                     self._note_change(at, window, uids, self._pods[ends[at] - len(uids) : ends[at], 0])
-                window.follow(wave.groups(at), uids, listed, self._series)
+                window.follow(partial(wave.groups, at), uids, listed, self._series)
             elif listed is not window.listed:
-                window.follow(wave.groups(at), uids, listed, self._series)
+                window.follow(partial(wave.groups, at), uids, listed, self._series)
 
     def _note_change(self, at: int, window: NodeWindow, uids: Sequence[str], cpu_milli: Floats) -> None:
         now, before = set(uids), set(window.uids)
-        used = zip(window.uids, or_zero(self._series.used(window.use_rows)).tolist(), strict=True)
-        left = sum(milli for uid, milli in used if uid not in now)
-        unmeasured = np.isnan(cpu_milli).tolist()
-        unknown = any(lacks and uid not in before for uid, lacks in zip(uids, unmeasured, strict=True))
+        gone = [row for uid, row in zip(window.uids, window.use_rows.tolist(), strict=True) if uid not in now]
+        left = sum(or_zero(self._series.used(np.array(gone, np.int64))).tolist())
+        unmeasured = np.isnan(cpu_milli)
+        unknown = bool(unmeasured.any()) and not before.issuperset(compress(uids, unmeasured.tolist()))
         if left or unknown:
             self._left_milli.append((at, left, unknown))
 

@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from itertools import compress
 from sys import intern
 from typing import Annotated, Any, Final, NamedTuple, Self
@@ -19,15 +20,23 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Meta
 
-from slacktide.schemas.bounds import PODS_MAX
+from slacktide.schemas.bounds import AMOUNT_MAX, PODS_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
+from slacktide.schemas.metric import Use
 from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
 from slacktide.schemas.score import use_of
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.spared_pods import is_unsuppressed
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
+PROD: Final = "koord-prod"
+BATCH: Final = "koord-batch"
+POD: Final = "high", "lse", "prod", "batch", "request_milli", "request_bytes"
+"""What reclaimed resources are computed from of a pod; the first four are 1 or 0.
+
+``high``: has precedence over batch pods. The request counts if the pod is ``high`` and live.
+"""
 REQUEST_FIELDS = (
     "batch_cpu_milli",
     "batch_mem_bytes",
@@ -37,6 +46,8 @@ REQUEST_FIELDS = (
     "free_mem_bytes",
 )
 """Fields of ``Resources`` for batch, mid and free resources."""
+_COUNTED: Final = (*REQUEST_FIELDS, "prod_cpu_milli", "prod_mem_bytes")
+"""Requests of live pods that are added up: of batch, mid and free resources, and those of prod pods."""
 _LISTS = msgspec.json.Decoder(Pods)
 _LISTED = msgspec.json.Decoder(Annotated[list[msgspec.Raw], Meta(max_length=PODS_MAX)])
 _POD = msgspec.json.Decoder(Pod)
@@ -87,11 +98,27 @@ class PodKind(msgspec.Struct, frozen=True, weakref=True):
     """Its class is LSE or it has exclusive CPUs: its CPU request is never reclaimed."""
     cpu_milli: int
     mem_bytes: int
-    asked: tuple[int, ...]
-    """Requests in order of ``REQUEST_FIELDS``; empty if all are 0."""
+    high: bool
+    """It is live, and has precedence over batch pods."""
+    counted: tuple[int, ...]
+    """What a list adds up, see ``_COUNTED``."""
+    row: bytes
+    """The result of ``row_of``."""
     written: bytes = b""
     """The JSON without leading names, with ``_HERE`` for each container id; b"": not read from JSON."""
     exclusive_cpus: tuple[int, ...] = ()
+
+
+def row_of(priority_class: str, *, there: bool, live: bool, lse: bool, request: tuple[int, int]) -> bytes:
+    """Return what reclaimed resources are computed from of a pod, as int64 [6], see ``POD``.
+
+    ``request``: CPU in millicores and memory in bytes.
+    """
+    high = priority_class not in LOW_CLASSES
+    counts = high and live
+    cpu_milli, mem_bytes = (min(amount, AMOUNT_MAX) if counts else 0 for amount in request)
+    classes = high, counts and lse, there and priority_class == PROD, priority_class == BATCH
+    return array("q", (*classes, cpu_milli, mem_bytes)).tobytes()
 
 
 class KnownPod(msgspec.Struct, frozen=True, gc=False):
@@ -114,55 +141,62 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class KnownPods(Sequence[Pod]):
-    """An immutable pod list with the values derived from it."""
-
-    __slots__ = (
-        "_pods",
-        "asked",
-        "batch_asked",
-        "best_effort",
-        "exclusive",
-        "free_asked",
-        "high",
-        "live",
-        "mid_asked",
-        "names",
-        "prod_request",
-        "there",
-    )
+    """An immutable pod list with the values derived from it; those that are seldom read are derived when they are."""
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         self._pods = pods
-        known = self.each()
-        self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
-        """By uid; the last pod of a uid wins."""
-        kinds = [pod.kind for pod in known]
-        self.best_effort = self._uids(known, [kind.best_effort for kind in kinds])
-        """Uids of best-effort pods that suppression applies to."""
-        lives = [kind.live for kind in kinds]
-        self.live = self._uids(known, lives)
-        """Uids of Running and Pending pods."""
-        self.there = self._uids(known, [kind.there for kind in kinds])
-        """Uids of pods that have not ended."""
-        live = list(compress(known, lives))
-        asked = [pod.kind.asked for pod in live if pod.kind.asked]
-        sums = map(sum, zip(*asked, strict=True)) if asked else [0] * len(REQUEST_FIELDS)
-        self.asked = dict(zip(REQUEST_FIELDS, sums, strict=True))
+        known = self._known = pods.known if isinstance(pods, _Written) else [_known(pod) for pod in pods]
+        self.uids = [pod.name.uid for pod in known]
+        """In list order."""
+        self.by_uid: Mapping[str, KnownPod] = dict(zip(self.uids, known, strict=True))
+        """The last pod of a uid wins."""
+        sums = list(map(sum, zip(*[pod.kind.counted for pod in known], strict=True))) or [0] * len(_COUNTED)
+        self.asked = dict(zip(REQUEST_FIELDS, sums, strict=False))
         """Total batch, mid and free requests of live pods, by field of ``Resources``."""
-        self.batch_asked = use_of(self.asked["batch_cpu_milli"], self.asked["batch_mem_bytes"])
-        self.mid_asked = use_of(self.asked["mid_cpu_milli"], self.asked["mid_mem_bytes"])
-        self.free_asked = use_of(self.asked["free_cpu_milli"], self.asked["free_mem_bytes"])
-        high = [pod for pod in live if pod.name.priority_class not in LOW_CLASSES]
-        prod = [pod for pod in high if pod.name.priority_class != "koord-mid"]
-        self.prod_request = use_of(sum([pod.kind.cpu_milli for pod in prod]), sum([pod.kind.mem_bytes for pod in prod]))
-        self.high = HighPods(
+        self.prod_request = use_of(*sums[len(REQUEST_FIELDS) :])
+        self.exclusive = {pod.name.uid: pod for pod in known if pod.kind.exclusive_cpus and pod.kind.there}
+        """Pods with exclusive CPUs that have not ended, by uid."""
+
+    @cached_property
+    def best_effort(self) -> AbstractSet[str]:
+        """Return the uids of best-effort pods that suppression applies to."""
+        return self._uids([pod.kind.best_effort for pod in self._known])
+
+    @cached_property
+    def live(self) -> AbstractSet[str]:
+        """Return the uids of Running and Pending pods."""
+        return self._uids([pod.kind.live for pod in self._known])
+
+    @cached_property
+    def there(self) -> AbstractSet[str]:
+        """Return the uids of pods that have not ended."""
+        return self._uids([pod.kind.there for pod in self._known])
+
+    @cached_property
+    def high(self) -> HighPods:
+        """Return the requests of live pods of neither batch nor free class."""
+        high = [pod for pod in self._known if pod.kind.high]
+        return HighPods(
             tuple([pod.name.uid for pod in high]),
             _amounts([pod.kind.cpu_milli for pod in high]),
             _amounts([pod.kind.mem_bytes for pod in high]),
             tuple([pod.kind.lse for pod in high]),
         )
-        self.exclusive = {pod.name.uid: pod for pod in known if pod.kind.there and pod.kind.exclusive_cpus}
-        """Pods with exclusive CPUs that have not ended, by uid."""
+
+    @property
+    def batch_asked(self) -> Use:
+        """Return the total batch requests of live pods."""
+        return use_of(self.asked["batch_cpu_milli"], self.asked["batch_mem_bytes"])
+
+    @property
+    def mid_asked(self) -> Use:
+        """Return the total mid requests of live pods."""
+        return use_of(self.asked["mid_cpu_milli"], self.asked["mid_mem_bytes"])
+
+    @property
+    def free_asked(self) -> Use:
+        """Return the total free requests of live pods."""
+        return use_of(self.asked["free_cpu_milli"], self.asked["free_mem_bytes"])
 
     @classmethod
     def packed(cls, raw: bytes, before: KnownPods | None = None) -> Self:
@@ -177,7 +211,7 @@ class KnownPods(Sequence[Pod]):
         """
         lately = before.by_hash() if before else {}
         try:
-            pods = [bytes(one) for one in _LISTED.decode(raw)]
+            pods = list(map(bytes, _LISTED.decode(raw)))
             hashes = array("q", map(hash, pods))
             known = [lately.get(its) or _known(_POD.decode(one), one) for its, one in zip(hashes, pods, strict=True)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -186,11 +220,11 @@ class KnownPods(Sequence[Pod]):
 
     def each(self) -> Sequence[KnownPod]:
         """Return the values derived from each pod, in list order."""
-        return self._pods.known if isinstance(self._pods, _Written) else [_known(pod) for pod in self._pods]
+        return self._known
 
     def written(self) -> Sequence[KnownPod]:
         """Return the pods if they were read from JSON; else none."""
-        return self._pods.known if isinstance(self._pods, _Written) else ()
+        return self._known if isinstance(self._pods, _Written) else ()
 
     def by_hash(self) -> Mapping[int, KnownPod]:
         """Return the pods by a hash of their JSON; none if they were not read from JSON."""
@@ -206,23 +240,17 @@ class KnownPods(Sequence[Pod]):
     def __len__(self) -> int:
         return len(self._pods)
 
-    @property
-    def uids(self) -> Sequence[str]:
-        """Uids in list order."""
-        names = self.names
-        return tuple(names) if len(names) == len(self) else [pod.uid for pod in self]
-
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods)
 
     def __getitem__(self, place: Any) -> Any:
         return self._pods[place]
 
-    def _uids(self, known: Sequence[KnownPod], chosen: Sequence[bool]) -> AbstractSet[str]:
+    def _uids(self, chosen: Sequence[bool]) -> AbstractSet[str]:
         """Return the uids of the chosen pods. No string is copied."""
         if all(chosen):
-            return self.names.keys()
-        return frozenset([self.names[pod.name.uid].uid for pod in compress(known, chosen)])
+            return self.by_uid.keys()
+        return frozenset([self.by_uid[pod.name.uid].name.uid for pod in compress(self._known, chosen)])
 
 
 class _Written(Sequence[Pod]):
@@ -281,19 +309,25 @@ def _names(pod: PodName) -> bytes:
 
 
 def _kind(pod: Pod, written: bytes) -> PodKind:
-    qos = effective_qos(pod.qos_label, pod.kube_qos)
-    requests = pod.requests
-    asked = tuple([getattr(requests, field) or 0 for field in REQUEST_FIELDS])
+    qos, priority_class = effective_qos(pod.qos_label, pod.kube_qos), effective_priority_class(pod)
+    requests, live, there = pod.requests, pod.phase in LIVE_PHASES, pod.phase not in ENDED_PHASES
+    request = cpu_milli, mem_bytes = requests.cpu_milli or 0, requests.mem_bytes or 0
+    lse = qos == "LSE" or bool(pod.exclusive_cpus)
+    high = live and priority_class not in LOW_CLASSES
+    asked = [getattr(requests, field) or 0 for field in REQUEST_FIELDS]
+    prod = request if high and priority_class != "koord-mid" else (0, 0)
     kind = PodKind(
-        priority_class=effective_priority_class(pod),
+        priority_class=priority_class,
         qos=intern(qos),
         best_effort=is_best_effort(pod) and not is_unsuppressed(pod),
-        live=pod.phase in LIVE_PHASES,
-        there=pod.phase not in ENDED_PHASES,
-        lse=qos == "LSE" or bool(pod.exclusive_cpus),
-        cpu_milli=requests.cpu_milli or 0,
-        mem_bytes=requests.mem_bytes or 0,
-        asked=asked if any(asked) else (),
+        live=live,
+        there=there,
+        high=high,
+        lse=lse,
+        cpu_milli=cpu_milli,
+        mem_bytes=mem_bytes,
+        counted=(*asked, *prod) if live else (0,) * len(_COUNTED),
+        row=row_of(priority_class, there=there, live=live, lse=lse, request=request),
         written=written,
         exclusive_cpus=tuple(cpu_list(pod.exclusive_cpus) or ()),
     )

@@ -102,7 +102,7 @@ class Fast:
         listed = head_of_list(each.pods, of.be_group)
         if parts is None or listed is None:
             return
-        uids, counted, group = listed
+        uids, counted = listed
         same_policy = of.policy_version == policy.version
         known = before is not None and before.of.boot_id == of.boot_id
         boot = before.boot if before is not None and known else self._boot(of, policy)
@@ -119,7 +119,6 @@ class Fast:
             pods=each.pods,
             uids=uids,
             best_effort=counted,
-            group=group,
             numbers=numbers_of(
                 fit(each.facts, policy, pods=len(uids)) if same_policy and not each.pods.exclusive else UNFIT,
                 node.window,
@@ -205,7 +204,7 @@ class Fast:
                 known = self._met(turn, place, records[place], text, head, answerer.policy) if text else None
             if known is not None and known.partition == partitions[place]:
                 if known.turn != number:
-                    known.turn = number
+                    known.turn, known.first = number, len(turn.places)
                     turn.begun.setdefault(id(known.node), known.node.newest)
                 add_place(place)
                 add_head(known)
