@@ -104,8 +104,9 @@ class Series:
         self._cells[places] = after
 
     def cells(self, rows: Ints, slots: Ints) -> Floats:
-        """Return the cells of these slots, by row and slot."""
-        return self._cells[rows[:, None], slots[None, :]].astype(np.float64)
+        """Return the cells of slots, float32 [N, k, 4]; ``slots``: int64 [N, k], of each row."""
+        places = rows[:, None] * SLOTS_MAX + slots
+        return self._slots.take(places).view(np.float32).reshape(*slots.shape, CELLS)
 
     def averages(self, rows: Ints) -> Floats:
         """Return the average CPU and memory of each row over the time in which they are known; NaN: unknown."""
