@@ -103,7 +103,7 @@ class Rings:
         return weight_ms
 
     def fill_minutes(self, rows: Ints, minutes: Ints, ends: Ints, covered_ms: Ints, figures: Floats) -> Ints:
-        """Fill the gaps of minutes that ``span`` returned; return the milliseconds added to each second.
+        """Fill the gaps of minutes that ``minutes`` returned; return the milliseconds added to each second.
 
         ``minutes``: of event time, by number, one for each row; no place in the rings twice. ``ends``: numbers of the
         seconds in which their coverage breaks off. There, existing coverage came later, and both count. In any other
@@ -146,22 +146,24 @@ class Rings:
         """Open this second."""
         self._open(np.array([row]), np.array([second]))
 
-    def span(self, row: int, second: int, seconds: int) -> tuple[Ints, Floats]:
-        """Return coverage and figures of consecutive seconds; missing seconds have no coverage."""
-        begin = second % SECONDS
-        if self._newest[row] - SECONDS < second <= self._newest[row] - seconds + 1 and begin + seconds <= SECONDS:
-            its: Ints = self._covered[row, begin : begin + seconds].astype(np.int64)
-            whole: Floats = self._values[row, :, begin : begin + seconds]
-            return its, whole.copy() if its.all() else np.where(its > 0, whole, np.nan)
-        numbers = np.arange(second, second + seconds)
-        there = (numbers <= self._newest[row]) & (numbers > self._newest[row] - SECONDS) & (numbers >= 0)
-        covered: Ints = np.where(there, self._covered[row, numbers % SECONDS], 0)
-        values: Floats = np.where(covered > 0, self._values[row][:, numbers % SECONDS], np.nan)
-        return covered, values
+    def minutes(self, rows: Ints, minutes: Ints) -> tuple[Ints, Floats]:
+        """Return one minute of each row, by number: its coverage, int64 [n, 60], and figures, float32 [n, 4, 60].
 
-    def oldest(self, row: int) -> int:
-        """Return the first second that may be known."""
-        return int(self._oldest[row])
+        Seconds that are not there have no coverage. Figures without coverage are NaN.
+        """
+        places, newest = minutes % MINUTES, self._newest[rows, None]
+        numbers = minutes[:, None] * MINUTE + np.arange(MINUTE)
+        there = (numbers <= newest) & (numbers > np.maximum(newest - SECONDS, -1))
+        covered: Ints = np.where(there, self._covered.reshape(-1, MINUTES, MINUTE)[rows, places].astype(np.int64), 0)
+        figures: Floats = self._values.reshape(-1, FIGURES, MINUTES, MINUTE)[rows, :, places]
+        if not covered.all():
+            figures[np.broadcast_to(covered[:, None] == 0, figures.shape)] = np.nan
+        return covered, figures
+
+    def oldest(self, rows: Ints) -> Ints:
+        """Return the first second of each row that may be known."""
+        its: Ints = self._oldest[rows]
+        return its
 
     def spreads(self, rows: Ints) -> list[Spreads]:
         """Compute nearest-rank percentiles and averages weighted by coverage, over 5, 10 and 30 minutes."""

@@ -6,12 +6,12 @@ longer than a minute (windows over 20 minutes) belongs to the minute in which it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from msgspec import Meta, Raw
@@ -23,7 +23,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.window import NodeWindowSegment, PodSegment
 from slacktide.streams.columns.node_window import OWN, NodeWindow
-from slacktide.streams.columns.rings import MINUTE, MINUTES, Floats, Ints
+from slacktide.streams.columns.rings import FIGURES, MINUTE, MINUTES, Floats, Ints
 from slacktide.streams.columns.series import CELLS, Series
 from slacktide.streams.columns.windows import Windows
 
@@ -81,26 +81,60 @@ class _WrittenPods(Message, frozen=True, kw_only=True):
     pods: list[_WrittenPod] = []
 
 
-def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | None:
-    """Return one minute of event time, by number since the epoch; None: it has no coverage."""
-    covered_ms, figures = windows.rings.span(window.row, number * MINUTE, MINUTE)
-    if not covered_ms.any():
-        return None
-    begin_ms = number * MINUTE_MS
-    return Minute(
-        begin_ms=begin_ms,
-        end_ms=min(window.watermark_ms, begin_ms + MINUTE_MS),
-        covered_ms=covered_ms,
-        figures=figures,
-        uids=list(window.kept),
-        pods=_pods(windows.series, window, number),
-    )
+class Completed(NamedTuple):
+    """A completed minute of a node, to write."""
+
+    window: NodeWindow
+    number: int
+    """Of the minute since the epoch."""
+    boot_id: str
+    """Of the node's newest sample, as ``seq``."""
+    seq: int
 
 
-def oldest_minute(windows: Windows, window: NodeWindow) -> int:
-    """Return the first minute that is in the rings completely and may have coverage."""
-    oldest = windows.rings.oldest(window.row)
-    return max(oldest // MINUTE, window.watermark_ms // MINUTE_MS - MINUTES + 1)
+class _Minutes(NamedTuple):
+    """Minutes of windows whose slots have one length, in arrays."""
+
+    covered_ms: Ints
+    """int64 [n, 60]"""
+    figures: Floats
+    """float32 [n, 4, 60]"""
+    cells: Floats
+    """float32 [N, k, 4]: the pods of all minutes, by part."""
+    ends: list[int]
+    """Where the pods of each minute end."""
+
+
+def minutes_of(windows: Windows, window: NodeWindow, numbers: Sequence[int]) -> list[Minute]:
+    """Return minutes of event time, by number since the epoch, without those that have no coverage."""
+    its = _minutes(windows, [window] * len(numbers), numbers)
+    return [
+        Minute(
+            begin_ms=number * MINUTE_MS,
+            end_ms=_end_ms(window, number),
+            covered_ms=its.covered_ms[at],
+            figures=its.figures[at].astype(np.float64),
+            uids=list(window.kept),
+            pods=its.cells[end - len(window.kept) : end].astype(np.float64),
+        )
+        for at, (number, end) in enumerate(zip(numbers, its.ends, strict=True))
+        if its.covered_ms[at].any()
+    ]
+
+
+def completed(windows: Windows, rows: Ints, delays_ms: Ints) -> list[range]:
+    """Return each completed minute of these rows once, by number; several after a gap or a long sample.
+
+    ``delays_ms``: by row, from a minute's end until it counts as completed.
+    """
+    marks = windows.marks
+    ends = (marks.watermark_ms[rows] - delays_ms) // MINUTE_MS
+    # The first minute that is in the rings completely, and may have coverage.
+    oldest = np.maximum(windows.rings.oldest(rows) // MINUTE, marks.watermark_ms[rows] // MINUTE_MS - MINUTES + 1)
+    firsts = np.maximum(marks.minute[rows], oldest)
+    found = [range(first, end) for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
+    marks.minute[rows] = np.maximum(marks.minute[rows], ends)
+    return found
 
 
 class WrittenSegment(NodeWindowSegment, frozen=True, kw_only=True):
@@ -110,38 +144,56 @@ class WrittenSegment(NodeWindowSegment, frozen=True, kw_only=True):
     listed: Raw = Raw()  # type: ignore[assignment]
 
 
-def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> WrittenSegment | None:
-    """Return the segment of one completed minute; None: it has no coverage.
-
-    ``number``: of the minute since the epoch. ``boot_id`` and ``seq``: of the node's newest sample.
-    """
-    its = minute_of(windows, window, number)
-    if its is None:
-        return None
-    figures = _whole_or_none(its.figures)
-    return WrittenSegment(
-        node=window.node,
-        boot_id=boot_id,
-        seq=seq,
-        observed_ms=its.end_ms,
-        begin_ms=its.begin_ms,
-        covered_ms=its.covered_ms.tolist(),
-        node_cpu_milli=figures[0],
-        node_mem_bytes=figures[1],
-        system_cpu_milli=figures[2],
-        system_mem_bytes=figures[3],
-        pods=_written(its),
-    )
+def segments(windows: Windows, its: Sequence[Completed]) -> Iterator[WrittenSegment | None]:
+    """Return the segment of each minute; None: it has no coverage."""
+    lengths_ms = [one.window.slot_ms for one in its]
+    of = {
+        length_ms: _segments(windows, [one for one, its_ms in zip(its, lengths_ms, strict=True) if its_ms == length_ms])
+        for length_ms in set(lengths_ms)
+    }
+    for length_ms in lengths_ms:
+        yield next(of[length_ms])
 
 
-def _whole_or_none(figures: Floats) -> list[list[int | None]]:
-    unknown = np.isnan(figures)
-    if not unknown.any():
-        return figures.astype(np.int64).tolist()  # type: ignore[no-any-return]
-    found: list[list[int | None]] = np.where(unknown, 0, figures).astype(np.int64).tolist()
-    for row, second in zip(*(places.tolist() for places in np.nonzero(unknown)), strict=True):
-        found[row][second] = None
-    return found
+def _segments(windows: Windows, its: Sequence[Completed]) -> Iterator[WrittenSegment | None]:
+    minutes = _minutes(windows, [one.window for one in its], [one.number for one in its])
+    covered, seconds, (sums, parts) = minutes.covered_ms.sum(1).tolist(), _seconds(minutes), _whole(minutes.cells)
+    begin = 0
+    for one, some, end, figures in zip(its, covered, minutes.ends, seconds, strict=True):
+        if some:
+            yield WrittenSegment(
+                node=one.window.node,
+                boot_id=one.boot_id,
+                seq=one.seq,
+                observed_ms=_end_ms(one.window, one.number),
+                begin_ms=one.number * MINUTE_MS,
+                covered_ms=figures[0],
+                node_cpu_milli=figures[1],
+                node_mem_bytes=figures[2],
+                system_cpu_milli=figures[3],
+                system_mem_bytes=figures[4],
+                pods=_written(one.window.kept, sums[begin:end], parts[begin:end]),
+            )
+        else:
+            yield None
+        begin = end
+
+
+def _end_ms(window: NodeWindow, number: int) -> int:
+    return min(window.watermark_ms, (number + 1) * MINUTE_MS)
+
+
+def _seconds(minutes: _Minutes) -> Iterator[list[list[Any]]]:
+    """Return the coverage and figures of each minute, by second; None: unknown."""
+    unknown = np.isnan(minutes.figures)
+    whole = np.empty((len(unknown), 1 + FIGURES, MINUTE), np.int64)
+    whole[:, 0], whole[:, 1:] = minutes.covered_ms, np.where(unknown, 0, minutes.figures)
+    for at, lacks in enumerate(unknown.sum((1, 2)).tolist()):
+        found = whole[at].tolist()
+        if lacks:
+            for row, second in zip(*(places.tolist() for places in np.nonzero(unknown[at])), strict=True):
+                found[1 + row][second] = None
+        yield found
 
 
 def written_seconds(raw: bytes) -> WrittenSeconds:
@@ -226,44 +278,43 @@ def _turns(minutes: Iterable[tuple[NodeWindow, Minute]]) -> list[list[tuple[Node
     return turns
 
 
-def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
-    slots, count, newest = _slots_ended(window, number), window.slots, window.slot
-    if not window.kept or not len(slots):
-        return np.zeros((len(window.kept), 1, CELLS))
-    cells = series.cells(window.all_rows[OWN:], slots % count)
-    if slots[0] <= newest - count or slots[-1] > newest:
-        cells[:, (slots <= newest - count) | (slots > newest)] = 0
-    return cells
-
-
-def _slots_ended(window: NodeWindow, number: int) -> Ints:
-    begin_ms, end_ms = number * MINUTE_MS, (number + 1) * MINUTE_MS
-    if window.slot_ms <= MINUTE_MS:
-        return np.arange(begin_ms // window.slot_ms, end_ms // window.slot_ms)
-    ends_here = end_ms % window.slot_ms == 0
-    return np.arange(end_ms // window.slot_ms - 1, end_ms // window.slot_ms) if ends_here else np.zeros(0, np.int64)
-
-
-def _written(its: Minute) -> list[PodSegment]:
-    cells, sums = _whole(np.rint(its.pods[:, :, _WIRE_ORDER]))
-    in_parts = cells.shape[1] > 1
-    return [
-        PodSegment(uid=uid, cpu_milli_ms=cpu, cpu_ms=cpu_ms, mem_bytes_ms=mem, mem_ms=mem_ms, parts=parts)
-        for uid, (cpu, cpu_ms, mem, mem_ms), parts in zip(
-            its.uids, sums.tolist(), cells.tolist() if in_parts else [[]] * len(cells), strict=True
-        )
-        if cpu_ms or mem_ms
-    ]
+def _minutes(windows: Windows, of: Sequence[NodeWindow], numbers: Sequence[int]) -> _Minutes:
+    """Return one minute of each window; the length of their slots is the same."""
+    rows, its, marks = np.array([window.row for window in of]), np.array(numbers), windows.marks
+    counts = np.array([len(window.kept) for window in of])
+    length_ms, newest, slots = of[0].slot_ms, marks.slot[rows, None], marks.slots[rows, None]
+    ends_ms = (its[:, None] + 1) * MINUTE_MS
+    parts = max(1, MINUTE_MS // length_ms)
+    wanted = ends_ms // length_ms - parts + np.arange(parts)
+    gone = (wanted <= newest - slots) | (wanted > newest) | (ends_ms % length_ms != 0)
+    cells = windows.series.cells(
+        np.concatenate([window.all_rows[OWN:] for window in of]), np.repeat(wanted % slots, counts, 0)
+    )
+    if gone.any():
+        cells[np.repeat(gone, counts, 0)] = 0
+    return _Minutes(*windows.rings.minutes(rows, its), cells, np.cumsum(counts).tolist())
 
 
 def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return cells and their sums as whole numbers; beyond 64 bits they stay floats."""
-    sums = cells.sum(1)
+    """Return each pod's sums and parts in the order of a segment, as whole numbers; beyond 64 bits they stay floats."""
+    parts = np.empty((cells.shape[1], len(cells), CELLS))
+    for place, cell in enumerate(_WIRE_ORDER):  # by column, and by part: NumPy is slow with rows of four
+        parts[:, :, place] = np.rint(cells[:, :, cell]).T
+    sums = parts.sum(0)
     if sums.max(initial=0) < _INT64_END:
-        whole = cells.astype(np.int64)
-        return whole, whole.sum(1)
+        whole = parts.astype(np.int64)
+        return whole.sum(0), whole.swapaxes(0, 1)
     fitting = np.vectorize(lambda cell: int(cell) if cell < _INT64_END else cell, otypes=[object])
-    return fitting(cells), fitting(sums)
+    return fitting(sums), fitting(parts).swapaxes(0, 1)
+
+
+def _written(uids: Sequence[str], sums: NDArray[Any], parts: NDArray[Any]) -> list[PodSegment]:
+    in_parts: list[list[list[float]]] = parts.tolist() if parts.shape[1] > 1 else [[]] * len(parts)
+    return [
+        PodSegment(uid=uid, cpu_milli_ms=cpu, cpu_ms=cpu_ms, mem_bytes_ms=mem, mem_ms=mem_ms, parts=its)
+        for uid, (cpu, cpu_ms, mem, mem_ms), its in zip(uids, sums.tolist(), in_parts, strict=True)
+        if cpu_ms or mem_ms
+    ]
 
 
 def _read(pods: Sequence[_WrittenPod]) -> Floats:

@@ -9,7 +9,7 @@ from slacktide.streams.columns.node_window import NodeWindow
 from slacktide.streams.columns.segments import (
     MINUTE_MS,
     Minute,
-    minute_of,
+    minutes_of,
     restore,
     written_minute,
     written_seconds,
@@ -72,8 +72,8 @@ class Filling:
                 continue
             window = known.window
             newest = node.window.watermark_ms // MINUTE_MS
-            each = (minute_of(other.windows, node.window, one) for one in range(newest - minutes, newest + 1))
-            found += [(window, one) for one in each if one is not None]
+            numbers = range(newest - minutes, newest + 1)
+            found += [(window, one) for one in minutes_of(other.windows, node.window, numbers)]
         restore(self._windows, found)
         return ()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
+import numpy as np
 from msgspec.structs import replace
 
 from slacktide.schemas.errors import failure
@@ -18,7 +20,7 @@ from slacktide.streams.columns.figures import Gathered, encoded, gather, holding
 from slacktide.streams.columns.head import SERIAL
 from slacktide.streams.columns.merging import Merging
 from slacktide.streams.columns.node_figures import Candidate, Named, allocatable_of, due, holds, publishing
-from slacktide.streams.columns.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
+from slacktide.streams.columns.segments import Completed, WrittenSegment, completed, segments
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.isolated import isolated
 from slacktide.streams.records import Out, Record, Writer
@@ -131,8 +133,7 @@ class Publishing:
                 self.late_samples += 1
                 block.heads[at].node.too_late(block.heads[at].of.boot_id)
             merged = self._merged_block(merging, taken, outs)
-            for at in merging.over(merged):
-                outs += self._segments(block.heads[at].node)
+            outs += self._segments([block.heads[at].node for at in merging.over(merged)])
             if merged:
                 gathered += self._gather(merging, merged)
         return outs + self._publish_gathered(block, gathered, now_ms)
@@ -202,6 +203,7 @@ class Publishing:
         candidates: list[Candidate] = []
         of: dict[int, NamedSample] = {}
         outs: list[Out] = []
+        taken: list[Node] = []
         for each, merged in zip(wave, self.merge(wave, outs), strict=True):
             node, sample = each.node, each.sample
             if not merged:
@@ -215,7 +217,8 @@ class Publishing:
                 )
                 of[node.window.row] = each
             if merged:
-                outs += self._segments(each.node)
+                taken.append(node)
+        outs += self._segments(taken)
 
         def failed(one: Candidate, error: Exception) -> list[tuple[Candidate, NodeMetric]]:
             outs.append(self._writer.failed("figures", of[one.window.row].record, error))
@@ -259,24 +262,31 @@ class Publishing:
             return [self._writer.dead(each.record, failure("figures", exc), now_ms)]
         return outs
 
-    def _segments(self, node: Node) -> list[Out]:
-        """Write each completed minute of event time once; several after a gap or a long sample."""
-        window = node.window
-        over = (window.watermark_ms - node.spread_ms) // MINUTE_MS
-        if over <= window.minute or node.partition in self._held_back:
+    def _segments(self, nodes: Sequence[Node]) -> list[Out]:
+        """Write each completed minute of these nodes once."""
+        its = [node for node in nodes if node.partition not in self._held_back]
+        if not its:
             return []
-        first, window.minute = max(window.minute, oldest_minute(self._windows, window)), over
-        try:
-            found = [
-                segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
-                for minute in range(first, over)
-            ]
-            written = [one for one in found if one is not None]
-            if written:
-                written[-1] = _listed(written[-1], node.in_use())
-            return [self._writer.window(one, node.partition) for one in written]
-        except Exception as exc:  # noqa: BLE001 - one node's minute
-            return [self._writer.failed("segment", _of_node(node), exc)]
+        rows, delays_ms = np.array([[node.window.row, node.spread_ms] for node in its]).T
+
+        def failed(one: tuple[Node, range], error: Exception) -> list[Out]:
+            return [self._writer.failed("segment", _of_node(one[0]), error)]
+
+        return isolated(self._written, list(zip(its, completed(self._windows, rows, delays_ms), strict=True)), failed)
+
+    def _written(self, minutes: Sequence[tuple[Node, range]]) -> list[Out]:
+        """Write the minutes of each node; the newest one carries what the node's samples name."""
+        found = segments(
+            self._windows,
+            [Completed(node.window, number, *node.newest) for node, numbers in minutes for number in numbers],
+        )
+        outs: list[Out] = []
+        for node, numbers in minutes:
+            its = [one for one in islice(found, len(numbers)) if one is not None]
+            if its:
+                its[-1] = _listed(its[-1], node.in_use())
+            outs += [self._writer.window(one, node.partition) for one in its]
+        return outs
 
 
 def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:

@@ -17,7 +17,15 @@ from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, PERCENTS, SECONDS, Rings
-from slacktide.streams.columns.segments import Minute, minute_of, restore, segment, written_minute, written_seconds
+from slacktide.streams.columns.segments import (
+    Completed,
+    Minute,
+    minutes_of,
+    restore,
+    segments,
+    written_minute,
+    written_seconds,
+)
 from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
 from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
 from testbed.samples import START_MS, sample
@@ -61,13 +69,12 @@ class OneNode:
 
     def segments(self) -> list[NodeWindowSegment]:
         last = self.window.watermark_ms // 60_000
-        each = (segment(self.windows, self.window, minute, boot_id="b", seq=1) for minute in range(last - 31, last))
-        return [one for one in each if one is not None]
+        its = [Completed(self.window, number, "b", 1) for number in range(last - 31, last)]
+        return [one for one in segments(self.windows, its) if one is not None]
 
     def minutes(self) -> list[Minute]:
         last = self.window.watermark_ms // 60_000
-        each = (minute_of(self.windows, self.window, number) for number in range(last - 31, last + 1))
-        return [one for one in each if one is not None]
+        return minutes_of(self.windows, self.window, range(last - 31, last + 1))
 
     def read(self, one: NodeWindowSegment) -> Minute:
         raw = encode(one)
