@@ -186,12 +186,7 @@ def alerts() -> Iterator[str]:
     yield from table(("alert", "severity", "after", "fires when"), rows)
 
 
-PAGES = {
-    "commands.md": commands,
-    "policy-fields.md": policy_fields,
-    "metrics.md": metrics,
-    "alerts.md": alerts,
-}
+PAGES = {"commands.md": commands, "policy-fields.md": policy_fields, "metrics.md": metrics, "alerts.md": alerts}
 
 
 def derived() -> dict[Path, str]:

@@ -96,9 +96,7 @@ def _heartbeat() -> Json:
             "required": [heartbeat.HEADER],
         },
         "payload": {"type": "null"},
-        "bindings": {
-            "kafka": {"key": {"type": "string", "const": heartbeat.KEY}, "bindingVersion": BINDING},
-        },
+        "bindings": {"kafka": {"key": {"type": "string", "const": heartbeat.KEY}, "bindingVersion": BINDING}},
         "examples": [
             {"name": str(number), "headers": {heartbeat.HEADER: json.dumps(one)}}
             for number, one in enumerate(examples, 1)

@@ -47,10 +47,7 @@ class LogSide:
         """Keep Kafka up to date with the files."""
         await self.apply_topics()
         publisher = Publisher(
-            self._bootstrap,
-            ensure_topics=self._ensured,
-            now_ms=SystemClock().wall_ms,
-            node_source=self._node_source,
+            self._bootstrap, ensure_topics=self._ensured, now_ms=SystemClock().wall_ms, node_source=self._node_source
         )
         await publish_files(publisher, policy=files.policy, inventory=files.inventory, stop=stop, health=health)
 

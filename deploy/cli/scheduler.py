@@ -34,14 +34,11 @@ class SchedulerCommandSettings(process.ProcessSettings):
         default=None,
     )
     no_api_server: bool = setting(
-        "Use no API server. Nodes are filtered and scored from Kafka alone, and the caller binds pods.",
-        default=False,
+        "Use no API server. Nodes are filtered and scored from Kafka alone, and the caller binds pods.", default=False
     )
     load_weight: int = setting("Weight of the score for free capacity of a node.", WEIGHT, default=1)
     balance_weight: int = setting(
-        "Weight of the score for unallocated batch or mid resources, for pods that request them.",
-        WEIGHT,
-        default=1,
+        "Weight of the score for unallocated batch or mid resources, for pods that request them.", WEIGHT, default=1
     )
     numa_weight: int = setting(
         "Weight of the score for NUMA zones, for Guaranteed pods on nodes that publish zones.", WEIGHT, default=1

@@ -14,9 +14,7 @@ def governed(args: PlacementArgs, policy: Placement, *, free_class_enable: bool 
     """Apply the policy's thresholds and factors, and whether free-tier pods use free resources."""
     prod = policy.prod_usage
     thresholds = replace(
-        args.load.thresholds,
-        usage=_percents(policy.usage),
-        prod=None if prod == UsagePercents() else _percents(prod),
+        args.load.thresholds, usage=_percents(policy.usage), prod=None if prod == UsagePercents() else _percents(prod)
     )
     factors = Factors(policy.factors.cpu_pct, policy.factors.mem_pct)
     load = replace(args.load, thresholds=thresholds, factors=factors, free_class_enable=free_class_enable)

@@ -37,9 +37,7 @@ def zoned_pod(spec: Mapping[str, Any], kube_qos: str) -> ZonedPod | None:
 
 def _container(one: Mapping[str, Any]) -> Container:
     return Container(
-        name=str(one.get("name") or ""),
-        requests=_amounts(_written(one)),
-        sidecar=one.get("restartPolicy") == "Always",
+        name=str(one.get("name") or ""), requests=_amounts(_written(one)), sidecar=one.get("restartPolicy") == "Always"
     )
 
 
