@@ -11,7 +11,7 @@ import click
 
 from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.runtime import garbage, process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, setting
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, kubeconfig, setting
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.numa.score import STRATEGIES, Strategy
@@ -27,12 +27,7 @@ class SchedulerCommandSettings(process.ProcessSettings):
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     host: str = setting("Host address on which the extender serves the kube-scheduler.", default="127.0.0.1")
     port: int = setting("Port that it listens on.", PORT, default=8444)
-    kubeconfig: Path | None = setting(
-        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
-        "~/.kube/config.",
-        file(),
-        default=None,
-    )
+    kubeconfig: Path | None = kubeconfig()
     no_api_server: bool = setting(
         "Use no API server. Nodes are filtered and scored from Kafka alone, and the caller binds pods.", default=False
     )
@@ -49,11 +44,7 @@ class SchedulerCommandSettings(process.ProcessSettings):
         click.Choice(STRATEGIES),
         default="LeastNUMANodes",
     )
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @click.command(epilog="Example: slacktide scheduler --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
