@@ -18,7 +18,7 @@ BEATEN = (METRIC, ALLOCATABLE, SCORE)
 """Topics that carry heartbeats, too."""
 BINDING = "0.5.0"
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
-EXAMPLES = Path(__file__).resolve().parent / "examples"
+EXAMPLES = Path(__file__).resolve().parent.parent / "schemas/examples"
 SCHEMAS = "#/components/schemas"
 
 HEADERS: Json = {
