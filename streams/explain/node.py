@@ -22,6 +22,8 @@ from slacktide.streams.explain.selling import selling_findings
 from slacktide.streams.explain.tier import tier_findings
 
 OUTCOMES_SHOWN = 10
+_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +63,6 @@ class NodeExplanation:
     steps: list[Step]
     figures: list[Figure]
     findings: list[Finding]
-
-
-_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
@@ -172,9 +171,6 @@ class _Inputs:
 
     def _policy(self, version: str) -> Input:
         return Input(what="policy", name=version, place=self._policies.get(version))
-
-
-NAMED_MAX = 5
 
 
 def exclusive_findings(log: NodeLog) -> Iterator[Finding]:

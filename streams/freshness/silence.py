@@ -33,6 +33,12 @@ FROZEN_MIN_MS = 120_000
 """The limit for a frozen node that is silent for longer than it was alive. It bounds the effect of forged names."""
 REPUBLISH_MS = 5_000
 """Default interval at which a silent node's figures are republished."""
+TOGETHER_MS = 30_000
+"""Nodes fell silent together if their silence began within this time."""
+FALLEN_MIN = 5
+"""Fewer silent nodes are never an outage."""
+SHARE = 10
+"""More than one node in this many is an outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,14 +190,6 @@ class Silence:
             lost=lost,
             stale=stale,
         )
-
-
-TOGETHER_MS = 30_000
-"""Nodes fell silent together if their silence began within this time."""
-FALLEN_MIN = 5
-"""Fewer silent nodes are never an outage."""
-SHARE = 10
-"""More than one node in this many is an outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -362,7 +362,7 @@ def test_agents_enrol_where_the_bridge_listens_with_a_token_for_it_alone() -> No
     assert token["serviceAccountToken"]["audience"] == AUDIENCE
     assert authorities["configMap"]["name"] == enrolment.CONFIG_MAP
     assert "optional" not in authorities["configMap"]
-    assert authorities["configMap"]["items"] == [{"key": enrolment.KEY, "path": "ca.crt"}]
+    assert authorities["configMap"]["items"] == [{"key": enrolment.BUNDLE_KEY, "path": "ca.crt"}]
     assert f"{mount['mountPath']}/token" == defaults["enrol_token"]
     assert f"{mount['mountPath']}/ca.crt" == defaults["enrol_ca"]
     assert port["port"] == PORT == int(bridged["enrol-port"])

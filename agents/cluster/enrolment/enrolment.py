@@ -29,6 +29,7 @@ CONFIG_MAP = "slacktide-enrolment-ca"
 SETTLE_MS = 600_000
 """Time for kubelets and agents to load a changed bundle before its certificate is served."""
 LOOK_S, RETRY_S = 10.0, 2.0
+BUNDLE_KEY = "ca.crt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +130,8 @@ async def follow(ring: Ring, look_s: float = LOOK_S) -> None:
         await asyncio.sleep(look_s if ring.keys() else RETRY_S)
 
 
-KEY = "ca.crt"
-
-
 class PublishedBundle:
-    """A ConfigMap that the manifests create."""
+    """The ConfigMap with the CA bundle for enrolling agents, which the manifests create."""
 
     def __init__(self, api: ApiServer, namespace: str, name: str) -> None:
         self._api = api
@@ -156,9 +154,9 @@ class PublishedBundle:
             ApiError: the write failed.
         """
         text = bundle.decode()
-        if (read.get("data") or {}).get(KEY) == text:
+        if (read.get("data") or {}).get(BUNDLE_KEY) == text:
             return True
-        body = {"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "data": {KEY: text}}
+        body = {"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "data": {BUNDLE_KEY: text}}
         try:
             await self._api.patch(CONFIGMAPS, self._name, body, dict[str, Any], namespace=self._namespace)
         except ApiRefusedError as exc:

@@ -22,6 +22,7 @@ from slacktide.streams.decisions.numa.resource import CPU
 SCHEDULER = "koord-scheduler"
 """The schedulerName of Koordinator."""
 SINCE = ".status.conditions: lastTransitionTime"
+QOS: Final[Mapping[str, Qos]] = {qos: qos for qos in get_args(Qos)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +110,6 @@ def _epoch_s(time: object, path: str) -> float | None:
         return datetime.fromisoformat(str(time)).timestamp() if time else None
     except ValueError as exc:
         raise BadMessageError("Pod", f"{path}: {time!r:.80}: {exc}") from exc
-
-
-QOS: Final[Mapping[str, Qos]] = {qos: qos for qos in get_args(Qos)}
 
 
 def zoned_pod(spec: Mapping[str, Any], kube_qos: str) -> ZonedPod | None:

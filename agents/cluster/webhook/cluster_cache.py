@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOK_UP_S = 1.0
 """Timeout for reading a namespace that the watch has not shown yet."""
+KNOWN_S = 1.0
+"""Timeout for the first read: a cluster may have no policy."""
 
 
 class Followed(Generic[T]):
@@ -156,10 +158,6 @@ class ClusterCache:
 
 def _is_invalid(profile: Profile) -> bool:
     return isinstance(profile.selector, InvalidSelector) or isinstance(profile.namespace_selector, InvalidSelector)
-
-
-KNOWN_S = 1.0
-"""Timeout for the first read: a cluster may have no policy."""
 
 
 class FreeClass:

@@ -37,6 +37,12 @@ SYSTEM_NAMESPACE = "kube-system"
 DRAIN_S = 3.0
 """From SIGTERM until it stops listening: API servers and Services notice meanwhile."""
 BEAT_S = 1.0
+CONFIGURATIONS = tuple(
+    Resource(group="admissionregistration.k8s.io", plural=plural)
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+)
+_Json = dict[str, Any]
+Configurations = dict[Resource, _Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,15 +186,6 @@ class _Webhook:
             self._health.not_fresh = "; ".join(why for why in troubles if why)
             self._cache.count()
             await asyncio.sleep(BEAT_S)
-
-
-CONFIGURATIONS = tuple(
-    Resource(group="admissionregistration.k8s.io", plural=plural)
-    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-)
-
-_Json = dict[str, Any]
-Configurations = dict[Resource, _Json]
 
 
 class WebhookConfigurations:

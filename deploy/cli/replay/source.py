@@ -31,6 +31,9 @@ BEFORE = STATE | SOONER_MS.keys()
 """Topics that do not count for the progress."""
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Record], None]
+EVERY_S = 0.2
+EVERY_RECORDS = 512
+WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +166,6 @@ async def from_log(
                 if record.topic not in BEFORE:
                     progress.read(record.timestamp_ms)
         progress.done()
-
-
-EVERY_S = 0.2
-EVERY_RECORDS = 512
-WIDTH = 30
 
 
 class Progress:

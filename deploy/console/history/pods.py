@@ -26,6 +26,7 @@ from slacktide.streams.records import Record
 DAY_MS = 24 * 3_600_000
 LATELY_MS = 120_000
 """The newest pod lists are used for moments within this time."""
+_Named = PodName | PodPlacement | MissedPod | Victim
 
 
 class Pods:
@@ -83,9 +84,6 @@ class Pods:
 
 def _globbed(text: str) -> str:
     return "".join(f"[{one}]" if one in "*?[" else one for one in text)
-
-
-_Named = PodName | PodPlacement | MissedPod | Victim
 
 
 def is_named(name: str, pod: str) -> bool:
