@@ -78,11 +78,11 @@ quick: setup ## Lint, types and pure tests, in minutes: needs no root, Java or D
 check: lint types imports test ## All that CI runs
 
 schemas: setup ## Renew schemas, AsyncAPI and the reference pages from messages, commands, metrics and alerts
-	@$(V)/python -m slacktide.schemas.export
-	@$(V)/python -m slacktide.deploy.reference
+	@$(V)/python -m generate.schemas
+	@$(V)/python -m generate.reference
 
 chart: setup ## Renew the templates of deploy/chart from deploy/kubernetes (needs kubectl)
-	@$(V)/python -m slacktide.deploy.kubernetes_chart $$(command -v kubectl || echo $${XDG_CACHE_HOME:-$$HOME/.cache}/slacktide/cluster/bin/kubectl)
+	@$(V)/python -m generate.chart $$(command -v kubectl || echo $${XDG_CACHE_HOME:-$$HOME/.cache}/slacktide/cluster/bin/kubectl)
 
 kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)
 	@tests/testbed/setup kafka

@@ -24,9 +24,7 @@ SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
 EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by cause.", ["node", "cause"])
 PRESSED = Counter("slacktide_agent_pressure_fired", "Samples taken early because pods stalled.", ["node", "kind"])
 PRESSURE_TRIGGERS = Gauge(
-    "slacktide_agent_pressure_triggers",
-    "PSI triggers, by result: set or refused.",
-    ["node", "kind", "result"],
+    "slacktide_agent_pressure_triggers", "PSI triggers, by result: set or refused.", ["node", "kind", "result"]
 )
 SENT = Counter("slacktide_agent_samples_sent", "Samples that Kafka acknowledged.", ["node"])
 DROPPED = Counter("slacktide_agent_samples_dropped", "Samples dropped because too many waited for Kafka.", ["node"])
@@ -71,18 +69,14 @@ POLICY_PUBLISHED = Gauge(
     "slacktide_agent_policy_published_timestamp_seconds", "When the policy in force was last published.", ["node"]
 )
 POLICY_REFUSED = Gauge(
-    "slacktide_agent_policy_refused",
-    "1 while the newest record of the policy topic is rejected or null.",
-    ["node"],
+    "slacktide_agent_policy_refused", "1 while the newest record of the policy topic is rejected or null.", ["node"]
 )
 GUARD = Gauge("slacktide_agent_guard_in_charge", "1 while the node decides without the stream.", ["node"])
 SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Bytes of the outcomes in the spool.", ["node"])
 SPOOL_WAITING = Gauge("slacktide_agent_spool_outcomes", "Outcomes that Kafka has not acknowledged yet.", ["node"])
 SPOOL_FAILURES = Gauge("slacktide_agent_spool_failures", "Failed reads and writes since the start.", ["node"])
 SPOOL_TORN = Gauge(
-    "slacktide_agent_spool_torn_lines",
-    "Unreadable records and damaged databases since the start.",
-    ["node"],
+    "slacktide_agent_spool_torn_lines", "Unreadable records and damaged databases since the start.", ["node"]
 )
 KNOBS_LACKING = Gauge(
     "slacktide_agent_knobs_lacking", "Control groups without a file that the policy needs.", ["node", "knob"]

@@ -176,12 +176,7 @@ async def read_policy(bootstrap: Cluster) -> InForce:
 
 
 async def publish_files(
-    publisher: Publisher,
-    *,
-    policy: Watched[Parsed],
-    inventory: Watched[Described],
-    stop: asyncio.Event,
-    health: Health,
+    publisher: Publisher, *, policy: Watched[Parsed], inventory: Watched[Described], stop: asyncio.Event, health: Health
 ) -> None:
     """Publish what two watched files hold, until ``stop`` is set."""
     publishing = asyncio.create_task(publisher.run(stop))

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from bench.process import PATHS
-from slacktide.deploy.kubernetes_chart import CHART, KUBERNETES
+from generate.chart import CHART, KUBERNETES
 from testbed.brokers import free_port
 from testbed.cluster import images
 from testbed.cluster.api_server import Json

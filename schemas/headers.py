@@ -62,11 +62,7 @@ def traceparent(boot: str, kind: str, source: str) -> bytes:
 @lru_cache(maxsize=256)
 def _of(kind: str, source: str) -> tuple[Header, Header, Header]:
     """Headers that all records of one part on one topic share."""
-    return (
-        ("ce_type", kind.encode()),
-        ("ce_source", source.encode()),
-        ("ce_dataschema", f"{kind}.json".encode()),
-    )
+    return (("ce_type", kind.encode()), ("ce_source", source.encode()), ("ce_dataschema", f"{kind}.json".encode()))
 
 
 def _when(event_ms: int) -> bytes:

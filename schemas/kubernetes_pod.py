@@ -184,10 +184,7 @@ def _containers(needs: Needs, ids: Mapping[str, str]) -> list[PodContainer]:
     lasting = [*needs.containers, *(one for one in needs.inits if one.sidecar)]
     return [
         PodContainer(
-            name=one.name,
-            id=ids.get(one.name, ""),
-            requests=resources(one.requests),
-            limits=resources(one.limits),
+            name=one.name, id=ids.get(one.name, ""), requests=resources(one.requests), limits=resources(one.limits)
         )
         for one in lasting
         if one.name

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slacktide.schemas.errors import SlacktideError
-from slacktide.schemas.headers import Header, Headers
+from slacktide.schemas.headers import Header
 
 HEADER = "slacktide-proof"
 """``v1;<key id>;<expiry, UTC epoch seconds>;<MAC, 64 hex digits>``."""
@@ -146,11 +146,6 @@ class Verifier:
             self._ring = now
             self._known.clear()
 
-    @property
-    def key_ids(self) -> list[str]:
-        """Ids of the ring, the current key's first."""
-        return [key.id for key in self._ring.values()]
-
     def check(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[Header], timestamp_ms: int
     ) -> Verdict:
@@ -221,11 +216,6 @@ def proof_in(headers: Iterable[Header]) -> bytes | None:
         if name == HEADER:
             found = text
     return found
-
-
-def with_proof(headers: Headers, key: NodeKey, topic: str, value: bytes) -> Headers:
-    """The headers with the record's proof at their end."""
-    return (*headers, key.header(topic, value))
 
 
 def _digest(secret: bytes, text: bytes) -> bytes:

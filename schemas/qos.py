@@ -16,12 +16,7 @@ LABEL_SUB_PRIORITY = "koordinator.sh/priority"
 
 QOS_CLASSES = ("LSE", "LSR", "LS", "BE", "SYSTEM")
 # Gaps between bands are intended: a value in a gap has no class.
-BANDS = {
-    "koord-prod": (9000, 9999),
-    "koord-mid": (7000, 7999),
-    "koord-batch": (5000, 5999),
-    "koord-free": (3000, 3999),
-}
+BANDS = {"koord-prod": (9000, 9999), "koord-mid": (7000, 7999), "koord-batch": (5000, 5999), "koord-free": (3000, 3999)}
 CLASS_RANK = {name: rank for rank, name in enumerate(reversed(BANDS))}
 """Order of eviction by class: free first."""
 _QOS_OF_KUBE = {"Guaranteed": "LSR", "Burstable": "LS", "BestEffort": "BE"}

@@ -1,13 +1,17 @@
-"""Limits for an HTTP server's connections: their number, the time to the first request, the time per request."""
+"""Serves HTTP with limits: the connections, the time to the first request, the time per request."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiohttp import web
+
+from slacktide.agents.listening import listening
+from slacktide.schemas.errors import SlacktideError
 
 CONNECTIONS_MAX = 512
 """API servers and a kube-scheduler keep a few dozen connections."""
@@ -16,8 +20,46 @@ FIRST_S = 5.0
 REQUEST_S = 10.0
 """From the request head to the response; longer than any caller's timeout."""
 LOOK_S = 0.5
+CLOSING_S = 1.0
+KEPT_S = 120.0
+"""Keep-alive: longer than an API server's and a kube-scheduler's (90 s), so that no connection closes as it is used."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ServerError(SlacktideError):
+    """The server cannot listen on the address."""
+
+
+@asynccontextmanager
+async def served(
+    handlers: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]],
+    host: str,
+    port: int,
+    *,
+    question_bytes_max: int,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Serve POST requests by path until left; yields the port. Port 0 means any free port.
+
+    Raises:
+        ServerError: the server cannot listen on the address.
+    """
+    bounds = Bounds()
+    app = web.Application(client_max_size=question_bytes_max, middlewares=[bounds.middleware])
+    for path, handler in handlers.items():
+        app.router.add_post(path, handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, keepalive_timeout=KEPT_S)
+    await runner.setup()
+    try:
+        try:
+            await web.SockSite(runner, listening(host, port), ssl_context=tls).start()
+        except OSError as exc:
+            raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
+        async with bounds.kept(runner):
+            yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
 
 
 class Bounds:

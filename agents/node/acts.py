@@ -52,11 +52,6 @@ def reason_of(outcome: NodeOutcome) -> str:
 def sub_act(outcome: NodeOutcome, what: str) -> NodeOutcome:
     """Return the outcome of another act of the same decision, with its own id."""
     id_ = command_id(
-        outcome.node,
-        outcome.boot_id,
-        outcome.seq,
-        outcome.rule,
-        f"{outcome.target}/{what}",
-        outcome.policy_version,
+        outcome.node, outcome.boot_id, outcome.seq, outcome.rule, f"{outcome.target}/{what}", outcome.policy_version
     )
     return msgspec.structs.replace(outcome, command_id=id_)

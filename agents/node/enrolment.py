@@ -40,13 +40,7 @@ class Enrolment:
         EnrolmentError: the address is invalid.
     """
 
-    def __init__(
-        self,
-        access: Access,
-        prover: Prover,
-        metrics: AgentMetrics,
-        backoff: Backoff | None = None,
-    ) -> None:
+    def __init__(self, access: Access, prover: Prover, metrics: AgentMetrics, backoff: Backoff | None = None) -> None:
         try:
             self._https = Https(access, port=PORT, untrusted="give the bridge's authority with --enrol-ca")
         except ValueError as exc:

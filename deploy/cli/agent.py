@@ -22,7 +22,6 @@ from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
-    PORT,
     Kafka,
     WorkloadName,
     configured,
@@ -111,11 +110,7 @@ class NodeSettings(PodListSettings):
         click.Choice(get_args(SampleFormat)),
         default=DEFAULT_FORMAT,
     )
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

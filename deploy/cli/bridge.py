@@ -18,7 +18,7 @@ from slacktide.deploy.runtime.settings import (
     Kafka,
     WorkloadName,
     configured,
-    file,
+    kubeconfig,
     node_name,
     setting,
 )
@@ -39,12 +39,7 @@ class BridgeCommandSettings(process.ProcessSettings):
     """Settings of one replica of the bridge."""
 
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
-    kubeconfig: Path | None = setting(
-        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
-        "~/.kube/config.",
-        file(),
-        default=None,
-    )
+    kubeconfig: Path | None = kubeconfig()
     namespace: str = setting(
         "Namespace of the lease slacktide-bridge. Without it, that of the service account or kubeconfig.", default=""
     )
@@ -76,11 +71,7 @@ class BridgeCommandSettings(process.ProcessSettings):
         click.BOOL,
         default=False,
     )
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @click.command(epilog="Example: slacktide bridge --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")

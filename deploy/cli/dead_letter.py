@@ -24,7 +24,7 @@ from slacktide.deploy.cli.put_back import (
     steps,
 )
 from slacktide.deploy.cli.records import dead_letter_row, dead_letter_text, line, topic_named
-from slacktide.deploy.cli.topics import bootstrap_option
+from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Duration, Name, table
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
@@ -42,7 +42,7 @@ def command() -> None:
 
 
 @command.command(name="list", epilog="Example: slacktide dead-letter list --since 1h --bootstrap kafka-1:9092")
-@bootstrap_option
+@settings.bootstrap_option
 @click.option("--since", type=Duration(), help="Only dead letters of the last DURATION: 90s, 5m, 2h or 1d.")
 def list_(bootstrap: Cluster, since: int | None) -> None:
     """List dead letters: time, offset, origin of the record, which part rejected it, and why."""
@@ -53,7 +53,7 @@ def list_(bootstrap: Cluster, since: int | None) -> None:
 
 @command.command(epilog="Example: slacktide dead-letter show 42 --bootstrap kafka-1:9092")
 @click.argument("offset", type=click.IntRange(0))
-@bootstrap_option
+@settings.bootstrap_option
 def show(offset: int, bootstrap: Cluster) -> None:
     """Show the dead letter at an offset (see `list`), with the original record."""
     found = asyncio.run(_dead_letters(bootstrap, start=offset, stop=offset + 1))
@@ -63,7 +63,7 @@ def show(offset: int, bootstrap: Cluster) -> None:
 
 
 @command.command(epilog="Example: slacktide dead-letter replay --topic node.sample --since 1h --dry-run")
-@bootstrap_option
+@settings.bootstrap_option
 @click.option(
     "--topic",
     "topics",

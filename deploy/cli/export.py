@@ -24,12 +24,7 @@ ALL_SINCE_MS = 0
     name="export", epilog="Example: slacktide topics export day.jsonl.gz --since 2026-03-01T12:00Z --until 1h"
 )
 @click.argument("file", type=settings.file())
-@settings.option(
-    "--bootstrap",
-    type=settings.Kafka(),
-    default=settings.LOOPBACK_BROKER,
-    help="Addresses of Kafka brokers, separated by commas.",
-)
+@settings.bootstrap_option
 @click.option(
     "--since", type=MomentType(), help="Start: a time, or a duration before the end. Without it: the oldest record."
 )

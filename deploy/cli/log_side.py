@@ -10,7 +10,6 @@ from contextlib import aclosing
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.publisher import Publisher, publish_files
-from slacktide.deploy.cli.decisions import FirstDecisions
 from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode
@@ -19,13 +18,16 @@ from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import NodeSource
+from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.kafka import create_topics, read_topic
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
 RETRY_S, RETRY_MAX_S = 1.0, 5.0
+DONE = frozenset({"applied", "dry-run"})
 
 
 class LogSide:
@@ -47,10 +49,7 @@ class LogSide:
         """Keep Kafka up to date with the files."""
         await self.apply_topics()
         publisher = Publisher(
-            self._bootstrap,
-            ensure_topics=self._ensured,
-            now_ms=SystemClock().wall_ms,
-            node_source=self._node_source,
+            self._bootstrap, ensure_topics=self._ensured, now_ms=SystemClock().wall_ms, node_source=self._node_source
         )
         await publish_files(publisher, policy=files.policy, inventory=files.inventory, stop=stop, health=health)
 
@@ -79,3 +78,54 @@ def _line_of(first: FirstDecisions, record: Record) -> str:
         return first.line_of(decode(record.value, NodeOutcome))
     except BadMessageError:
         return ""
+
+
+class FirstDecisions:
+    """Finds the first outcome with a change, and the first one decided by the stream."""
+
+    def __init__(self, started_ms: int) -> None:
+        self._started_ms = started_ms
+        self._acted = False
+        self._streamed = False
+
+    @property
+    def complete(self) -> bool:
+        """Return whether both first decisions were found."""
+        return self._acted and self._streamed
+
+    def line_of(self, outcome: NodeOutcome) -> str:
+        """Return the line about an outcome of the limit; "": none."""
+        if not outcome.about_limit:
+            return ""
+        acted = not self._acted and outcome.result in DONE and outcome.origin != "agent"
+        streamed = not self._streamed and outcome.origin == "stream" and outcome.result in DONE | {"unchanged"}
+        self._acted |= acted
+        self._streamed |= streamed
+        after = f"{max(0, outcome.acted_ms - self._started_ms) / 1000:.1f} s after the start"
+        if acted:
+            return f"first {outcome.result} decision {after}, by the {outcome.origin}: {_change(outcome)}"
+        if streamed:
+            held = outcome.after
+            shown = _limit(held, cpus=not held or held.be_cfs_quota_us is None)
+            return f"first decision by the stream {after}: {shown} stays ({outcome.bound})"
+        return ""
+
+
+def _change(outcome: NodeOutcome) -> str:
+    if outcome.result == "dry-run":
+        return f"{_limit(outcome.before)} would change ({outcome.bound})"
+    before, after = outcome.before, outcome.after
+    cpus = before is not None and after is not None and before.be_cpuset != after.be_cpuset
+    return f"{_limit(before, cpus=cpus)} -> {_limit(after, cpus=cpus)} ({outcome.bound})"
+
+
+def _limit(limits: Limits | None, *, cpus: bool = False) -> str:
+    """Return a limit in millicores, with the CPUs of a CPU set."""
+    if limits is None:
+        return "an unknown limit"
+    quota = ""
+    if limits.be_cfs_quota_us is not None:
+        quota = f"{1000 * limits.be_cfs_quota_us // limits.be_cfs_period_us} millicores"
+    if cpus and limits.be_cpuset:
+        return f"{quota} on CPUs {cpu_ranges(limits.be_cpuset)}".lstrip().removeprefix("on ")
+    return quota or "no limit"

@@ -39,12 +39,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Sort order: the worst problem, the name, the largest share used, the most sold, or the oldest "
             "figures first.",
         ),
-        settings.option(
-            "--bootstrap",
-            type=settings.Kafka(),
-            default=settings.LOOPBACK_BROKER,
-            help="Addresses of Kafka brokers, separated by commas.",
-        ),
+        settings.bootstrap_option,
         click.argument("names", nargs=-1, metavar="[NAME]..."),
     ):
         command = option(command)

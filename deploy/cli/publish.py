@@ -16,7 +16,6 @@ from slacktide.deploy.cli.up import SHIPPED_POLICY
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
-    PORT,
     Kafka,
     configured,
     file,
@@ -63,11 +62,7 @@ class PublishSettings(process.ProcessSettings):
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
     )
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @click.command(epilog="Example: slacktide publish --bootstrap kafka-1:9092 --policy policy.yaml --node-name db-7")

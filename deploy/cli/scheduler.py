@@ -11,7 +11,7 @@ import click
 
 from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.runtime import garbage, process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, setting
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, kubeconfig, setting
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.numa.score import STRATEGIES, Strategy
@@ -27,21 +27,13 @@ class SchedulerCommandSettings(process.ProcessSettings):
     bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     host: str = setting("Host address on which the extender serves the kube-scheduler.", default="127.0.0.1")
     port: int = setting("Port that it listens on.", PORT, default=8444)
-    kubeconfig: Path | None = setting(
-        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
-        "~/.kube/config.",
-        file(),
-        default=None,
-    )
+    kubeconfig: Path | None = kubeconfig()
     no_api_server: bool = setting(
-        "Use no API server. Nodes are filtered and scored from Kafka alone, and the caller binds pods.",
-        default=False,
+        "Use no API server. Nodes are filtered and scored from Kafka alone, and the caller binds pods.", default=False
     )
     load_weight: int = setting("Weight of the score for free capacity of a node.", WEIGHT, default=1)
     balance_weight: int = setting(
-        "Weight of the score for unallocated batch or mid resources, for pods that request them.",
-        WEIGHT,
-        default=1,
+        "Weight of the score for unallocated batch or mid resources, for pods that request them.", WEIGHT, default=1
     )
     numa_weight: int = setting(
         "Weight of the score for NUMA zones, for Guaranteed pods on nodes that publish zones.", WEIGHT, default=1
@@ -52,11 +44,7 @@ class SchedulerCommandSettings(process.ProcessSettings):
         click.Choice(STRATEGIES),
         default="LeastNUMANodes",
     )
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @click.command(epilog="Example: slacktide scheduler --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")

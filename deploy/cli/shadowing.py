@@ -42,6 +42,5 @@ class ShadowFile:
 
     def _report(self) -> None:
         log.info(
-            "shadow policy in force",
-            extra={"policy": str(self._file.path), "version": self.shadow.policy.version},
+            "shadow policy in force", extra={"policy": str(self._file.path), "version": self.shadow.policy.version}
         )

@@ -15,7 +15,7 @@ import click
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import proof_keys
 from slacktide.deploy.runtime import garbage, process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, node_name, setting
+from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, Kafka, configured, file, folder, node_name, setting
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
@@ -74,11 +74,7 @@ class StreamSettings(process.ProcessSettings):
         default=None,
     )
     proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @click.command(epilog="Example: slacktide stream --bootstrap kafka-1:9092,kafka-2:9092 --worker-name blue")

@@ -33,13 +33,6 @@ LAST = 10
 LATELY_MS = 40_000
 """Figures are republished at least every 30 s."""
 
-bootstrap_option = settings.option(
-    "--bootstrap",
-    type=settings.Kafka(),
-    default=settings.LOOPBACK_BROKER,
-    help="Addresses of Kafka brokers, separated by commas.",
-)
-
 
 @click.group(cls=Group, epilog="Example: slacktide topics plan --bootstrap kafka-1:9092")
 def command() -> None:
@@ -47,7 +40,7 @@ def command() -> None:
 
 
 @command.command(epilog="Example: slacktide topics plan --bootstrap kafka-1:9092 || slacktide topics apply")
-@bootstrap_option
+@settings.bootstrap_option
 def plan(bootstrap: Cluster) -> None:
     """Show how the Kafka cluster differs from the table of topics.
 
@@ -60,7 +53,7 @@ def plan(bootstrap: Cluster) -> None:
 
 
 @command.command(epilog="Example: slacktide topics apply --bootstrap kafka-1:9092")
-@bootstrap_option
+@settings.bootstrap_option
 def apply(bootstrap: Cluster) -> None:
     """Create missing topics and set differing settings. Delete nothing.
 
@@ -86,7 +79,7 @@ async def _apply(bootstrap: Cluster) -> list[Change]:
 
 
 @command.command(name="list", epilog="Example: slacktide topics list --bootstrap kafka-1:9092")
-@bootstrap_option
+@settings.bootstrap_option
 @click.option("--table", "table_only", is_flag=True, help="Print the table of topics without connecting to Kafka.")
 def list_(bootstrap: Cluster, *, table_only: bool) -> None:
     """List the topics: key, partitions, retention, writers, readers, and the current number of records."""
@@ -124,7 +117,7 @@ def _live(state: TopicState | None) -> str:
 
 @command.command(epilog="Example: slacktide topics tail outcome --key node-1 --since 5m --follow")
 @click.argument("topic")
-@bootstrap_option
+@settings.bootstrap_option
 @click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
 @click.option("--since", type=Duration(), help="Only records of the last DURATION: 90s, 5m, 2h or 1d.")
 @click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
@@ -247,7 +240,7 @@ command.add_command(export.command)
 
 
 @command.command(epilog="Example: slacktide topics lag --bootstrap kafka-1:9092 --group slacktide-stream")
-@bootstrap_option
+@settings.bootstrap_option
 @settings.option("--group", default=STREAM_GROUP, help="Consumer group of the workers.")
 def lag(bootstrap: Cluster, group: str) -> None:
     """Show the lag of the workers' consumer group, in records and seconds. Agents use no group."""

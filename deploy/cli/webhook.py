@@ -13,7 +13,16 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.listening import ALL
 from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.runtime import process
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
+from slacktide.deploy.runtime.settings import (
+    LOOPBACK_BROKER,
+    PORT,
+    Kafka,
+    configured,
+    file,
+    folder,
+    kubeconfig,
+    setting,
+)
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
@@ -32,12 +41,7 @@ class WebhookSettings(process.ProcessSettings):
     )
     host: str = setting("Host address on which the webhook serves the API server.", default=ALL)
     port: int = setting("Port that it listens on.", PORT, default=8443)
-    kubeconfig: Path | None = setting(
-        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
-        "~/.kube/config.",
-        file(),
-        default=None,
-    )
+    kubeconfig: Path | None = kubeconfig()
     namespace: str = setting(
         "Namespace of the webhook's Service and Secret.", default="", shown="that of the service account or kubeconfig"
     )
@@ -61,11 +65,7 @@ class WebhookSettings(process.ProcessSettings):
         default="",
         shown="any that --client-ca signed",
     )
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
-        PORT,
-        default=METRICS_PORT,
-    )
+    metrics_port: int = process.metrics_port(METRICS_PORT)
 
 
 @click.command(epilog="Example: slacktide webhook --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")

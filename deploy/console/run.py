@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.together import until_one_ends
 from slacktide.deploy.console.history.file import StoreError
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.log_records import LogRecords
@@ -49,13 +50,7 @@ async def run(
             history = History(store.path, lambda: follower.recorder, records, size_bytes_max=store.size_bytes_max)
             async with serving(history, listen, health, lambda: follower.trouble) as url:
                 log.info("serving the console", extra={"url": url})
-                tasks = [asyncio.create_task(follower.run()), asyncio.create_task(stop.wait())]
-                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                for task in ended:
-                    task.result()  # the follower only ends by an error
+                await until_one_ends(follower.run(), stop.wait())  # the follower only ends by an error
         finally:
             await records.close()
 

@@ -62,12 +62,7 @@ def plan(pods: list[PodGroup], capacity_milli: int) -> dict[str, int]:
     """
     whole = shares_of(capacity_milli)
     burstable = shares_of(sum(pod.request_milli for pod in pods if pod.tier == "burstable"))
-    groups = {
-        OWN: whole,
-        KUBEPODS: whole,
-        f"{KUBEPODS}/burstable": burstable,
-        f"{KUBEPODS}/besteffort": SHARES_MIN,
-    }
+    groups = {OWN: whole, KUBEPODS: whole, f"{KUBEPODS}/burstable": burstable, f"{KUBEPODS}/besteffort": SHARES_MIN}
     for pod in pods:
         groups[pod.path] = groups[f"{pod.path}/{CONTAINER}"] = shares_of(pod.request_milli)
     return groups

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from itertools import accumulate
 
 from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS
 
@@ -25,11 +24,6 @@ class Load:
     """Pairs of seconds and part of the machine."""
     steps_s: list[float]
     """Offsets at which a spike begins."""
-
-    def part_at(self, offset_s: float) -> float:
-        """Return the part of the machine at an offset; the last phase continues."""
-        ends = accumulate(seconds for seconds, _ in self.phases)
-        return next((part for end, (_, part) in zip(ends, self.phases, strict=True) if offset_s < end), LOW_PART)
 
     def rates(self, capacity_milli: int, workers: int) -> list[tuple[float, float]]:
         """Return the phases as (seconds, requests per second) for each worker."""

@@ -8,7 +8,6 @@ import msgspec
 
 from slacktide.deploy.demo.conditions import MEANINGS, NAMES, Name, Scenario
 
-LIMITED: tuple[Name, ...] = ("uncontrolled", "weights", "controlled")
 BATCH_CPU_S_MIN = 0.01
 AS_GOOD = 1.05
 """Slowdowns that differ by less count as equal."""

@@ -30,6 +30,14 @@ STUCK_S = 10.0
 STOPPED_S = 180.0
 """A task that should run once a minute counts as stopped after this time."""
 
+
+def metrics_port(default: int) -> Any:
+    """Return the setting of a process's own port for its metrics."""
+    return setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.", PORT, default=default
+    )
+
+
 Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
 
 
@@ -52,9 +60,7 @@ class ProcessSettings(LogSettings):
     """Logs and endpoints of a process."""
 
     metrics_host: str = setting("Host address of /metrics, /live, /ready and /fresh.", default="127.0.0.1")
-    metrics_port: int = setting(
-        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.", PORT, default=0
-    )
+    metrics_port: int = metrics_port(0)
 
 
 def run(name: str, settings: ProcessSettings, work: Work) -> None:

@@ -86,6 +86,16 @@ def file() -> click.Path:
     return click.Path(dir_okay=False, path_type=Path)
 
 
+def kubeconfig() -> Any:
+    """Return the setting of the API server's kubeconfig."""
+    return setting(
+        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
+        "~/.kube/config.",
+        file(),
+        default=None,
+    )
+
+
 def folder(*, exists: bool = True) -> click.Path:
     """Return the type of a folder; ``exists``: it must exist."""
     return click.Path(exists=exists, file_okay=False, path_type=Path)
@@ -102,6 +112,11 @@ def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
     attributes = {"show_default": True} | attributes
     made: Callable[[C], C] = click.option(*declarations, envvar=envvar(flag), show_envvar=True, **attributes)
     return (lambda command: made(_kafka_config(command))) if isinstance(attributes.get("type"), Kafka) else made
+
+
+bootstrap_option = option(
+    "--bootstrap", type=Kafka(), default=LOOPBACK_BROKER, help="Addresses of Kafka brokers, separated by commas."
+)
 
 
 def _kafka_config(command: C) -> C:

@@ -94,7 +94,7 @@ class Projection:
         """Return whether a control file changed. An empty file is ignored: its write is not complete."""
         differ = False
         for name in self._control:
-            text = _read(self._file(group, name))
+            text = self._file(group, name).read_text().partition("\n")[0].strip()
             if text and text != self._written[self._file(group, name)]:
                 self._written[self._file(group, name)] = text
                 differ = True
@@ -172,8 +172,3 @@ class Projection:
             part.write_text(f"{text}\n")
             part.replace(file)
             self._written[file] = text
-
-
-def _read(file: Path) -> str:
-    """Read the last write: the first line. A writer that shortens a file may not have truncated it yet."""
-    return file.read_text().partition("\n")[0].strip()

@@ -13,7 +13,6 @@ CONTROL = {
     for version in (1, 2)
 }
 """Files that the agent writes; the kernel writes all others."""
-HIERARCHIES_V1 = ("cpu", "cpuacct", "memory", "cpuset")
 _CONTROLLERS_V2 = "cpuset cpu memory"
 _JIFFY_NS = 10_000_000
 

@@ -35,201 +35,116 @@ class Feature:
     """Gives why it does not act with a strategy; "": it acts."""
 
 
-_NODE: tuple[Feature, ...] = (
-    Feature(name="NodeMetric", strategy="colocation", fields=("metric_aggregate_duration_s",), lacks=lacks.nothing),
-    Feature(
-        name="NodeMetricReport",
-        strategy="colocation",
-        fields=("metric_report_interval_s",),
-        lacks=lacks.nothing,
+def _feature(name: str, strategy: str, lacking: Callable[[Any], str], fields: str) -> Feature:
+    """Take the fields as words of one text."""
+    return Feature(name=name, strategy=strategy, fields=tuple(fields.split()), lacks=lacking)
+
+
+_NODE = (
+    _feature("NodeMetric", "colocation", lacks.nothing, "metric_aggregate_duration_s"),
+    _feature("NodeMetricReport", "colocation", lacks.nothing, "metric_report_interval_s"),
+    _feature(
+        "NodeMetricCollect",
+        "colocation",
+        lacks.nothing,
+        "metric_aggregate_policy.durations_s metric_mem_collect_policy",
     ),
-    Feature(
-        name="NodeMetricCollect",
-        strategy="colocation",
-        fields=("metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
-        lacks=lacks.nothing,
+    _feature(
+        "BatchResource",
+        "colocation",
+        lacks.colocated(),
+        "cpu_reclaim_threshold_pct mem_reclaim_threshold_pct cpu_calculate_policy mem_calculate_policy "
+        "batch_cpu_threshold_pct batch_mem_threshold_pct resource_dry_run",
     ),
-    Feature(
-        name="BatchResource",
-        strategy="colocation",
-        fields=(
-            "cpu_reclaim_threshold_pct",
-            "mem_reclaim_threshold_pct",
-            "cpu_calculate_policy",
-            "mem_calculate_policy",
-            "batch_cpu_threshold_pct",
-            "batch_mem_threshold_pct",
-            "resource_dry_run",
-        ),
-        lacks=lacks.colocated(),
+    _feature(
+        "ResourceSync",
+        "colocation",
+        lacks.colocated(),
+        "degrade_time_min update_time_threshold_s resource_diff_threshold",
     ),
-    Feature(
-        name="ResourceSync",
-        strategy="colocation",
-        fields=("degrade_time_min", "update_time_threshold_s", "resource_diff_threshold"),
-        lacks=lacks.colocated(),
+    _feature(
+        "MidResource",
+        "colocation",
+        lacks.colocated(lacks.mid_predicted),
+        "mid_unallocated_pct mid_cold_start_s mid_safety_margin_pct mid_reclaim_mode mid_cpu_threshold_pct "
+        "mid_mem_threshold_pct resource_dry_run",
     ),
-    Feature(
-        name="MidResource",
-        strategy="colocation",
-        fields=(
-            "mid_unallocated_pct",
-            "mid_cold_start_s",
-            "mid_safety_margin_pct",
-            "mid_reclaim_mode",
-            "mid_cpu_threshold_pct",
-            "mid_mem_threshold_pct",
-            "resource_dry_run",
-        ),
-        lacks=lacks.colocated(lacks.mid_predicted),
+    _feature(
+        "MidResource (static)",
+        "colocation",
+        lacks.colocated(lacks.mid_static),
+        "mid_static_cpu_reserved_pct mid_static_mem_reserved_pct mid_reclaim_mode mid_cpu_threshold_pct "
+        "mid_mem_threshold_pct resource_dry_run",
     ),
-    Feature(
-        name="MidResource (static)",
-        strategy="colocation",
-        fields=(
-            "mid_static_cpu_reserved_pct",
-            "mid_static_mem_reserved_pct",
-            "mid_reclaim_mode",
-            "mid_cpu_threshold_pct",
-            "mid_mem_threshold_pct",
-            "resource_dry_run",
-        ),
-        lacks=lacks.colocated(lacks.mid_static),
+    _feature("FreeResource", "colocation", lacks.colocated(lacks.free), "free_class_enable resource_dry_run"),
+    _feature("BEIsolation", "colocation", lacks.colocated(), "isolation_dry_run"),
+    _feature(
+        "BECPUSuppress",
+        "resource_threshold",
+        lacks.thresholded(),
+        "cpu_suppress_threshold_pct cpu_suppress_min_pct cpu_suppress_policy cpu_suppress_signal cpu_suppress_dry_run",
     ),
-    Feature(
-        name="FreeResource",
-        strategy="colocation",
-        fields=("free_class_enable", "resource_dry_run"),
-        lacks=lacks.colocated(lacks.free),
+    _feature(
+        "BECPUSuppress (cpuset)",
+        "resource_threshold",
+        lacks.thresholded(lacks.by_cpuset),
+        "cpuset_cpus_min cpu_suppress_policy",
     ),
-    Feature(name="BEIsolation", strategy="colocation", fields=("isolation_dry_run",), lacks=lacks.colocated()),
-    Feature(
-        name="BECPUSuppress",
-        strategy="resource_threshold",
-        fields=(
-            "cpu_suppress_threshold_pct",
-            "cpu_suppress_min_pct",
-            "cpu_suppress_policy",
-            "cpu_suppress_signal",
-            "cpu_suppress_dry_run",
-        ),
-        lacks=lacks.thresholded(),
+    _feature(
+        "BEMemoryEvict",
+        "resource_threshold",
+        lacks.thresholded(lacks.memory_used),
+        "mem_evict_threshold_pct mem_evict_lower_pct mem_evict_fallback mem_evict_dry_run evict_notice_s",
     ),
-    Feature(
-        name="BECPUSuppress (cpuset)",
-        strategy="resource_threshold",
-        fields=("cpuset_cpus_min", "cpu_suppress_policy"),
-        lacks=lacks.thresholded(lacks.by_cpuset),
+    _feature(
+        "MemoryEvict",
+        "resource_threshold",
+        lacks.thresholded(lacks.memory_evict),
+        "mem_evict_threshold_pct mem_evict_lower_pct evict_enabled_priority_threshold mem_evict_fallback "
+        "mem_evict_dry_run evict_notice_s",
     ),
-    Feature(
-        name="BEMemoryEvict",
-        strategy="resource_threshold",
-        fields=(
-            "mem_evict_threshold_pct",
-            "mem_evict_lower_pct",
-            "mem_evict_fallback",
-            "mem_evict_dry_run",
-            "evict_notice_s",
-        ),
-        lacks=lacks.thresholded(lacks.memory_used),
+    _feature(
+        "MemoryAllocatableEvict",
+        "resource_threshold",
+        lacks.thresholded(lacks.memory_allocatable),
+        "mem_allocatable_evict_threshold_pct mem_allocatable_evict_lower_pct allocatable_evict_priority_threshold "
+        "mem_evict_fallback mem_evict_dry_run evict_notice_s",
     ),
-    Feature(
-        name="MemoryEvict",
-        strategy="resource_threshold",
-        fields=(
-            "mem_evict_threshold_pct",
-            "mem_evict_lower_pct",
-            "evict_enabled_priority_threshold",
-            "mem_evict_fallback",
-            "mem_evict_dry_run",
-            "evict_notice_s",
-        ),
-        lacks=lacks.thresholded(lacks.memory_evict),
+    _feature(
+        "BECPUEvict",
+        "resource_threshold",
+        lacks.thresholded(lacks.satisfaction),
+        "cpu_evict_be_satisfaction_lower_pct cpu_evict_be_satisfaction_upper_pct cpu_evict_be_usage_threshold_pct "
+        "cpu_evict_policy cpu_evict_time_window_s cpu_evict_dry_run evict_notice_s",
     ),
-    Feature(
-        name="MemoryAllocatableEvict",
-        strategy="resource_threshold",
-        fields=(
-            "mem_allocatable_evict_threshold_pct",
-            "mem_allocatable_evict_lower_pct",
-            "allocatable_evict_priority_threshold",
-            "mem_evict_fallback",
-            "mem_evict_dry_run",
-            "evict_notice_s",
-        ),
-        lacks=lacks.thresholded(lacks.memory_allocatable),
+    _feature(
+        "CPUEvict",
+        "resource_threshold",
+        lacks.thresholded(lacks.cpu_evict),
+        "cpu_evict_threshold_pct cpu_evict_lower_pct evict_enabled_priority_threshold cpu_evict_time_window_s "
+        "cpu_evict_dry_run evict_notice_s",
     ),
-    Feature(
-        name="BECPUEvict",
-        strategy="resource_threshold",
-        fields=(
-            "cpu_evict_be_satisfaction_lower_pct",
-            "cpu_evict_be_satisfaction_upper_pct",
-            "cpu_evict_be_usage_threshold_pct",
-            "cpu_evict_policy",
-            "cpu_evict_time_window_s",
-            "cpu_evict_dry_run",
-            "evict_notice_s",
-        ),
-        lacks=lacks.thresholded(lacks.satisfaction),
+    _feature(
+        "CPUAllocatableEvict",
+        "resource_threshold",
+        lacks.thresholded(lacks.cpu_allocatable),
+        "cpu_allocatable_evict_threshold_pct cpu_allocatable_evict_lower_pct allocatable_evict_priority_threshold "
+        "cpu_evict_dry_run evict_notice_s",
     ),
-    Feature(
-        name="CPUEvict",
-        strategy="resource_threshold",
-        fields=(
-            "cpu_evict_threshold_pct",
-            "cpu_evict_lower_pct",
-            "evict_enabled_priority_threshold",
-            "cpu_evict_time_window_s",
-            "cpu_evict_dry_run",
-            "evict_notice_s",
-        ),
-        lacks=lacks.thresholded(lacks.cpu_evict),
+    _feature("SubPriority", "resource_threshold", lacks.thresholded(lacks.sub_priority), "sub_priority_enable"),
+    _feature("CPUBurst", "cpu_burst", lacks.burst, "cpu_burst_pct policy dry_run"),
+    _feature(
+        "CFSQuotaBurst",
+        "cpu_burst",
+        lacks.quota_burst,
+        "cfs_quota_burst_pct cfs_quota_burst_period_s share_pool_threshold_pct policy dry_run",
     ),
-    Feature(
-        name="CPUAllocatableEvict",
-        strategy="resource_threshold",
-        fields=(
-            "cpu_allocatable_evict_threshold_pct",
-            "cpu_allocatable_evict_lower_pct",
-            "allocatable_evict_priority_threshold",
-            "cpu_evict_dry_run",
-            "evict_notice_s",
-        ),
-        lacks=lacks.thresholded(lacks.cpu_allocatable),
+    _feature(
+        "EvictionBudget", "eviction_budget", lacks.nothing, "cluster_max node_max namespace_max interval_s lease_s"
     ),
-    Feature(
-        name="SubPriority",
-        strategy="resource_threshold",
-        fields=("sub_priority_enable",),
-        lacks=lacks.thresholded(lacks.sub_priority),
-    ),
-    Feature(name="CPUBurst", strategy="cpu_burst", fields=("cpu_burst_pct", "policy", "dry_run"), lacks=lacks.burst),
-    Feature(
-        name="CFSQuotaBurst",
-        strategy="cpu_burst",
-        fields=("cfs_quota_burst_pct", "cfs_quota_burst_period_s", "share_pool_threshold_pct", "policy", "dry_run"),
-        lacks=lacks.quota_burst,
-    ),
-    Feature(
-        name="EvictionBudget",
-        strategy="eviction_budget",
-        fields=("cluster_max", "node_max", "namespace_max", "interval_s", "lease_s"),
-        lacks=lacks.nothing,
-    ),
-    Feature(
-        name="LowNodeLoad",
-        strategy="descheduling",
-        fields=tuple(field for field, _ in leaves(Descheduling())),
-        lacks=lacks.descheduling,
-    ),
-    Feature(
-        name="LoadAwareScheduling",
-        strategy="placement",
-        fields=tuple(field for field, _ in leaves(Placement())),
-        lacks=lacks.nothing,
-    ),
-    Feature(name="Suspend", strategy="agent", fields=("suspend",), lacks=lacks.suspension),
+    _feature("LowNodeLoad", "descheduling", lacks.descheduling, " ".join(field for field, _ in leaves(Descheduling()))),
+    _feature("LoadAwareScheduling", "placement", lacks.nothing, " ".join(field for field, _ in leaves(Placement()))),
+    _feature("Suspend", "agent", lacks.suspension, "suspend"),
 )
 
 

@@ -145,8 +145,7 @@ class QosClass(Message, frozen=True, kw_only=True):
 
 
 LATENCY_SENSITIVE = QosClass(
-    cpu=CpuQos(group_identity=2),
-    mem=MemoryQos(wmark_ratio_pct=95, wmark_scale_permill=20, wmark_min_adj_pct=-25),
+    cpu=CpuQos(group_identity=2), mem=MemoryQos(wmark_ratio_pct=95, wmark_scale_permill=20, wmark_min_adj_pct=-25)
 )
 BEST_EFFORT = QosClass(
     cpu=CpuQos(group_identity=-1),

@@ -46,17 +46,13 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
             return value is None
 
 
-def overlap(one: Selector, other: Selector) -> bool:
-    """Whether some node that has only the labels that one of them speaks of is meant by both.
+def overlaps(selectors: Sequence[Selector]) -> Iterator[tuple[int, int]]:
+    """Each selector that overlaps with an earlier one, and the first of those, by place.
 
+    Two overlap if some node that has only the labels that one of them speaks of is meant by both.
     Selectors of unrelated labels may still meet on a node that has both; which ones do, only the nodes show.
     Reading: koordinator a7a1b76b, pkg/webhook/cm/plugins/sloconfig/checker.go, NodeSelectorOverlap.
     """
-    return next(overlaps([one, other]), None) is not None
-
-
-def overlaps(selectors: Sequence[Selector]) -> Iterator[tuple[int, int]]:
-    """Each selector that overlaps with an earlier one, and the first of those, by place."""
     seen: list[Mapping[str, _Values]] = []
     for place, selector in enumerate(selectors):
         its = _values(selector)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.explain.carried_out import carried_out_findings
 from slacktide.streams.explain.evidence import Finding, Logged, Place, newest
-from slacktide.streams.explain.exclusive import exclusive_findings
 from slacktide.streams.explain.figures import Figure, figures
 from slacktide.streams.explain.forecast import mid_findings
 from slacktide.streams.explain.freshness import freshness_findings
@@ -19,9 +20,10 @@ from slacktide.streams.explain.node_log import NodeLog, order
 from slacktide.streams.explain.pressure import pressure_findings
 from slacktide.streams.explain.selling import selling_findings
 from slacktide.streams.explain.tier import tier_findings
-from slacktide.streams.explain.unproven import unproven_findings
 
 OUTCOMES_SHOWN = 10
+_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +63,6 @@ class NodeExplanation:
     steps: list[Step]
     figures: list[Figure]
     findings: list[Finding]
-
-
-_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
@@ -172,3 +171,38 @@ class _Inputs:
 
     def _policy(self, version: str) -> Input:
         return Input(what="policy", name=version, place=self._policies.get(version))
+
+
+def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
+    """Report the exclusive CPUs and their pods in one finding."""
+    owners = [pod for pod in log.pods if pod.exclusive_cpus and pod.phase not in ENDED_PHASES]
+    if owners:
+        named = [f"{one.namespace}/{one.name} has {one.exclusive_cpus}" for one in owners[:NAMED_MAX]]
+        more = f" and {len(owners) - NAMED_MAX} more" if len(owners) > NAMED_MAX else ""
+        yield Finding(
+            name="cpus.exclusive",
+            severity="note",
+            text=f"exclusive CPUs: {', '.join(named)}{more}; no best-effort pod runs there, and no idle part is sold",
+        )
+
+
+def unproven_findings(log: NodeLog) -> Iterator[Finding]:
+    """Report rejected samples with the node's name, and the reason."""
+    if not log.refused:
+        return
+    verdicts = Counter(one.body.proof for one in log.refused)
+    listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+    if log.commands:
+        yield Finding(
+            name="agent.forged",
+            severity="warning",
+            text=f"samples that failed the node's proof were rejected beside valid ones: {listed}",
+            advice="another writer uses its name: `slacktide dead-letter list` shows where; see docs/node-proof.md",
+        )
+    else:
+        yield Finding(
+            name="agent.unproven",
+            severity="problem",
+            text=f"all samples in the node's name failed the proof: {listed}; its guard decides",
+            advice="the agent's log shows why it cannot enrol at the bridge; see docs/node-proof.md",
+        )

@@ -108,11 +108,7 @@ class View:
         """Rebuild from all objects and workloads."""
         built = self._specs.built
         settings = Settings(
-            built.flavors,
-            self._fair_sharing,
-            corrected=True,
-            block_admission=self._block_admission,
-            sizes=built.sizes,
+            built.flavors, self._fair_sharing, corrected=True, block_admission=self._block_admission, sizes=built.sizes
         )
         self.scheduling = Scheduling(built.queues, settings=settings)
         for uid in sorted({*self._wanted, *self._states}):

@@ -70,12 +70,7 @@ class Decider:
     """One term, which owns ``ledger``. After a failed write its state is ahead of Kafka: begin another term."""
 
     def __init__(
-        self,
-        process: str,
-        ledger: Ledger,
-        *,
-        fair_sharing: bool = False,
-        pods_ready: PodsReadySettings | None = None,
+        self, process: str, ledger: Ledger, *, fair_sharing: bool = False, pods_ready: PodsReadySettings | None = None
     ) -> None:
         self.ledger = ledger
         self.goes_on = False
@@ -392,12 +387,7 @@ class Decider:
         )
 
     def _change(
-        self,
-        uid: str,
-        phase: Phase,
-        reason: str = "",
-        before: QueueState | None = None,
-        **fields: object,
+        self, uid: str, phase: Phase, reason: str = "", before: QueueState | None = None, **fields: object
     ) -> None:
         """Change the phase; fields that are not given keep their values from ``before``."""
         state = before or self._kept(uid, phase)
@@ -413,10 +403,7 @@ class Decider:
         if state is None or phase not in {"pending", "reserved"}:
             return new
         return msgspec.structs.replace(
-            new,
-            evicted_ms=state.evicted_ms,
-            evicted_reason=state.evicted_reason,
-            requeue_count=state.requeue_count,
+            new, evicted_ms=state.evicted_ms, evicted_reason=state.evicted_reason, requeue_count=state.requeue_count
         )
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.message import versioned
 from slacktide.schemas.policy.strategies import CpuBurst
+from testbed.virtual.kernel import VirtualKernel
 
 LIMIT = Resources(cpu_milli=1_000)
 LIMIT_US = 100_000

@@ -16,7 +16,6 @@ from slacktide.agents.https import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.loop import LoopSettings, run
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -34,6 +33,7 @@ from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import agent_account, events_on
 from testbed.policies import policy_from
 from testbed.sampled import decoded
+from testbed.virtual.kernel import VirtualKernel
 
 pytestmark = pytest.mark.cluster
 GIB = 1 << 30

@@ -13,7 +13,6 @@ from slacktide.agents.https import Access
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.removal import Removal
 from slacktide.agents.node.state import State
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
@@ -23,6 +22,7 @@ from testbed.cluster.bridge_rig import BridgeRig, until
 from testbed.cluster.evicting import RIGHTS, agent_account
 from testbed.cluster.manifests import MANIFESTS, SYSTEM
 from testbed.policies import policy_from
+from testbed.virtual.kernel import VirtualKernel
 
 pytestmark = pytest.mark.cluster
 GIB = 1 << 30

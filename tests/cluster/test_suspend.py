@@ -19,13 +19,13 @@ from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.state import State
 from slacktide.agents.node.suspend.node_watch import NodeWatch
 from slacktide.agents.node.suspend.switch import ANNOTATION, FILE
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import until
 from testbed.cluster.evicting import RIGHTS, agent_account
+from testbed.virtual.kernel import VirtualKernel
 
 pytestmark = pytest.mark.cluster
 GIB = 1 << 30

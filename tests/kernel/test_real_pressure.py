@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
-from slacktide.agents.node.ahead.gate import LookedGate
+from slacktide.agents.node.ahead.ahead import LookedGate
 from slacktide.agents.node.ahead.pressure import NO_GROUPS, PressureFile, PressureWatch, Waited, pressure_files
 from slacktide.agents.node.ahead.psi import UNPRIVILEGED, Stall, Trigger
 from slacktide.agents.node.cgroup.hierarchy import find

@@ -14,7 +14,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
@@ -28,6 +27,7 @@ from slacktide.streams.governor.governor import Governor
 from testbed.brokers import EmbeddedBroker
 from testbed.policies import policy_from
 from testbed.stream_rig import PARTITIONS, SESSION_MS, Rig, partition_of
+from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 NODES, PODS = 100, 4

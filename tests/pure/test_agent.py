@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.errors import CgroupError
@@ -22,6 +21,7 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.suppress.be_limits import looser
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, decide
+from testbed.virtual.best_effort import VirtualBestEffort
 
 BOOT = "000000000007-0badcafe"
 SECOND_NS = 1_000_000_000

@@ -5,7 +5,6 @@ import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand, Setting, command_id
@@ -18,6 +17,7 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.burst.node_burst import RULE
 from slacktide.streams.decisions.node_command import answer_of, holds, setting_of
 from slacktide.streams.decisions.node_decision import decide_node
+from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 * GIB)

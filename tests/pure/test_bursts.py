@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from slacktide.agents.node.knobs.bursts import Bursts
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey, pod_group
@@ -12,6 +11,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.burst.node_burst import burst_settings
+from testbed.virtual.kernel import VirtualKernel
 
 LIMIT = Resources(cpu_milli=1_000)
 CAPACITY = Resources(cpu_milli=8_000, mem_bytes=8 << 30)

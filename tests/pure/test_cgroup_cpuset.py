@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.cgroup.kernel import processors
 from slacktide.agents.node.cgroup.plan import Write
-from slacktide.agents.node.cgroup.processors import processors
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Processor
 from slacktide.schemas.sample import Limits

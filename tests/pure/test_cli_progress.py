@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from slacktide.deploy.cli import progress
-from slacktide.deploy.cli.progress import EVERY_RECORDS, Progress
+from slacktide.deploy.cli.replay import source as progress
+from slacktide.deploy.cli.replay.source import EVERY_RECORDS, Progress
 
 
 class Terminal(io.StringIO):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli import machine
-from slacktide.deploy.cli.decisions import FirstDecisions
+from slacktide.deploy.cli.log_side import FirstDecisions
 from slacktide.deploy.cli.machine import MachineError
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.up import SHIPPED_POLICY, UpSettings, parts_of

@@ -11,8 +11,6 @@ from slacktide.agents.credit_account import NO_CREDIT
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.evict.eviction_api import EvictionRequest, Reply
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
-from slacktide.deploy.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
@@ -22,6 +20,8 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.evict.node_evict import Eviction
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 from testbed.policies import policy_from
+from testbed.virtual.best_effort import VirtualBestEffort
+from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 SECOND_MS = 1_000

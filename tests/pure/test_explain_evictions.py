@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
@@ -14,6 +13,7 @@ from slacktide.streams.explain.evictions import Eviction, eviction_findings, evi
 from slacktide.streams.explain.evidence import logged
 from testbed.chains import outcome_record
 from testbed.policies import policy_from
+from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 * GIB)

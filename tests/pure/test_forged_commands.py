@@ -17,7 +17,6 @@ import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting, command_id
@@ -33,6 +32,7 @@ from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from
 from testbed.samples import policy_record
+from testbed.virtual.kernel import VirtualKernel
 
 pytestmark = pytest.mark.exhaustive
 

@@ -10,10 +10,12 @@ import pytest
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE
 from slacktide.agents.node.cgroup.knob_files import FILES, as_reads_back
 from slacktide.agents.node.cgroup.permitted import Place, refusal
-from slacktide.deploy.virtual import knobs, texts
+from slacktide.deploy.virtual import texts
+from slacktide.deploy.virtual.knobs import write
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Knob
+from testbed.virtual import knobs
 
 POD = Pod(uid="u", namespace="default", name="batch", kube_qos="BestEffort")
 PLACES = {
@@ -61,5 +63,5 @@ def test_the_model_holds_each_knob_that_its_version_has(knob: Knob, version: int
 
     assert set(KNOBS[knob].files(version)) <= shown.keys() & set(texts.CONTROL[version])
     if knob in FILES[version]:
-        knobs.write(machine, group.path, knob, KNOBS[knob].low)
+        write(machine, group.path, knob, KNOBS[knob].low)
         assert knobs.read(machine, group.path, knob) == as_reads_back(knob, KNOBS[knob].low, version)

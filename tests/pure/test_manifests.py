@@ -13,7 +13,7 @@ import yaml
 
 from slacktide.agents.cluster.bridge import bridge
 from slacktide.agents.cluster.bridge.removal import FINALIZER
-from slacktide.agents.cluster.enrolment import bundle, enrolment, review, ring
+from slacktide.agents.cluster.enrolment import enrolment, review, ring
 from slacktide.agents.cluster.scheduler import server
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
@@ -362,7 +362,7 @@ def test_agents_enrol_where_the_bridge_listens_with_a_token_for_it_alone() -> No
     assert token["serviceAccountToken"]["audience"] == AUDIENCE
     assert authorities["configMap"]["name"] == enrolment.CONFIG_MAP
     assert "optional" not in authorities["configMap"]
-    assert authorities["configMap"]["items"] == [{"key": bundle.KEY, "path": "ca.crt"}]
+    assert authorities["configMap"]["items"] == [{"key": enrolment.BUNDLE_KEY, "path": "ca.crt"}]
     assert f"{mount['mountPath']}/token" == defaults["enrol_token"]
     assert f"{mount['mountPath']}/ca.crt" == defaults["enrol_ca"]
     assert port["port"] == PORT == int(bridged["enrol-port"])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from slacktide.agents.cluster.bridge import job_facts
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
-from slacktide.agents.cluster.scheduler.pod import parsed
-from slacktide.agents.cluster.scheduler.zoned_pod import zoned_pod
+from slacktide.agents.cluster.scheduler.pod import parsed, zoned_pod
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.pod_resources import Container, Needs

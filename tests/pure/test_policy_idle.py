@@ -21,6 +21,7 @@ from slacktide.schemas.policy.strategies import CpuBurst, ResourceThreshold
 from slacktide.schemas.policy.unused import unused
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
+from slacktide.streams.decisions.evict.evict_candidates import Order
 from slacktide.streams.decisions.evict.memory_evict import memory_evict
 from testbed.policies import policy_from
 
@@ -279,7 +280,7 @@ def test_an_eviction_lacks_something_just_where_its_decision_would_refuse_the_th
 ) -> None:
     lacks = {feature.name: feature.lacks(threshold) for feature in FEATURES if feature.name in EVICTIONS}
     tasks = [
-        decide(NODE_SHORT_OF_CPU, features=EVICTIONS, policy=threshold, free_first=False).tasks
+        decide(NODE_SHORT_OF_CPU, features=EVICTIONS, policy=threshold, order=Order()).tasks
         for decide in (memory_evict, cpu_evict)
     ]
 

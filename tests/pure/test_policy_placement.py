@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slacktide.agents.cluster.scheduler.policy import governed
+from slacktide.agents.cluster.scheduler.topic_reader import governed
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import DEFAULT, parse
 from slacktide.schemas.policy.descheduling import UsagePercents

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import SAMPLE, SAMPLE_COLUMNS
-from slacktide.streams.freshness.masses import Quiet, frozen
-from slacktide.streams.freshness.silence import SILENT_MS, Silence, Verdict
+from slacktide.streams.freshness.silence import SILENT_MS, Quiet, Silence, Verdict, frozen
 
 SESSION_MS = 6_000
 EVERY_S = 10

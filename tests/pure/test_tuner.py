@@ -9,13 +9,13 @@ from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.knobs.standoff import Standoff
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, MemoryQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
+from testbed.virtual.kernel import VirtualKernel
 
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000

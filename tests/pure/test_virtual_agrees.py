@@ -11,9 +11,9 @@ import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.deploy.virtual.files import Projection
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.sample import Limits
+from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 STEP_MS = 2_000

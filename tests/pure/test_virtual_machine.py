@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import BEST_EFFORT, KUBEPODS, Machine
 from slacktide.deploy.virtual.share import share
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits
+from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 

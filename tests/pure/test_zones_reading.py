@@ -8,7 +8,7 @@ import pytest
 
 from slacktide.agents.node.envelopes import of_zones
 from slacktide.agents.node.zones.kubelet_state import MemoryBlock, MemoryState
-from slacktide.agents.node.zones.reading import read_zones
+from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.schemas.codec import decode
 from slacktide.schemas.zones import BoundPod, NodeZones, ZoneDistance, ZoneResources
 from testbed.zone_tree import GIB, STATIC, Tree, two_zones
@@ -234,7 +234,7 @@ def test_the_record_goes_to_its_topic_by_node(tree: Tree) -> None:
 
 def test_the_zones_of_this_machine_are_read(tmp_path: Path) -> None:
     folder = Path("/sys/devices/system/node")
-    read = read_zones(folder, tmp_path)
+    read = ZonesReader(folder, tmp_path).read()
     if (folder / "online").exists():
         assert [zone.id for zone in read.zones]
     else:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from generate.schemas import ASYNCAPI, COMMON
 from slacktide.schemas.access import IN_THE_LOOP
-from slacktide.schemas.export import ASYNCAPI, COMMON
 from slacktide.schemas.headers import headers
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE, TOPICS, Topic
 

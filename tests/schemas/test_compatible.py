@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slacktide.schemas.export import FOLDER, PAGE, derived, json_schema
+from generate.schemas import FOLDER, PAGE, derived, json_schema
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.compatible import Schema, breaks

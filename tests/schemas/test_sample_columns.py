@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX, TIME_MS_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Pod
-from slacktide.schemas.proof import Verifier, with_proof
+from slacktide.schemas.proof import Verifier
 from slacktide.schemas.sample import Limits, LsPressure, NodeSample, PodUse, PressureGate, PressureLook
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.sample_columns_codec import (
@@ -271,7 +271,7 @@ def test_what_is_rare_stands_right_behind_the_figures_or_is_refused() -> None:
 
 def test_a_node_proves_a_sample_in_columns_as_it_proves_one_in_rows() -> None:
     written, topic = encoded(sample(1), PODS), "slacktide.node.sample.v2"
-    headers = with_proof((("ce_id", b"1"),), key_of("node-1"), topic, written)
+    headers = (("ce_id", b"1"), key_of("node-1").header(topic, written))
     verifier = Verifier([cluster_key()])
     now_ms = (LATER_S - 60) * 1_000
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from generate.schemas import json_schema
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.export import json_schema
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import AUDIT, BY_NAME, CREDIT, TOPICS
 from testbed.messages import any_message, plain

@@ -12,7 +12,6 @@ from sim.trace import Trace
 from slacktide.agents.clock import WALL_DRIFT_MS_MAX
 from slacktide.agents.node.actuator import THROTTLED
 from slacktide.agents.node.sampler import RATE_NS_MIN
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import BEST_EFFORT
 from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.outcome import NodeOutcome
@@ -21,6 +20,7 @@ from slacktide.schemas.sample import KEYFRAME_MS, EvictState, Limits, NodeSample
 from slacktide.streams.decisions.suppress.be_limits import looser, quota_rate
 from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
+from testbed.virtual.kernel import VirtualKernel
 
 if TYPE_CHECKING:
     from sim.node import Node

@@ -11,7 +11,6 @@ from sim.check_evictions import EvictionChecks
 from sim.check_limits import LimitChecks
 from sim.check_outcomes import OutcomeChecks
 from sim.log import Entry
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
@@ -19,6 +18,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.records import Out
+from testbed.virtual.kernel import VirtualKernel
 
 if TYPE_CHECKING:
     from sim.node import Node

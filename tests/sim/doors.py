@@ -9,14 +9,14 @@ import msgspec
 
 from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.kernel import Held, Reading
-from slacktide.deploy.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, Missing
+from testbed.virtual.best_effort import VirtualBestEffort
+from testbed.virtual.kernel import VirtualKernel
 
 if TYPE_CHECKING:
     from sim.node import Node

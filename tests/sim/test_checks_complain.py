@@ -17,8 +17,6 @@ from slacktide.agents.node.evict.victims import Victims
 from slacktide.agents.node.protocol import Protocol
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
@@ -27,6 +25,8 @@ from slacktide.schemas.topics import ALLOCATABLE, COMMAND
 from slacktide.streams.decisions.evict import node_evict
 from slacktide.streams.decisions.evict.evict_pod import EvictPod
 from slacktide.streams.worker import Worker
+from testbed.virtual.best_effort import VirtualBestEffort
+from testbed.virtual.kernel import VirtualKernel
 
 
 def test_an_agent_that_ignores_boot_ids(monkeypatch, complaint):

@@ -13,9 +13,9 @@ import click
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
+from generate.reference import derived
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.savings import textfile
-from slacktide.deploy.reference import derived
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.prometheus import all_metrics

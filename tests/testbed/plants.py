@@ -17,10 +17,10 @@ from kernel.groups import Groups
 
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.kernel import Reading
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits, NodeUse
+from testbed.virtual.kernel import VirtualKernel
 
 STEP_S = 2
 """Between two readings."""

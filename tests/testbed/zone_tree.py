@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from slacktide.agents.node.zones.reading import read_zones
+from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.agents.node.zones.record import node_zones
 from slacktide.schemas.zones import NodeZones
 
@@ -66,7 +66,7 @@ class Tree:
         (self.kubelet / "config.yaml").write_text(text)
 
     def record(self, *uids: str) -> NodeZones:
-        read = read_zones(self.sys, self.kubelet)
+        read = ZonesReader(self.sys, self.kubelet).read()
         return node_zones(read, uids, node="n1", boot_id="b", seq=1, observed_ms=5)
 
 

@@ -77,12 +77,7 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
     clock = SystemClock()
     async with ApiServer(settings.access, name=NAME) as api:
         election = Election(
-            api,
-            namespace=settings.namespace,
-            name=NAME,
-            me=settings.replica,
-            clock=clock,
-            timing=settings.timing,
+            api, namespace=settings.namespace, name=NAME, me=settings.replica, clock=clock, timing=settings.timing
         )
         ring = Ring(api, settings.namespace, lambda: clock.mono_ns() / 1e9)
         removal = None if settings.deployment is None else Removal(api, settings.deployment, NAME)

@@ -115,10 +115,7 @@ class JobLog:
             self._pod_names.pop((namespace, pod.pod.name), None)
         self.pending.pop(Key("job", uid), None)  # its final event goes last
         self._put(
-            Key("job", uid),
-            self._stamped(
-                JobEvent(uid=uid, namespace=namespace, name=name, observed_ms=0, gone=True),
-            ),
+            Key("job", uid), self._stamped(JobEvent(uid=uid, namespace=namespace, name=name, observed_ms=0, gone=True))
         )
 
     def pod(self, pod: Pod) -> None:

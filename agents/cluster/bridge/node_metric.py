@@ -54,12 +54,7 @@ def status_of(published: NodeMetric) -> Json:
     left = published.prod_reclaimable
     reclaimable = {"resource": {} if left is None else _usage(left)}
     return {
-        "status": {
-            "updateTime": updated,
-            "nodeMetric": node,
-            "podsMetric": pods,
-            "prodReclaimableMetric": reclaimable,
-        }
+        "status": {"updateTime": updated, "nodeMetric": node, "podsMetric": pods, "prodReclaimableMetric": reclaimable}
     }
 
 

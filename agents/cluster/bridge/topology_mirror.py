@@ -9,14 +9,7 @@ from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
-from slacktide.agents.cluster.bridge.topology import (
-    MANAGED_BY,
-    MANAGER,
-    ShownNode,
-    Topologies,
-    TopologyWrite,
-    created,
-)
+from slacktide.agents.cluster.bridge.topology import MANAGED_BY, MANAGER, ShownNode, Topologies, TopologyWrite, created
 from slacktide.agents.kubernetes import NODE_RESOURCE_TOPOLOGIES, ApiAwayError, ApiError, ApiRefusedError, ApiServer
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster

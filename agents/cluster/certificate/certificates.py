@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -43,7 +43,7 @@ def made(names: frozenset[str], *, common_name: str, now_ms: int, life_ms: int) 
         .serial_number(serial)
         .not_valid_before(now - SKEW)
         .not_valid_after(until)
-        .add_extension(x509.SubjectAlternativeName(_general_names(names)), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in sorted(names)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
@@ -109,10 +109,6 @@ def held_of(data: Mapping[str, str]) -> Held:
     following = read(parts[_NEXT_CERTIFICATE], parts.get(_NEXT_KEY, b"")) if _NEXT_CERTIFICATE in parts else None
     served = read(parts.get(_CERTIFICATE, b""), parts.get(_KEY, b""))
     return Held(served=served, following=following, trusted_ms=trusted_ms, retired=parts.get(_RETIRED, b""))
-
-
-def _general_names(names: Iterable[str]) -> list[x509.GeneralName]:
-    return [_general_name(name) for name in sorted(names)]
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -7,17 +7,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
-from slacktide.agents.cluster.certificate.manager import CertificateManager, SecretPlace
+from slacktide.agents.cluster.certificate.manager import CONFLICT, CertificateManager, SecretPlace
 from slacktide.agents.cluster.certificate.rotation import Terms
 from slacktide.agents.cluster.certificate.tls import Tls
 from slacktide.agents.cluster.enrolment import metrics
-from slacktide.agents.cluster.enrolment.bundle import PublishedBundle
 from slacktide.agents.cluster.enrolment.issuer import Issuer, NoKeyError
 from slacktide.agents.cluster.enrolment.review import NotAnAgentError
 from slacktide.agents.cluster.enrolment.ring import Ring
 from slacktide.agents.cluster.enrolment.server import Reply, serving
-from slacktide.agents.kubernetes import ApiServer
+from slacktide.agents.kubernetes import CONFIGMAPS, ApiRefusedError, ApiServer
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import SlacktideError
 
@@ -29,6 +29,7 @@ CONFIG_MAP = "slacktide-enrolment-ca"
 SETTLE_MS = 600_000
 """Time for kubelets and agents to load a changed bundle before its certificate is served."""
 LOOK_S, RETRY_S = 10.0, 2.0
+BUNDLE_KEY = "ca.crt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +128,39 @@ async def follow(ring: Ring, look_s: float = LOOK_S) -> None:
                 log.warning("cannot read the cluster keys", extra={"why": str(exc)})
             logged = str(exc)
         await asyncio.sleep(look_s if ring.keys() else RETRY_S)
+
+
+class PublishedBundle:
+    """The ConfigMap with the CA bundle for enrolling agents, which the manifests create."""
+
+    def __init__(self, api: ApiServer, namespace: str, name: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+
+    async def read(self) -> dict[str, Any]:
+        """Read the ConfigMap.
+
+        Raises:
+            ApiError: the read failed.
+        """
+        found: dict[str, Any] = await self._api.get(CONFIGMAPS, self._name, dict[str, Any], namespace=self._namespace)
+        return found
+
+    async def have(self, read: dict[str, Any], bundle: bytes) -> bool:
+        """Publish the bundle; False: the ConfigMap changed since it was read.
+
+        Raises:
+            ApiError: the write failed.
+        """
+        text = bundle.decode()
+        if (read.get("data") or {}).get(BUNDLE_KEY) == text:
+            return True
+        body = {"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "data": {BUNDLE_KEY: text}}
+        try:
+            await self._api.patch(CONFIGMAPS, self._name, body, dict[str, Any], namespace=self._namespace)
+        except ApiRefusedError as exc:
+            if exc.status != CONFLICT:
+                raise
+            return False
+        return True

@@ -10,13 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slacktide.agents.kubernetes import SECRETS, ApiRefusedError, ApiServer
-from slacktide.schemas.proof import (
-    CURRENT,
-    PREVIOUS,
-    SECRET_BYTES_MIN,
-    ClusterKey,
-    ProofKeyError,
-)
+from slacktide.schemas.proof import CURRENT, PREVIOUS, SECRET_BYTES_MIN, ClusterKey, ProofKeyError
 
 log = logging.getLogger(__name__)
 

@@ -70,11 +70,7 @@ async def serving(
     asked = _Asked(answer)
     try:
         server = await asyncio.start_server(
-            asked.handle,
-            sock=listening(host, port),
-            ssl=context,
-            ssl_handshake_timeout=REQUEST_S,
-            limit=HEAD_BYTES_MAX,
+            asked.handle, sock=listening(host, port), ssl=context, ssl_handshake_timeout=REQUEST_S, limit=HEAD_BYTES_MAX
         )
     except OSError as exc:
         raise ServerError(f"{host}:{port}: {exc.strerror}; choose another port with --enrol-port") from exc

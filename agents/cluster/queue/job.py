@@ -164,10 +164,7 @@ class Job:
         then, numbers = made
         before = _Original(parallelism=now.parallelism, completions=now.completions, template=self._template)
         spec = {"suspend": False, "template": change(self._template, then), **_numbers(now, numbers)}
-        return {
-            "metadata": {"annotations": {ORIGINAL: msgspec.json.encode(before).decode()}},
-            "spec": spec,
-        }
+        return {"metadata": {"annotations": {ORIGINAL: msgspec.json.encode(before).decode()}}, "spec": spec}
 
     def stop(self) -> Json:
         """Return the patch that suspends the Job. The template can be restored only afterwards."""

@@ -77,11 +77,7 @@ def _stopping(work: Work, booking: QueueBooking, *, ended: bool) -> Step:
 
 
 def _starting(
-    work: Work,
-    state: QueueState,
-    booking: QueueBooking,
-    mark: Mark | None,
-    flavors: Mapping[str, ResourceFlavorObject],
+    work: Work, state: QueueState, booking: QueueBooking, mark: Mark | None, flavors: Mapping[str, ResourceFlavorObject]
 ) -> Step:
     if not work.suspended:
         return _running(work, state, booking, mark)

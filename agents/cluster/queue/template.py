@@ -60,7 +60,7 @@ def begun(
 
     ``job``: the object's counts, if admission may change them. ``annotations``: of the object.
     """
-    own = tuple(_toleration(one) for one in template.tolerations)
+    own = tuple(Toleration(*(str(one.get(name) or "") for name in Toleration._fields)) for one in template.tolerations)
     made = started(
         (job or JobTemplate(suspend=True, parallelism=admission.pods))._replace(
             pod_labels=template.labels,
@@ -98,7 +98,3 @@ def flavors_of(names: Iterable[str], there: Mapping[str, ResourceFlavorObject]) 
 def _keys(now: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str | None]:
     changed: dict[str, str | None] = {key: value for key, value in then.items() if now.get(key) != value}
     return changed | dict.fromkeys(now.keys() - then.keys())
-
-
-def _toleration(one: Mapping[str, Any]) -> Toleration:
-    return Toleration(*(str(one.get(name) or "") for name in Toleration._fields))

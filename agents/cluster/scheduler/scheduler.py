@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from slacktide.agents.clock import SystemClock
+from slacktide.agents.clock import Clock, SystemClock
+from slacktide.agents.cluster.pods import PodSource
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.missed_pods import MissedPods
 from slacktide.agents.cluster.scheduler.placements import Placements
-from slacktide.agents.cluster.scheduler.pods import pod_source
+from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
@@ -137,3 +140,26 @@ class _Scheduler:
             self._health.not_ready = self._lacking()
             self._health.not_fresh = "; ".join(f"{of}: {why}" for of, why in troubles.items() if why)
             await asyncio.sleep(BEAT_S)
+
+
+def pod_source(view: View, clock: Clock) -> PodSource[dict[str, Any], SchedulerPod]:
+    """Follow pods for this view."""
+    timed = _Timed(view, clock)
+    return PodSource(dict[str, Any], parsed, timed, "it counts on no node", timed.blind)
+
+
+class _Timed:
+    """Adds the time to each change of the view."""
+
+    def __init__(self, view: View, clock: Clock) -> None:
+        self._view, self._clock = view, clock
+        self.gone = view.gone
+
+    def whole(self, pods: Iterable[SchedulerPod]) -> None:
+        self._view.whole(pods, at_s=self._clock.wall_ms() / 1000)
+
+    def changed(self, pod: SchedulerPod) -> None:
+        self._view.changed(pod, at_s=self._clock.wall_ms() / 1000)
+
+    def blind(self, blind: bool) -> None:  # noqa: FBT001
+        self._view.blind(blind, now_s=self._clock.mono_ns() / 1e9)

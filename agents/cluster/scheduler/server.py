@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 from aiohttp import web
 
-from slacktide.agents.cluster.bounds import Bounds
+from slacktide.agents.cluster.bounds import served
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
-from slacktide.agents.listening import listening
-from slacktide.schemas.errors import BadMessageError, SlacktideError
+from slacktide.schemas.errors import BadMessageError
 
 log = logging.getLogger(__name__)
 
 FILTER, PRIORITIZE = "filter", "prioritize"
 QUESTION_BYTES_MAX = 16 * 1024 * 1024
 """A pod of 1.5 MiB, and the names of many thousand nodes."""
-CLOSING_S = 1.0
-KEPT_S = 120.0
-"""Keep-alive: longer than a kube-scheduler's (90 s), so that no connection closes as it is used."""
 
 
-class ServerError(SlacktideError):
-    """The server cannot listen on the address."""
-
-
-@asynccontextmanager
-async def serving(answers: Answers, lacking: Callable[[], str], host: str, port: int) -> AsyncIterator[int]:
+def serving(answers: Answers, lacking: Callable[[], str], host: str, port: int) -> AbstractAsyncContextManager[int]:
     """Serve until left; yields the port. Port 0 means any free port.
 
     ``lacking``: why no request can be handled yet; "": it can. A kube-scheduler may ignore an extender's failure.
@@ -37,21 +28,11 @@ async def serving(answers: Answers, lacking: Callable[[], str], host: str, port:
     Raises:
         ServerError: the server cannot listen on the address.
     """
-    bounds = Bounds()
-    app = web.Application(client_max_size=QUESTION_BYTES_MAX, middlewares=[bounds.middleware])
-    app.router.add_post(f"/{FILTER}", _handler(FILTER, answers.filter, lacking))
-    app.router.add_post(f"/{PRIORITIZE}", _handler(PRIORITIZE, answers.prioritize, lacking))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, keepalive_timeout=KEPT_S)
-    await runner.setup()
-    try:
-        try:
-            await web.SockSite(runner, listening(host, port)).start()
-        except OSError as exc:
-            raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
-        async with bounds.kept(runner):
-            yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    handlers = {
+        f"/{FILTER}": _handler(FILTER, answers.filter, lacking),
+        f"/{PRIORITIZE}": _handler(PRIORITIZE, answers.prioritize, lacking),
+    }
+    return served(handlers, host, port, question_bytes_max=QUESTION_BYTES_MAX)
 
 
 def _handler(

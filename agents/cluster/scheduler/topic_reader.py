@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.node import Figures
 from slacktide.agents.cluster.scheduler.own_thresholds import own_thresholds
-from slacktide.agents.cluster.scheduler.policy import governed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas import policy as policies
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -20,12 +20,14 @@ from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy.descheduling import UsagePercents
+from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCORE, ZONES
 from slacktide.schemas.writer import LastWriter
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.coverage import Coverage
-from slacktide.streams.decisions.load.load_aware_args import Thresholds
+from slacktide.streams.decisions.load.load_aware_args import Factors, Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record, place_of
@@ -148,3 +150,18 @@ def _figures(record: Record, node: str) -> Figures:
     if figures.node != node:
         raise BadMessageError(type(figures).__name__, f"the record's key is {node!r}, its node {figures.node!r}")
     return figures
+
+
+def governed(args: PlacementArgs, policy: Placement, *, free_class_enable: bool = False) -> PlacementArgs:
+    """Apply the policy's thresholds and factors, and whether free-tier pods use free resources."""
+    prod = policy.prod_usage
+    thresholds = replace(
+        args.load.thresholds, usage=_percents(policy.usage), prod=None if prod == UsagePercents() else _percents(prod)
+    )
+    factors = Factors(policy.factors.cpu_pct, policy.factors.mem_pct)
+    load = replace(args.load, thresholds=thresholds, factors=factors, free_class_enable=free_class_enable)
+    return replace(args, load=load)
+
+
+def _percents(given: UsagePercents) -> Percents:
+    return Percents(given.cpu_pct or 0, given.mem_pct or 0)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
-from slacktide.agents.cluster.policy_source import ConfigMapName
-from slacktide.agents.cluster.webhook.free_class import FreeClass
+from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.cluster.webhook.metrics import PROFILES
 from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
 from slacktide.agents.cluster.webhook.profile import priority_class_of
@@ -28,6 +27,7 @@ from slacktide.agents.kubernetes import (
 )
 from slacktide.agents.kubernetes import PROFILES as PROFILE_KIND
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.policy import Policy
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass, Profile
 
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOK_UP_S = 1.0
 """Timeout for reading a namespace that the watch has not shown yet."""
+KNOWN_S = 1.0
+"""Timeout for the first read: a cluster may have no policy."""
 
 
 class Followed(Generic[T]):
@@ -156,3 +158,39 @@ class ClusterCache:
 
 def _is_invalid(profile: Profile) -> bool:
     return isinstance(profile.selector, InvalidSelector) or isinstance(profile.namespace_selector, InvalidSelector)
+
+
+class FreeClass:
+    """Follows the operator's ConfigMap; without one the class is disabled."""
+
+    def __init__(self, config_map: ConfigMapName) -> None:
+        self.enabled = False
+        """Whether free resources are offered on any node."""
+        self.why = ""
+        """Why the policy may be outdated; "": it is current."""
+        self._known = asyncio.Event()
+        self._source = PolicySource(self, None, config_map)
+
+    async def run(self, api: ApiServer) -> None:
+        """Follow until cancelled."""
+        await self._source.run(api)
+
+    async def known(self) -> None:
+        """Wait shortly for the policy, which may not exist."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_S):
+                await self._known.wait()
+
+    def policy(self, policy: Policy) -> None:
+        """Apply a policy."""
+        strategies = [policy.colocation, *(one.strategy for one in policy.node_colocation)]
+        self.enabled = any(one.enable and one.free_class_enable for one in strategies)
+        self._known.set()
+
+    def trouble(self, of: str, why: str) -> None:
+        """Note why the policy cannot be read; "": it can."""
+        if why and why != self.why:
+            log.warning("cannot read the %s", of, extra={"why": why})
+        self.why = why
+        if why:
+            self._known.set()

@@ -87,9 +87,7 @@ def namespace_of(item: Mapping[str, Any]) -> Namespace:
     """Parse a Namespace."""
     metadata = item.get("metadata") or {}
     return Namespace(
-        labels=metadata.get("labels") or {},
-        changed_ms=changed_ms(item),
-        annotations=metadata.get("annotations") or {},
+        labels=metadata.get("labels") or {}, changed_ms=changed_ms(item), annotations=metadata.get("annotations") or {}
     )
 
 

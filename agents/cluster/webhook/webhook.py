@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from slacktide.agents.cluster.certificate.manager import CertificateManager, SecretPlace
+from slacktide.agents.cluster.certificate.manager import CONFLICT, NOT_FOUND, CertificateManager, SecretPlace
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.certificate.tls import Clients, Tls, in_folder
 from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
-from slacktide.agents.cluster.webhook.configurations import WebhookConfigurations
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
 from slacktide.agents.cluster.webhook.namespace_quota import NamespaceQuota
 from slacktide.agents.cluster.webhook.refusals import Refusals
 from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
 from slacktide.agents.cluster.webhook.server import serving
-from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.agents.kubernetes import Access, ApiRefusedError, ApiServer, Resource
 from slacktide.agents.listening import ANY
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
@@ -36,6 +37,12 @@ SYSTEM_NAMESPACE = "kube-system"
 DRAIN_S = 3.0
 """From SIGTERM until it stops listening: API servers and Services notice meanwhile."""
 BEAT_S = 1.0
+CONFIGURATIONS = tuple(
+    Resource(group="admissionregistration.k8s.io", plural=plural)
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+)
+_Json = dict[str, Any]
+Configurations = dict[Resource, _Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,3 +186,47 @@ class _Webhook:
             self._health.not_fresh = "; ".join(why for why in troubles if why)
             self._cache.count()
             await asyncio.sleep(BEAT_S)
+
+
+class WebhookConfigurations:
+    """The mutating and the validating configuration of one name."""
+
+    def __init__(self, api: ApiServer, name: str) -> None:
+        self.unasked = ""
+        """Which webhook the API server does not call, since its configuration is missing."""
+        self._api = api
+        self._name = name
+
+    async def read(self) -> Configurations:
+        """Read the existing configurations."""
+        found: Configurations = {}
+        for resource in CONFIGURATIONS:
+            try:
+                found[resource] = await self._api.get(resource, self._name, dict[str, Any])
+            except ApiRefusedError as exc:
+                if exc.status != NOT_FOUND:
+                    raise
+        lost = [f"no {one.plural}/{self._name}" for one in CONFIGURATIONS if one not in found]
+        self.unasked = f"{' and '.join(lost)}: the API server does not call it; apply the manifests" if lost else ""
+        return found
+
+    async def have(self, read: Configurations, bundle: bytes) -> bool:
+        """Set the CA bundle of each; False: one was changed concurrently."""
+        text = base64.b64encode(bundle).decode()
+        for resource, configuration in read.items():
+            webhooks = configuration.get("webhooks") or []
+            clients = [webhook["clientConfig"] for webhook in webhooks]
+            if all(client.get("caBundle") == text for client in clients):
+                continue
+            for client in clients:
+                client["caBundle"] = text
+            version = {"resourceVersion": configuration["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "webhooks": webhooks}
+            try:
+                await self._api.patch(resource, self._name, body, dict[str, Any])
+            except ApiRefusedError as exc:
+                if exc.status not in (CONFLICT, NOT_FOUND):
+                    raise
+                return False
+            log.info("updated the CA bundle of a webhook configuration", extra={"kind": resource.plural})
+        return True

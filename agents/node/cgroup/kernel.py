@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.best_effort import CgroupBestEffort
 from slacktide.agents.node.cgroup.container_cpu import ContainersReader
@@ -18,7 +19,6 @@ from slacktide.agents.node.cgroup.layout import Layout
 from slacktide.agents.node.cgroup.originals import Originals
 from slacktide.agents.node.cgroup.plan import Bandwidth
 from slacktide.agents.node.cgroup.plan_cpuset import Cpus
-from slacktide.agents.node.cgroup.processors import processors
 from slacktide.agents.node.cgroup.rates import Counters, PodRates, rates
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
 from slacktide.agents.node.kernel import Held, Reading
@@ -180,3 +180,25 @@ def bounded(missing: list[Missing]) -> list[Missing]:
         return missing
     more = len(missing) - MISSING_MAX
     return [*missing[:MISSING_MAX], Missing(what=f"and {more} more", why=f"only the first {MISSING_MAX} are named")]
+
+
+def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
+    """Return the allowed CPUs that are online, ascending. CPUs with unreadable topology are left out."""
+    try:
+        online = parse.cpus((folder / "online").read_bytes())
+    except (OSError, ValueError):
+        return []
+    found = (_processor(folder, cpu) for cpu in sorted(online & set(allowed)))
+    return [one for one in found if one is not None]
+
+
+def _processor(folder: Path, cpu: int) -> Processor | None:
+    """Return a CPU's topology. The core's id is its first CPU, since the kernel's ids repeat on each die."""
+    place = folder / f"cpu{cpu}"
+    try:
+        siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())
+        socket = int((place / "topology/physical_package_id").read_bytes())
+        nodes = [int(node.name.removeprefix("node")) for node in place.glob("node[0-9]*")]
+    except (OSError, ValueError):
+        return None
+    return Processor(cpu=cpu, core=min(siblings | {cpu}), socket=max(0, socket), numa_node=min(nodes, default=0))

@@ -33,7 +33,7 @@ _ROOT_HINTS = {
 }
 _QUOTA_HINTS = _ROOT_HINTS | {
     errno.EINVAL: "a group may not hold more than the limited group above it (on cgroup v1 nor less than one below), "
-    "nor less than its own burst; the kernel takes quotas from 1000 and periods from 1000 to 1000000 microseconds",
+    "nor less than its own burst; the kernel takes quotas from 1000 and periods from 1000 to 1000000 microseconds"
 }
 _CPUSET_HINTS = _ROOT_HINTS | {
     errno.EACCES: "run the agent as root; on cgroup v1 the group above must have all these CPUs, too",

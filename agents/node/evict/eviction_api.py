@@ -188,11 +188,5 @@ def _event(
         "note": note[: NOTE_MAX - len(by)] + by,
         "reportingController": CONTROLLER,
         "reportingInstance": node[:128],
-        "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        },
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
     }

@@ -83,11 +83,6 @@ class ZonesReader:
         return self._devices[1:]
 
 
-def read_zones(sys_folder: Path, kubelet_folder: Path) -> Read:
-    """Read everything once; arguments as for ``ZonesReader``."""
-    return ZonesReader(sys_folder, kubelet_folder).read()
-
-
 def _zones(folder: Path, missing: list[Missing]) -> list[SysZone]:
     try:
         return sys_zones(folder)

@@ -15,12 +15,6 @@ from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Name, count, instant
 from slacktide.schemas.connection import Cluster
 
-broker = settings.option(
-    "--bootstrap",
-    type=settings.Kafka(),
-    default=settings.LOOPBACK_BROKER,
-    help="Addresses of Kafka brokers, separated by commas.",
-)
 since_option = click.option(
     "--since", type=MomentType(), help="Start: a time, or a duration before now. Without it: the oldest record."
 )
@@ -39,7 +33,7 @@ def command() -> None:
 @click.option("--node", type=Name(), default="", help="Only records of this node.")
 @since_option
 @until_option
-@broker
+@settings.bootstrap_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, until: Moment | None, output: str) -> None:
     """List actions on pods: time, rule, threshold, policy and credit.
@@ -73,7 +67,7 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
 @click.argument("file", type=settings.file())
 @since_option
 @until_option
-@broker
+@settings.bootstrap_option
 def export(file: Path, *, bootstrap: Cluster, since: Moment | None, until: Moment | None) -> None:
     """Write all records of the audit to FILE, as lines that are chained by hashes.
 

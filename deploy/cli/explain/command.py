@@ -27,12 +27,6 @@ EVICTED_MS = 60_000
 """Tolerated difference between the clocks of brokers and the queue's decider."""
 STANDARD_INPUT = Path("/dev/stdin")
 
-bootstrap_option = settings.option(
-    "--bootstrap",
-    type=settings.Kafka(),
-    default=settings.LOOPBACK_BROKER,
-    help="Addresses of Kafka brokers, separated by commas.",
-)
 output_option = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
@@ -46,7 +40,7 @@ def command() -> None:
 
 @command.command(epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
 @click.argument("name", type=Name())
-@bootstrap_option
+@settings.bootstrap_option
 @click.option(
     "--since", type=Duration(), default="10m", show_default=True, help="How far back to read: 90s, 5m, 2h or 1d."
 )
@@ -86,7 +80,7 @@ async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
 
 @command.command(epilog="Example: slacktide explain pod jobs/etl-x2lqp --file pod.yaml --bootstrap kafka-1:9092")
 @click.argument("name", metavar="NAMESPACE/NAME", type=Name())
-@bootstrap_option
+@settings.bootstrap_option
 @click.option(
     "--since",
     type=Duration(),
@@ -138,7 +132,7 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
 
 @command.command(epilog="Example: slacktide explain job jobs/etl --bootstrap kafka-1:9092")
 @click.argument("name", metavar="NAMESPACE/NAME", type=Name())
-@bootstrap_option
+@settings.bootstrap_option
 @output_option
 def job(name: str, bootstrap: Cluster, output: str) -> None:
     """Explain where a Job stands: progress, failures by rule, evictions, lost CPU time, and its place in a queue.

@@ -32,12 +32,7 @@ class NoShadowError(LogError):
 
 
 @click.command(epilog="Example: slacktide policy compare --bootstrap kafka-1:9092 --for 5m")
-@settings.option(
-    "--bootstrap",
-    type=settings.Kafka(),
-    default=settings.LOOPBACK_BROKER,
-    help="Addresses of Kafka brokers, separated by commas.",
-)
+@settings.bootstrap_option
 @click.option("--for", "for_ms", type=Duration(), help="How long to follow new records. Default 30s without --since.")
 @click.option("--since", "since_ms", type=Duration(), help="How far back to read: 90s, 5m, 2h or 1d.")
 @click.option("--node", type=Name(), help="Only records of this node.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -13,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from slacktide.deploy.cli.moment import Moment
-from slacktide.deploy.cli.progress import Progress
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, SlacktideError
 from slacktide.schemas.sample import LISTED_MS
@@ -30,6 +31,9 @@ BEFORE = STATE | SOONER_MS.keys()
 """Topics that do not count for the progress."""
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Record], None]
+EVERY_S = 0.2
+EVERY_RECORDS = 512
+WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +166,38 @@ async def from_log(
                 if record.topic not in BEFORE:
                     progress.read(record.timestamp_ms)
         progress.done()
+
+
+class Progress:
+    """Shows progress by the timestamps of read records."""
+
+    def __init__(self, what: str, since_ms: int, until_ms: int) -> None:
+        self._what = what
+        self._since_ms = since_ms
+        self._until_ms = until_ms
+        self._shown = sys.stderr.isatty()
+        self._records = 0
+        self._begun_s = self._next_s = time.monotonic()
+
+    def read(self, timestamp_ms: int) -> None:
+        """Add a record."""
+        if not self._records:  # retention may begin after the requested start
+            self._since_ms = max(self._since_ms, timestamp_ms)
+        self._records += 1
+        if self._shown and self._records % EVERY_RECORDS == 0 and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + EVERY_S
+            span_ms = max(1, self._until_ms - self._since_ms)
+            self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / span_ms)))
+
+    def done(self) -> None:
+        """Remove the bar."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _show(self, part: float) -> None:
+        full = round(part * WIDTH)
+        rate = self._records / max(0.001, time.monotonic() - self._begun_s)
+        bar = "#" * full + "." * (WIDTH - full)
+        sys.stderr.write(f"\r{self._what} [{bar}] {part:4.0%}  {self._records:,} records, {rate:,.0f}/s\x1b[K")
+        sys.stderr.flush()

@@ -25,12 +25,7 @@ OWN = {"--since": "since", "--until": "until", "--node": "nodes"}
 
 @click.command(epilog="Example: slacktide savings --since 1d --bootstrap kafka-1:9092")
 @click.argument("files", nargs=-1, type=settings.file())
-@settings.option(
-    "--bootstrap",
-    type=settings.Kafka(),
-    default=settings.LOOPBACK_BROKER,
-    help="Addresses of Kafka brokers, separated by commas.",
-)
+@settings.bootstrap_option
 @click.option("--since", type=MomentType(), default="7d", show_default=True, help="From then on.")
 @click.option("--until", type=MomentType(), help="Before then; without it, now, or the last file's end.")
 @click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node. Repeat for several.")

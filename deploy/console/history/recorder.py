@@ -27,16 +27,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import InForce
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import (
-    ALLOCATABLE,
-    COMMAND,
-    INVENTORY,
-    METRIC,
-    OUTCOME,
-    POLICY,
-    SCORE,
-    SHADOW_ALLOCATABLE,
-)
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SCORE, SHADOW_ALLOCATABLE
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.explain.evidence import Logged, place_of

@@ -57,12 +57,7 @@ def best_effort_by_ratio(pods: Iterable[EvictPod], *, feature: str, order: Order
 
 
 def by_priority(
-    pods: Iterable[EvictPod],
-    *,
-    feature: str,
-    priority_max: int,
-    amount: Callable[[EvictPod], int],
-    order: Order,
+    pods: Iterable[EvictPod], *, feature: str, priority_max: int, amount: Callable[[EvictPod], int], order: Order
 ) -> Candidates:
     """Select evictable pods of any QoS with a metric and a priority of at most ``priority_max``.
 

@@ -18,24 +18,10 @@ from slacktide.streams.decisions.evict.evict_usage import UsageThreshold, by_usa
 MEASURE: Measure = "mem_bytes"
 
 
-def memory_evict(
-    node: EvictNode,
-    *,
-    features: Collection[str],
-    policy: ResourceThreshold,
-    free_first: bool,
-    dying_first: bool = False,
-    classes_first: bool = False,
-) -> Evictions:
+def memory_evict(node: EvictNode, *, features: Collection[str], policy: ResourceThreshold, order: Order) -> Evictions:
     """Run the enabled features in the order BEMemoryEvict, MemoryAllocatableEvict, MemoryEvict. Unit: bytes."""
     if node.capacity <= 0:
         return no_capacity()
-    order = Order(
-        dying_first=dying_first,
-        free_first=free_first,
-        classes_first=classes_first,
-        sub_priority=policy.sub_priority_enable,
-    )
     return evict([task(name, node, policy, order) for name, task in _IN_TURN.items() if name in features])
 
 

@@ -19,6 +19,7 @@ from slacktide.schemas.policy.features import FEATURES
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.decisions.evict import cpu_evict, memory_evict
+from slacktide.streams.decisions.evict.evict_candidates import Order
 from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict.evict_pod import EvictPod, Measure
 from slacktide.streams.decisions.evict.evict_satisfaction import NOT_MEASURED
@@ -79,6 +80,10 @@ def mem_below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThre
     return not used or not capacity or line_pct is None or used * 100 // capacity < line_pct
 
 
+def _order(threshold: ResourceThreshold) -> Order:
+    return Order(dying_first=True, free_first=True, classes_first=True, sub_priority=threshold.sub_priority_enable)
+
+
 def _young(since_ms: int | None, cool_ms: int) -> bool:
     return since_ms is not None and since_ms < cool_ms
 
@@ -97,9 +102,7 @@ class _Node:
             allocatable=self.facts.allocatable,
             pods=_Lazily(lambda: self._pods("mem_bytes", dying)),
         )
-        return memory_evict.memory_evict(
-            node, features=features, policy=self.threshold, free_first=True, dying_first=True, classes_first=True
-        )
+        return memory_evict.memory_evict(node, features=features, policy=self.threshold, order=_order(self.threshold))
 
     def by_cpu(self, features: Collection[str], dying: Collection[str]) -> Evictions:
         node = cpu_evict.CpuEvictNode(
@@ -109,9 +112,7 @@ class _Node:
             pods=_Lazily(lambda: self._pods("cpu_milli", dying)),
             be=self.sample.evict.be_cpu or NOT_MEASURED,
         )
-        return cpu_evict.cpu_evict(
-            node, features=features, policy=self.threshold, free_first=True, dying_first=True, classes_first=True
-        )
+        return cpu_evict.cpu_evict(node, features=features, policy=self.threshold, order=_order(self.threshold))
 
     def _pods(self, measure: Measure, dying: Collection[str]) -> list[EvictPod]:
         """Return each live pod once that has usage, is pending or was just evicted."""

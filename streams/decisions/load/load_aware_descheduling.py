@@ -127,11 +127,7 @@ def _budget(seen: Survey) -> tuple[Amounts, list[Because]]:
     because = []
     for name in seen.resources:
         unit = with_unit(name)
-        terms: Terms = {
-            f"low_{unit}": low[name],
-            f"both_low_{unit}": both_low[name],
-            f"budget_{unit}": budget[name],
-        }
+        terms: Terms = {f"low_{unit}": low[name], f"both_low_{unit}": both_low[name], f"budget_{unit}": budget[name]}
         because.append(Because(of=f"whole/budget/{name}", bound="formula", terms=terms))
     return budget, because
 

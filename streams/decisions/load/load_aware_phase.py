@@ -108,7 +108,7 @@ def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | 
     leaving: list[PlacedPod] = []
     stopped = "no_more_pods"
     for pod in removable:
-        if not view.excess or not _is_left(left):
+        if not view.excess or not all(amount > 0 for amount in left.values()):
             stopped = "budget_spent" if view.excess else "relieved"
             break
         leaving.append(pod)
@@ -142,10 +142,6 @@ def _placeable(pods: Sequence[PlacedPod], places: Targets | None) -> Sequence[Pl
         return pods
     oldest_first = sorted(pods, key=lambda one: (one.created_s, one.pod.namespace, one.pod.name, one.pod.uid))
     return [pod for pod in oldest_first if places.take(pod)]
-
-
-def _is_left(budget: Amounts) -> bool:
-    return all(amount > 0 for amount in budget.values())
 
 
 def _less(budget: Amounts, used: Amounts) -> Amounts:

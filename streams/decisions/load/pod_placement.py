@@ -20,13 +20,7 @@ from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load.load_aware_filter import Check, filter_pod
 from slacktide.streams.decisions.load.load_aware_scheduling import Candidate, NodeState, candidate
 from slacktide.streams.decisions.load.load_aware_score import Scored, score_pod
-from slacktide.streams.decisions.numa.placement import (
-    NodeZonesView,
-    ZonedPod,
-    ZonesRefusal,
-    zones_refusal,
-    zones_score,
-)
+from slacktide.streams.decisions.numa.placement import NodeZonesView, ZonedPod, ZonesRefusal, zones_refusal, zones_score
 from slacktide.streams.decisions.numa.score import Strategy
 from slacktide.streams.decisions.numa.zones_given import ZonesGiven, zones_given, zones_terms
 

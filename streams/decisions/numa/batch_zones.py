@@ -47,9 +47,6 @@ class ZoneBatch(NamedTuple):
     mem_bytes: Share | None
 
 
-NO_BATCH = ZoneBatch(None, None)
-
-
 def batch_zones(cpu_milli: int | None, mem_bytes: int | None, zones: Sequence[Zone]) -> list[ZoneBatch]:
     """Divide a node's batch CPU (millicores) and memory (bytes) among its zones, in order; None: it has none.
 

@@ -162,11 +162,7 @@ def _node_peaks(peaks: NodePeaks, cold_start_s: int, *, prod: bool) -> rule.Node
         for name, one in peaks.items.items()
         if is_warm(peaks.sampled_s(one), cold_start_s, of_pod=False)
     }
-    return rule.NodePeaks(
-        system=warm.get(SYSTEM),
-        prod=warm.get(PROD, None if prod else NOTHING),
-        unclassed=NOTHING,
-    )
+    return rule.NodePeaks(system=warm.get(SYSTEM), prod=warm.get(PROD, None if prod else NOTHING), unclassed=NOTHING)
 
 
 def _prediction(found: ProdReclaimable, state: str, observed_ms: int, young: int) -> Prediction:

@@ -115,16 +115,10 @@ class _Resource:
 
 
 _CPU = _Resource(
-    of="cpu_milli",
-    terms=in_unit("milli", *_TERMS),
-    in_use=attrgetter("cpu_milli"),
-    in_node=attrgetter("cpu_milli"),
+    of="cpu_milli", terms=in_unit("milli", *_TERMS), in_use=attrgetter("cpu_milli"), in_node=attrgetter("cpu_milli")
 )
 _MEM = _Resource(
-    of="memory_bytes",
-    terms=in_unit("bytes", *_TERMS),
-    in_use=attrgetter("mem_bytes"),
-    in_node=attrgetter("mem_bytes"),
+    of="memory_bytes", terms=in_unit("bytes", *_TERMS), in_use=attrgetter("mem_bytes"), in_node=attrgetter("mem_bytes")
 )
 
 

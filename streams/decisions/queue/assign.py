@@ -208,14 +208,7 @@ def _searched(
     chosen_before: Mapping[str, str],
 ) -> list[Target]:
     preemptor = Preemptor(
-        workload,
-        cluster.queue,
-        request,
-        needed,
-        cluster.now_s,
-        cluster.requeuing,
-        cluster.corrected,
-        chosen_before,
+        workload, cluster.queue, request, needed, cluster.now_s, cluster.requeuing, cluster.corrected, chosen_before
     )
     if cluster.fair_sharing:
         return fair_targets(preemptor, cluster.policies, cluster.holders, cluster.usage, cluster.strategies)

@@ -83,10 +83,6 @@ def _cpu(calculated: int, ratio: float | None, given_away: int) -> Because:
 
 def _less(of: str, unit: str, origin: int, given_away: int) -> Because:
     left = origin - given_away
-    terms: Terms = {
-        f"origin_{unit}": origin,
-        f"third_party_{unit}": given_away,
-        f"published_{unit}": max(0, left),
-    }
+    terms: Terms = {f"origin_{unit}": origin, f"third_party_{unit}": given_away, f"published_{unit}": max(0, left)}
     adds = (f"+origin_{unit}", f"-third_party_{unit}")
     return Because(of=of, bound="formula" if left >= 0 else "exhausted", terms=terms, adds=adds)

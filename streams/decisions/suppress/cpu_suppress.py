@@ -169,9 +169,7 @@ def _step(
 
 def _by_quota(current: Limits, facts: NodeFacts, free: Sequence[int], allowed: Allowed) -> _Step:
     step = next_cfs_quota(
-        allowed_milli=allowed.allowed_milli,
-        current_us=normal_us(current),
-        capacity_milli=facts.capacity.cpu_milli or 0,
+        allowed_milli=allowed.allowed_milli, current_us=normal_us(current), capacity_milli=facts.capacity.cpu_milli or 0
     )
     cpuset = released(current.be_cpuset, free, -(-len(facts.processors) // 10))
     terms = allowed.terms | step.terms

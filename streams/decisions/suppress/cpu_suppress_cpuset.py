@@ -53,12 +53,7 @@ class CpusetStep:
 
 
 def next_be_cpuset(
-    *,
-    allowed_milli: int,
-    current: Collection[int],
-    node: NodeCpus,
-    pods: Iterable[PinnedPod],
-    cpus_min: int = CPUS_MIN,
+    *, allowed_milli: int, current: Collection[int], node: NodeCpus, pods: Iterable[PinnedPod], cpus_min: int = CPUS_MIN
 ) -> CpusetStep:
     """Compute one step toward the allowed CPU. A raise is at most 10% of the node's CPUs; a cut is immediate.
 

@@ -13,6 +13,7 @@ from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
+from slacktide.streams.decisions.evict.evict_candidates import Order
 from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict.evict_pod import EvictPod
 from testbed.evict_cases import any_pods, be, distinct, evicted, gone, names, sold
@@ -50,7 +51,8 @@ def decided(
     """On a node where 30 millicores are to be released by use, and 40 by satisfaction."""
     node = CpuEvictNode(capacity=capacity, used=used, allocatable=allocatable, pods=pods, be=window)
     thresholds = msgspec.structs.replace(ALL, **policy)
-    return cpu_evict(node, features=features, policy=thresholds, free_first=free_first)
+    order = Order(free_first=free_first, sub_priority=thresholds.sub_priority_enable)
+    return cpu_evict(node, features=features, policy=thresholds, order=order)
 
 
 def only(feature: str, *pods: EvictPod, **more: Any) -> EvictTask:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.streams.decisions.evict.evict_candidates import Order
 from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict.evict_pod import EvictPod
 from slacktide.streams.decisions.evict.evict_tasks import EvictNode
@@ -41,7 +42,8 @@ def decided(
     """On a node where 30 bytes are to be released by use."""
     node = EvictNode(capacity=capacity, used=used, allocatable=allocatable, pods=pods)
     thresholds = msgspec.structs.replace(ALL, **policy)
-    return memory_evict(node, features=features, policy=thresholds, free_first=free_first)
+    order = Order(free_first=free_first, sub_priority=thresholds.sub_priority_enable)
+    return memory_evict(node, features=features, policy=thresholds, order=order)
 
 
 def only(feature: str, *pods: EvictPod, **more: Any) -> EvictTask:

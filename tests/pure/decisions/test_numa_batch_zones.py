@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.zones import Zone, ZoneResources
-from slacktide.streams.decisions.numa.batch_zones import NO_BATCH, Share, ZoneBatch, batch_zones
+from slacktide.streams.decisions.numa.batch_zones import Share, ZoneBatch, batch_zones
 
 GIB = 2**30
 
@@ -69,7 +69,7 @@ def test_memory_is_divided_by_itself_and_a_zone_may_have_memory_alone() -> None:
 
     assert first == ZoneBatch(Share(1_000, 2_000, 6_000, 1_000, 0), Share(32 * GIB, 16 * GIB, 0, 8 * GIB, 0))
     assert second == ZoneBatch(None, Share(32 * GIB, 48 * GIB, 0, 24 * GIB, 0))
-    assert batch_zones(None, None, zones) == [NO_BATCH, NO_BATCH]
+    assert batch_zones(None, None, zones) == [ZoneBatch(None, None)] * 2
 
 
 def test_a_zone_of_which_nothing_is_free_has_held_amounts_alone_and_one_without_cpus_no_free_ones() -> None:

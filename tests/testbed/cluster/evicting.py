@@ -14,7 +14,6 @@ from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.deploy.virtual.kernel import VirtualKernel
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
@@ -22,6 +21,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from testbed.cluster.api_server import Account, ApiServer, RefusedError
 from testbed.policies import policy_from
+from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30
 SERVICE = Pod(uid="ls", namespace="shop", name="web", qos_label="LS", kube_qos="Burstable")

@@ -40,6 +40,5 @@ def calculate(given: Input) -> Calculated:
         threshold_pct=CpuBurst().share_pool_threshold_pct if threshold_pct is None else threshold_pct,
     )
     return Calculated(
-        output={"node_state": pool.state},
-        because=[Because(of="node_state", bound=pool.bound, terms=pool.terms)],
+        output={"node_state": pool.state}, because=[Because(of="node_state", bound=pool.bound, terms=pool.terms)]
     )

@@ -98,11 +98,5 @@ def calculate(given: Input) -> Calculated:
         pods=[pod.evictable(used=milli(pod.cpu_used_cores)) for pod in given.pods or ()],
         be=given.window(),
     )
-    return shown(
-        cpu_evict(
-            node,
-            features=given.enabled_features or (),
-            policy=strategy.policy(),
-            free_first=bool(strategy.free_class_enable),
-        )
-    )
+    features, policy, order = given.enabled_features or (), strategy.policy(), strategy.order()
+    return shown(cpu_evict(node, features=features, policy=policy, order=order))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, GivenPod, GivenResources, Whole
+from slacktide.streams.decisions.evict.evict_candidates import Order
 from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict.evict_pod import EvictPod
 
@@ -37,6 +38,10 @@ class GivenEvictStrategy(Given, frozen=True, kw_only=True):
     allocatable_evict_priority_threshold: Whole | None = None
     free_class_enable: bool | None = None
     sub_priority_enable: bool | None = None
+
+    def order(self) -> Order:
+        """Convert to the rule's type."""
+        return Order(free_first=bool(self.free_class_enable), sub_priority=bool(self.sub_priority_enable))
 
 
 class GivenEvictNode(Given, frozen=True, kw_only=True):

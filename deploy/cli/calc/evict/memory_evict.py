@@ -48,11 +48,5 @@ def calculate(given: Input) -> Calculated:
         allocatable=given.node_allocatable or Resources(),
         pods=[pod.evictable(used=pod.memory_used_bytes) for pod in given.pods or ()],
     )
-    return shown(
-        memory_evict(
-            node,
-            features=given.enabled_features or (),
-            policy=strategy.policy(),
-            free_first=bool(strategy.free_class_enable),
-        )
-    )
+    features, policy, order = given.enabled_features or (), strategy.policy(), strategy.order()
+    return shown(memory_evict(node, features=features, policy=policy, order=order))

@@ -98,8 +98,7 @@ def calculate(given: Input) -> Calculated:
     named = {name: [node.node.name for node in nodes] for name, nodes in seen.classes.items() if name != "between"}
     because = [_in_round(number, reason) for number, done in enumerate(rounds) for reason in done.because]
     return Calculated(
-        output=named | {"evicted_per_round": list(map(_evicted, rounds))},
-        because=[*seen.because, *because],
+        output=named | {"evicted_per_round": list(map(_evicted, rounds))}, because=[*seen.because, *because]
     )
 
 

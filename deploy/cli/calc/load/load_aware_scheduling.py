@@ -59,9 +59,5 @@ def calculate(given: Input) -> Calculated:
             "pod_estimate": amounts_out(pod.estimate.amounts),
             **existing_out(load),
         },
-        because=[
-            *below("pod_estimate", pod.estimate.because),
-            *(load.because if load else ()),
-            *placement.because,
-        ],
+        because=[*below("pod_estimate", pod.estimate.because), *(load.because if load else ()), *placement.because],
     )

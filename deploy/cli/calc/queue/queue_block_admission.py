@@ -20,8 +20,7 @@ def calculate(given: Input) -> Calculated:
     conditions = given.ready or {}
     holding = [conditions.get(one.name) for one in given.admitted or ()]
     is_open = admission_open(
-        block_admission=given.block_admission,
-        holding=[None if one is None else one.condition() for one in holding],
+        block_admission=given.block_admission, holding=[None if one is None else one.condition() for one in holding]
     )
     ready = sum(one is not None and one.status for one in holding)
     bound = "off" if not given.block_admission else "all_ready" if is_open else "not_ready"

@@ -10,12 +10,7 @@ from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds
 from slacktide.deploy.cli.calc.queue.queue_case import GivenCondition
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.pods_ready import (
-    PodsReadyAction,
-    PodsReadyConfig,
-    Waiting,
-    pods_ready_action,
-)
+from slacktide.streams.decisions.queue.pods_ready import PodsReadyAction, PodsReadyConfig, Waiting, pods_ready_action
 
 Duration = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]

@@ -34,10 +34,7 @@ def calculate(given: Input) -> Calculated:
         ],
     )
     return Calculated(
-        output={
-            "node_allocatable": _written(published.allocatable),
-            "origin_annotation": _written(published.origin),
-        },
+        output={"node_allocatable": _written(published.allocatable), "origin_annotation": _written(published.origin)},
         because=published.because,
     )
 

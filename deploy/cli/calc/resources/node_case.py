@@ -173,9 +173,7 @@ def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
         pods=[msgspec.structs.replace(pod, uid=key(pod.namespace, pod.name)) for pod in given.pods or ()],
         metrics=[
             PodMetric(
-                uid=key(pod.namespace, pod.name),
-                priority_class=pod.priority_class,
-                use=(pod.usage or GivenUse()).use(),
+                uid=key(pod.namespace, pod.name), priority_class=pod.priority_class, use=(pod.usage or GivenUse()).use()
             )
             for pod in metric.pod_metrics or ()
         ],

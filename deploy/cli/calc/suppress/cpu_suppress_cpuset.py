@@ -53,8 +53,7 @@ def calculate(given: Input) -> Calculated:
         cpus_min=CPUS_MIN if given.cpus_min is None else given.cpus_min,
     )
     return Calculated(
-        output={"be_cpuset": list(step.cpus)},
-        because=[Because(of="be_cpuset", bound=step.bound, terms=step.terms)],
+        output={"be_cpuset": list(step.cpus)}, because=[Because(of="be_cpuset", bound=step.bound, terms=step.terms)]
     )
 
 

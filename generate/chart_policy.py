@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from slacktide.schemas.export import schema_of
+from generate.schemas import schema_of
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.configmap import CONFIGS, NODE_STRATEGIES_MAX, Config
 from slacktide.schemas.policy.keys import DURATIONS, NARROWER

@@ -1,6 +1,6 @@
 """Write what is derived from the messages: a JSON Schema per topic, an AsyncAPI document, docs/topics.md's table.
 
-``python -m slacktide.schemas.export`` in a checkout; ``--check`` writes nothing and fails where a file is behind.
+``python -m generate.schemas`` in a checkout; ``--check`` writes nothing and fails where a file is behind.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from slacktide.schemas import asyncapi, heartbeat
+from generate import asyncapi
+from slacktide.schemas import heartbeat
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue_objects import Part
 from slacktide.schemas.topics import HOUR_MS, TOPICS, Topic
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-FOLDER = Path(__file__).resolve().parent / "jsonschema"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "schemas/jsonschema"
 COMMON: dict[str, str] = yaml.safe_load((FOLDER.parent / "fields.yaml").read_text())
 """What a field means if its class does not state it: by name, or by ``Class.name``."""
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ASYNCAPI, PAGE = DOCS / "asyncapi.json", DOCS / "topics.md"
 BEGIN, END = "<!-- topics -->\n", "<!-- /topics -->"
@@ -149,7 +150,7 @@ def main(arguments: list[str]) -> int:
     stray = sorted(set(FOLDER.glob("*.json")) - set(wanted))
     if arguments == ["--check"]:
         for path in behind + stray:
-            print(f"{path}: differs from the message types; run python -m slacktide.schemas.export")  # noqa: T201
+            print(f"{path}: differs from the message types; run python -m generate.schemas")  # noqa: T201
         return 1 if behind or stray else 0
     FOLDER.mkdir(exist_ok=True)
     for path in behind:

@@ -19,10 +19,11 @@ from typing import Any
 
 import yaml
 
-from slacktide.deploy.chart_policy import with_policy
+from generate.chart_policy import with_policy
 
-KUBERNETES = Path(__file__).parent / "kubernetes"
-CHART = Path(__file__).parent / "chart"
+DEPLOY = Path(__file__).parent.parent / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
+CHART = DEPLOY / "chart"
 SCHEMA = "values.schema.json"
 """Written by hand but for the policy's definitions."""
 COPIED = {
@@ -30,7 +31,7 @@ COPIED = {
     "files/cluster.json": "grafana/cluster.json",
     "files/node.json": "grafana/node.json",
 }
-"""Of the chart's files, which files of this folder they repeat: helm reads nothing outside a chart."""
+"""Of the chart's files, which files of ``deploy`` they repeat: helm reads nothing outside a chart."""
 GENERATED = "{{/* Generated from deploy/kubernetes by `make chart`: change it there. */}}\n"
 SYSTEM = "slacktide-system"
 Json = dict[str, Any]
@@ -119,7 +120,7 @@ def files(kubectl: str) -> dict[str, str]:
     Raises:
         subprocess.CalledProcessError: kubectl failed; it has printed why.
     """
-    copied = {name: (Path(__file__).parent / source).read_text() for name, source in COPIED.items()}
+    copied = {name: (DEPLOY / source).read_text() for name, source in COPIED.items()}
     schema = {SCHEMA: with_policy((CHART / SCHEMA).read_text())}
     return copied | schema | {f"templates/{name}": text for name, text in _templates(kubectl).items()}
 

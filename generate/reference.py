@@ -1,6 +1,6 @@
 """Write the reference pages that follow from the code: commands, the policy's fields, metrics and alerts.
 
-``python -m slacktide.deploy.reference`` in a checkout; each page keeps what stands before its mark. ``--check`` writes
+``python -m generate.reference`` in a checkout; each page keeps what stands before its mark. ``--check`` writes
 nothing and fails where a page is behind.
 """
 
@@ -18,9 +18,9 @@ import msgspec
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
+from generate.schemas import one_line, schema_of
 from slacktide.deploy.cli.main import COMMANDS, cli
 from slacktide.schemas.bounds import COUNT_MAX, INT32_MAX
-from slacktide.schemas.export import one_line, schema_of
 from slacktide.schemas.policy.configmap import CONFIGS, Config, acting
 from slacktide.schemas.policy.fields import leaves
 from slacktide.schemas.policy.message import Policy
@@ -186,12 +186,7 @@ def alerts() -> Iterator[str]:
     yield from table(("alert", "severity", "after", "fires when"), rows)
 
 
-PAGES = {
-    "commands.md": commands,
-    "policy-fields.md": policy_fields,
-    "metrics.md": metrics,
-    "alerts.md": alerts,
-}
+PAGES = {"commands.md": commands, "policy-fields.md": policy_fields, "metrics.md": metrics, "alerts.md": alerts}
 
 
 def derived() -> dict[Path, str]:

@@ -18,7 +18,7 @@ BEATEN = (METRIC, ALLOCATABLE, SCORE)
 """Topics that carry heartbeats, too."""
 BINDING = "0.5.0"
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
-EXAMPLES = Path(__file__).resolve().parent / "examples"
+EXAMPLES = Path(__file__).resolve().parent.parent / "schemas/examples"
 SCHEMAS = "#/components/schemas"
 
 HEADERS: Json = {
@@ -96,9 +96,7 @@ def _heartbeat() -> Json:
             "required": [heartbeat.HEADER],
         },
         "payload": {"type": "null"},
-        "bindings": {
-            "kafka": {"key": {"type": "string", "const": heartbeat.KEY}, "bindingVersion": BINDING},
-        },
+        "bindings": {"kafka": {"key": {"type": "string", "const": heartbeat.KEY}, "bindingVersion": BINDING}},
         "examples": [
             {"name": str(number), "headers": {heartbeat.HEADER: json.dumps(one)}}
             for number, one in enumerate(examples, 1)

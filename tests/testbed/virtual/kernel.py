@@ -11,9 +11,7 @@ from slacktide.agents.node.cgroup.plan import PERIOD_FILE, Bandwidth, Clipped, P
 from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
 from slacktide.agents.node.kernel import Held, Reading
 from slacktide.agents.node.knobs.container_cpu import ContainersLook
-from slacktide.deploy.virtual import knobs
-from slacktide.deploy.virtual.best_effort import VirtualBestEffort
-from slacktide.deploy.virtual.containers import VirtualContainers
+from slacktide.deploy.virtual.knobs import write
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine
 from slacktide.deploy.virtual.stall import Stall
 from slacktide.schemas.inventory import Pod, Processor
@@ -21,6 +19,9 @@ from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import SHARES_MIN, Knob
 from slacktide.schemas.sample import Limits, NodeUse, PodUse, Pressure
 from slacktide.streams.decisions.cpu_list import cpu_list
+from testbed.virtual import knobs
+from testbed.virtual.best_effort import VirtualBestEffort
+from testbed.virtual.containers import VirtualContainers
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class VirtualKernel:
         self._read_ns, self._usage_ns, self._pods = mono_ns, machine.root.usage_ns, pods
         return reading
 
-    def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:  # noqa: ARG002 - it costs nothing here
+    def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
         """Read the CPU figures of those pods' containers that have a limit."""
         return self._containers.look(pods, mono_ns)
 
@@ -123,9 +124,9 @@ class VirtualKernel:
         """
         place = knobs.checked(self.machine, self._known, key, value)
         if key.knob != "cfs_quota_us":
-            knobs.write(self.machine, str(place.path), key.knob, value)
+            write(self.machine, str(place.path), key.knob, value)
             if key.knob == "cpu_idle" and not value:  # as on a real node: the kubelet's weight is restored
-                knobs.write(self.machine, str(place.path), "cpu_shares", SHARES_MIN)
+                write(self.machine, str(place.path), "cpu_shares", SHARES_MIN)
         elif self.machine.version == 1 and place.base.is_relative_to(BEST_EFFORT):
             group = place.path.relative_to(BEST_EFFORT)
             self._settle(plan_own_v1(self._bandwidths(), group, Bandwidth(value, 100_000), self._clipped))
@@ -150,12 +151,12 @@ class VirtualKernel:
         }
 
     def _settle(self, plan: Plan) -> None:
-        for write in plan.writes:
-            group = self.machine.groups[str(PurePosixPath(BEST_EFFORT, write.group))]
-            if write.file == PERIOD_FILE:
-                self.machine.set_quota(group.path, group.quota_us, int(write.text))
+        for each in plan.writes:
+            group = self.machine.groups[str(PurePosixPath(BEST_EFFORT, each.group))]
+            if each.file == PERIOD_FILE:
+                self.machine.set_quota(group.path, group.quota_us, int(each.text))
             else:
-                self.machine.set_quota(group.path, None if write.text == "-1" else int(write.text), group.period_us)
+                self.machine.set_quota(group.path, None if each.text == "-1" else int(each.text), group.period_us)
         self._clipped = plan.after
 
     def _bind(self, cpus: frozenset[int]) -> None:

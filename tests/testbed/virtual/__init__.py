@@ -1,0 +1,1 @@
+"""A virtual machine's kernel in memory, for fast simulations."""
