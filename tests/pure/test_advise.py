@@ -214,7 +214,7 @@ def test_a_log_without_samples_is_an_error_that_names_the_topics(tmp_path: Path)
     header = Header(since_ms=START_MS, until_ms=START_MS + 1_000, topics=REPLAYED)
     file.write_bytes(head_line(header) + end_line(0))
 
-    assert "export the topics policy and node.sample" in asked(file, exit_code=1)
+    assert "the export contains the topics policy and node.sample" in asked(file, exit_code=1)
 
 
 def test_many_policies_have_two_letters() -> None:
