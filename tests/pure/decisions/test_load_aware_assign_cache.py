@@ -350,7 +350,7 @@ def test_a_case_tells_the_arithmetic_of_each_event() -> None:
         ),
         (
             {"events": [event("node_metric", node_metric=None)]},
-            "input.events[0].node_metric: an event of type node_metric needs one",
+            "input.events[0].node_metric: missing: an event of type node_metric requires it",
         ),
         ({"events": [event("scheduled")]}, "input.events[0].type: Invalid enum value 'scheduled'"),
     ],
