@@ -240,7 +240,7 @@ def test_what_nobody_knows_ends_with_1_and_the_names_that_are_near(broker) -> No
     pod = explain("pod", "jobs/nobody", "--bootstrap", broker.bootstrap)
 
     assert (node.returncode, pod.returncode) == (1, 1)
-    assert f"{broker.bootstrap}: no topic has a record of a node alpah; none is known" in node.stderr
+    assert f"{broker.bootstrap}: no topic has a record of node alpah; none is known" in node.stderr
     assert "kubectl get pod -n jobs nobody -o yaml | slacktide explain pod jobs/nobody --file -" in pod.stderr
 
 

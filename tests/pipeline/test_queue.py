@@ -201,7 +201,7 @@ async def test_a_quota_follows_what_nodes_sell_and_a_job_is_explained_and_decide
     explained = await asyncio.to_thread(CliRunner().invoke, cli, ["explain", "job", "jobs/w2", *at])
     assert explained.exit_code == 0, explained.output
     assert "queue a: position 1 of 1, " in explained.output
-    assert "would be admitted with: 2 more cpu of default" in explained.output
+    assert "would be admitted with 2 more cpu of default" in explained.output
     again = await asyncio.to_thread(CliRunner().invoke, cli, ["replay", "--queue", *at])
     assert again.exit_code == 0, again.output
     assert "all equal, byte for byte" in again.output

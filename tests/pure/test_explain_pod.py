@@ -691,7 +691,7 @@ def test_for_a_terminal_there_is_a_table_of_nodes_and_one_of_evictions() -> None
     text = pod_text(told)
 
     assert "pod jobs/etl-x2lqp, on no node, BE, koord-batch" in text
-    assert "asked for: batch-cpu 1,000m, batch-memory 1,024 MiB" in text
+    assert "requested: batch-cpu 1,000m, batch-memory 1,024 MiB" in text
     assert f"{batch_cpu(there) - 500:,}m / {batch_cpu(there):,}m" in text
     assert "pool=batch wanted, pool=web there" in text
     assert "83% used, threshold 70%" in text
@@ -826,7 +826,7 @@ def test_what_a_scheduler_was_told_last_is_told_without_the_pods_file() -> None:
         "batch_short:cpu on 2 (node-1, node-2); stale on 1 (node-3)"
     )
     text = pod_text(told)
-    assert "asked for by a scheduler 2.0 s ago: of 3 nodes 0 would take it (slacktide.pod.placement.v1 0:1)" in text
+    assert "scheduler request 2.0 s ago: 0 of 3 nodes accept the pod (slacktide.pod.placement.v1 0:1)" in text
     assert "  2 batch_short:cpu: node-1, node-2" in text
     assert text.startswith("pod jobs/etl-x2lqp, on no node\n")
 
