@@ -20,5 +20,5 @@ def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
         yield Finding(
             name="cpus.exclusive",
             severity="note",
-            text=f"exclusive CPUs: {', '.join(named)}{more}; no best-effort pod runs there, and no idle part is sold",
+            text=f"exclusive CPUs: {', '.join(named)}{more}; best-effort pods cannot use them, even when they are idle",
         )

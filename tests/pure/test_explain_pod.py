@@ -504,7 +504,7 @@ def test_often_is_a_problem_with_something_to_do() -> None:
 def test_an_eviction_without_credit_was_held_back() -> None:
     told = explain([node()], outcomes=[evicted(1, result="refused", reason=NO_CREDIT, count=7, spent=spent(0))])
 
-    assert named(told, "eviction.no-credit").text.startswith("7 evictions were wanted")
+    assert named(told, "eviction.no-credit").text.startswith("7 evictions were selected")
     assert named(told, "evicted").severity == "ok"
     assert told.evictions[0].done is False
 
@@ -759,25 +759,30 @@ def test_a_pod_that_a_pass_would_evict_is_told_why_with_the_numbers() -> None:
 
     assert finding.severity == "note"
     assert finding.text == (
-        "pass 4/6, 5 s ago (slacktide.cluster.descheduling.v1 0:0), would evict it, but only reports so (dryRun): "
-        "node-1 is over, 90% used, threshold 65%; cpu used 7,200m, threshold 5,200m, the pod's share 2,100m"
+        "pass 4/6, 5 s ago (slacktide.cluster.descheduling.v1 0:0), selected it for eviction, but only "
+        "reports it (dryRun): "
+        "node-1 is over its thresholds, 90% used, threshold 65%; cpu used 7,200m, threshold 5,200m, the "
+        "pod's share 2,100m"
     )
     acting = named(descheduled(msgspec.structs.replace(PASS, dry_run=False)), "descheduling.chosen")
     assert acting.severity == "warning"
-    assert "chose it to be evicted: node-1 is over" in acting.text
+    assert "selected it for eviction: node-1 is over" in acting.text
 
 
 def test_a_pod_that_no_pass_chose_is_told_why_it_stays() -> None:
     def why(**other: Any) -> str:
         finding = named(descheduled(msgspec.structs.replace(PASS, **other), name="other"), "descheduling.stays")
-        return finding.text.partition("did not choose it: ")[2]
+        return finding.text.partition("did not select it: ")[2]
 
-    assert why() == "node-1 is over, 90% used, threshold 65%; other pods suffice; staying: 3 not_best_effort"
+    assert why() == (
+        "node-1 is over its thresholds, 90% used, threshold 65%; evicting other pods was enough; not "
+        "evicted: 3 not_best_effort"
+    )
     waiting = msgspec.structs.replace(
         PASS.sources[0], bound="waiting", staying=[], terms=PASS.sources[0].terms | {"row_passes": 2}
     )
     assert why(sources=[waiting], bound="none_lasting", victims=[]).endswith(
-        "it has not been over for long enough (2 of 5 passes tolerated)"
+        "it has not been over its thresholds for long enough (2 of 5 passes tolerated)"
     )
     assert why(sources=[], bound="none_over", victims=[]) == "no node is over its high thresholds"
     assert why(sources=[]) == "node-1 is not over its high thresholds"
