@@ -141,7 +141,10 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         assert "+ capacity_milli                             8,000  ████" in text.stdout
 
         waits = explained("pod", "default/etl-x2lqp", "--file", "-", *at, given=json.dumps(POD))
-        assert f"{NODE}: pool=batch wanted, no label pool" in findings(waits)["pending.selector"]
+        assert (
+            f"{NODE}: nodeSelector requires pool=batch, the node has no label pool"
+            in findings(waits)["pending.selector"]
+        )
         assert "not koord-scheduler" in findings(waits)["pending.scheduler"]
         runs = explained("pod", "default/batch-0", *at)
         assert (runs["running"]["node"], runs["priority_class"]) == (NODE, "koord-batch")

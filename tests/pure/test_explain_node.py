@@ -107,7 +107,7 @@ def test_a_node_whose_samples_are_too_old_to_be_read_is_silent_all_the_same() ->
 
     told = explain(chain, now_ms)
     seq = decode(last(chain, METRIC).value, NodeMetric).seq
-    assert named(told, "agent.silent").text.endswith(f"figures were last made of sample seq {seq}")
+    assert named(told, "agent.silent").text.endswith(f"the last figures are from sample seq {seq}")
     assert {step.name for step in told.steps} == {"window", "allocatable"}
 
 
@@ -119,7 +119,7 @@ def test_a_stale_node_is_told_with_what_is_kept_for_running_pods() -> None:
         chain.append(out, now_ms + 9_000)
     told = explain(chain, now_ms + 10_000)
 
-    assert "had been silent for 9.0 s" in named(told, "window.stale").text
+    assert "after 9.0 s of silence" in named(told, "window.stale").text
     assert named(told, "batch.stale").text.endswith("the requests of running pods (batch-cpu 500m)")
     cpu = told.figures[0]
     assert cpu.because is not None
@@ -238,7 +238,7 @@ def test_a_node_under_another_policy_than_is_in_force_is_said() -> None:
     told = explain(chain, START_MS + 4_100)
 
     assert named(told, "policy.other").text == (
-        f"the agent decides by policy {SUPPRESS.version}, in force is {other.version}"
+        f"the agent uses policy {SUPPRESS.version}, but {other.version} is in force"
     )
     assert "other policy" in named(told, "command.skipped").text
     assert named(told, "policy.other").severity == "problem"
@@ -268,8 +268,8 @@ def test_samples_that_nobody_answers_tell_of_a_silent_worker() -> None:
     chain.run(1, 3)
     told = explain(chain, chain.run(4, 12, answered=False))
 
-    assert "the sample with seq 9 has waited" in named(told, "worker.silent").text
-    assert "the last that was answered is seq 3" in named(told, "worker.silent").text
+    assert "sample seq 9 has been unanswered" in named(told, "worker.silent").text
+    assert "the last answered sample is seq 3" in named(told, "worker.silent").text
 
 
 def test_a_guard_in_charge_is_said_with_its_reason() -> None:
@@ -362,7 +362,7 @@ def test_a_node_that_does_not_exist_is_told_with_who_decides_that() -> None:
     chain.publish(replace(SUPPRESS, node_source="inventory"))
     told = explain(chain, chain.run(1, 3))
 
-    assert "nothing is sold: unknown node: no inventory record" in named(told, "node.unknown").text
+    assert "no batch resources are published: unknown node: no inventory record" in named(told, "node.unknown").text
 
 
 def test_the_inventory_that_figures_go_by_is_named_with_its_place() -> None:
