@@ -125,7 +125,7 @@ def test_a_controller_without_the_group_is_told_from_one_that_is_not_mounted(gro
     _, checks = doctor("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))
     mounted = (MOUNT / "cpuset").is_dir()
 
-    found = "not handed on to the best-effort group" if mounted else "absent"
+    found = "not delegated to the best-effort cgroup" if mounted else "absent"
     assert checks["controller.cpuset"]["found"] == found
     assert checks["controller.freezer"]["found"] == "usable"
     assert checks["controller.cpu"]["found"] == "usable"

@@ -164,7 +164,7 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         node.service.demand_milli = 8_000
         full = eventually(lambda: findings(explained("node", NODE, *at)).get("batch.exhausted"), 30, every_s=0.5)
         assert full is not None
-        assert "high_priority_milli leaves nothing" in full
+        assert "because of high_priority_milli" in full
         assert "most by default/service" in full
 
         up.part("agent").suspend()
