@@ -174,7 +174,7 @@ async def test_an_operator_publishes_looks_simulates_and_reports(
         await until(lambda: waits_no_more(at))
         assert part.metric("slacktide_queue_admissions_total") == 2
     missing = await asyncio.to_thread(CliRunner().invoke, cli, ["queue", "outcome", "lab/trian", "stopped", *at])
-    assert "no Workload lab/trian holds quota; known: office/monthly" in missing.output
+    assert "Workload lab/trian holds no quota; known: office/monthly" in missing.output
     assert "deleted" in await said("publish", str(EXAMPLE), "--delete", *at)
 
 
@@ -204,7 +204,7 @@ async def test_a_quota_follows_what_nodes_sell_and_a_job_is_explained_and_decide
     assert "would be admitted with 2 more cpu of default" in explained.output
     again = await asyncio.to_thread(CliRunner().invoke, cli, ["replay", "--queue", *at])
     assert again.exit_code == 0, again.output
-    assert "all equal, byte for byte" in again.output
+    assert "all are equal, byte for byte" in again.output
 
 
 async def waits_no_more(at: tuple[str, str]) -> bool:

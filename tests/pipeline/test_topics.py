@@ -76,7 +76,7 @@ def test_plan_then_apply_then_nothing_is_left_to_do(broker) -> None:
     again = slacktide(broker, "topics", "apply")
     assert (again.exit_code, again.stdout) == (
         0,
-        "nothing to do: the cluster has every topic as in the table of topics\n",
+        "nothing to do: all topics match the table of topics\n",
     )
     assert slacktide(broker, "topics", "plan").exit_code == 0
 
@@ -102,7 +102,7 @@ def test_another_partition_count_is_told_and_left(broker) -> None:
     applied = slacktide(broker, "topics", "apply")
 
     assert applied.exit_code == 0
-    assert f"! {COMMAND.name}: 3 partitions, the table has 12: stays" in applied.stdout
+    assert f"! {COMMAND.name}: 3 partitions, but the table has 12: not changed" in applied.stdout
     assert slacktide(broker, "topics", "plan").exit_code == 2
 
 
@@ -115,7 +115,7 @@ def test_list_shows_what_is_there_and_needs_no_broker_for_the_table_alone(broker
     assert lines[1].split() == f"{SAMPLE.name} node 12 48 h delete 3 1 agent stream".split()
     assert len(lines) == 1 + len(TOPICS)
 
-    assert "missing: slacktide topics apply" in slacktide(broker, "topics", "list").stdout
+    assert "missing; create it: slacktide topics apply" in slacktide(broker, "topics", "list").stdout
     broker.apply_topics()
     assert "12 partitions, replication 1, 0 records" in slacktide(broker, "topics", "list").stdout
 
@@ -214,7 +214,7 @@ def test_tail_of_an_unknown_or_missing_topic_says_what_to_do(broker) -> None:
         "Error: no topic comand; did you mean node.command or node.command.shadow?\n",
     )
     assert missing.exit_code == 1
-    assert missing.stderr.endswith(f"topic {COMMAND.name} is not there: slacktide topics apply\n")
+    assert missing.stderr.endswith(f"topic {COMMAND.name} does not exist; create it: slacktide topics apply\n")
 
 
 async def test_lag_counts_what_no_worker_has_read(broker) -> None:

@@ -187,8 +187,10 @@ def test_a_grid_may_stand_in_a_file(day: Path, tmp_path: Path) -> None:
         pytest.param(["--suppress", "55,x"], "accepted: such as 55,65,75", id="no number"),
         pytest.param(["--suppress", "0"], "from 1 to 100", id="out of range"),
         pytest.param(["--suppress", "55,"], "lacks a percent", id="a comma too many"),
-        pytest.param(["--since", "2030-01-01T00:00:00Z"], "the span begins", id="a span of nothing"),
-        pytest.param(["--node", "node-9"], "no sample in the span is of a node node-9", id="an unknown node"),
+        pytest.param(
+            ["--since", "2030-01-01T00:00:00Z"], "must be earlier than the end of the span", id="a span of nothing"
+        ),
+        pytest.param(["--node", "node-9"], "no sample in the span is from node node-9", id="an unknown node"),
         pytest.param(["--until", "2027-01-15T08:00:00Z", "--since", "2027-01-15T07:00:00Z"], "span", id="too early"),
         pytest.param(["--suppress", "1,2,3,4,5,6,7,8,9", "--mem-evict", "1,2,3,4,5,6,7,8"], "at most 64", id="many"),
     ],
