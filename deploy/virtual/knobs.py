@@ -45,10 +45,12 @@ def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int
     """
     found = place(machine, known, key.group)
     if found is None:
-        raise CgroupError(key.group, "no such group here")
+        raise CgroupError(key.group, "no such cgroup")
     why = refusal(found, key.knob, value)
     if why or lacks(machine, key.knob):
-        raise CgroupError(f"{key.group} {key.knob}", f"never written: {why}" if why else "this version has none")
+        raise CgroupError(
+            f"{key.group} {key.knob}", f"never written: {why}" if why else "this version does not have it"
+        )
     return found
 
 

@@ -971,7 +971,7 @@ AGENT = AgentFacts(url="http://127.0.0.1:9464", not_live="", not_ready="", not_f
     [
         (None, {"agent.live": "ok"}),
         (AGENT, {"agent.live": "ok"}),
-        (replace(AGENT, not_live="the event loop has not turned for 12 s"), {"agent.live": "failed"}),
+        (replace(AGENT, not_live="the event loop has been blocked for 12 s"), {"agent.live": "failed"}),
         (replace(AGENT, not_ready="Kafka is unreachable"), {"agent.live": "ok", "agent.ready": "failed"}),
         (replace(AGENT, not_fresh="the guard is in charge"), {"agent.live": "ok", "agent.fresh": "warning"}),
     ],
