@@ -85,7 +85,7 @@ def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> No
         for name in ("agent", "stream"):
             others = {part.pid for part in up.children()} - {up.part(name).pid}
             up.part(name).kill()
-            up.wait_logged(rf"{name} ended \(killed by SIGKILL\); starting it again")
+            up.wait_logged(rf"{name} ended \(killed by SIGKILL\); restarting it")
             up.wait_logged(rf"{name} is ready again after \d+\.\d s", within_s=READY_S)
             assert others < {part.pid for part in up.children()}
             back_ms = newest_ms(up)
@@ -115,7 +115,7 @@ def test_a_console_shows_the_machine_and_its_end_is_no_end_of_the_loop(tmp_path:
         assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
         assert (tmp_path / "state/console/history.sqlite").exists()
         up.part("console").kill()
-        up.wait_logged(r"console ended \(killed by SIGKILL\); starting it again")
+        up.wait_logged(r"console ended \(killed by SIGKILL\); restarting it")
         up.wait_logged(r"console is ready again", within_s=READY_S)
         assert eventually(lambda: NODE in nodes_shown(url), READY_S), up.text()
         code, took_s = up.stop()

@@ -283,7 +283,7 @@ def test_a_disk_without_room_costs_minutes_which_are_reported(tmp_path: Path) ->
             await follower._store()
 
     asyncio.run(run())
-    [gap] = [gap for gap in History(path).bounds().gaps if gap.reason.startswith("the history's file")]
+    [gap] = [gap for gap in History(path).bounds().gaps if gap.reason.startswith("the history file")]
     assert gap.to_ms - gap.from_ms == 120_000
     store.close()
 
