@@ -80,11 +80,11 @@ KNOBS: Mapping[Knob, KnobRow] = {
     "cfs_quota_us": KnobRow(
         name="cpu-quota", controller="cpu", v1=("cpu.cfs_quota_us", "cpu.cfs_period_us"), v2=("cpu.max",),
         unit="bandwidth", low=QUOTA_US_MIN, high=1 << 43, default=None, from_spec=True, groups=_PODS,
-        needed="to hold best-effort CPU", required=True, absent="use a kernel with CONFIG_CFS_BANDWIDTH"),
+        needed="to limit best-effort CPU", required=True, absent="use a kernel with CONFIG_CFS_BANDWIDTH"),
     "cpu_shares": KnobRow(
         name="cpu-weight", controller="cpu", v1=("cpu.shares",), v2=("cpu.weight",),
         unit="shares", low=SHARES_MIN, high=SHARES_MAX, default=SHARES_MIN, from_spec=True, groups=_BEST_EFFORT,
-        needed="so that best-effort pods share by what they bought",
+        needed="to share CPU among best-effort pods by their requests",
         absent="use a kernel with CONFIG_FAIR_GROUP_SCHED"),
     "cfs_burst_us": KnobRow(
         name="cpu-burst", controller="cpu", v1=("cpu.cfs_burst_us",), v2=("cpu.max.burst",),
@@ -93,11 +93,11 @@ KNOBS: Mapping[Knob, KnobRow] = {
     "cpu_idle": KnobRow(
         name="cpu-idle", controller="cpu", v1=("cpu.idle",), v2=("cpu.idle",),
         high=1, default=0, from_spec=True, groups=_BEST_EFFORT,
-        needed="for schedIdle: best-effort pods only on idle CPUs", absent="use kernel 5.15 or newer"),
+        needed="for schedIdle: run best-effort pods only on idle CPUs", absent="use kernel 5.15 or newer"),
     "mem_limit_bytes": KnobRow(
         name="memory-limit", controller="memory", v1=("memory.limit_in_bytes",), v2=("memory.max",),
         unit="bytes", low=PAGE_BYTES, default=None, from_spec=True, groups=_BEST_EFFORT & _PODS,
-        needed="to hold best-effort pods to the memory they bought", absent=_MEMORY),
+        needed="to limit the memory of best-effort pods to their limits", absent=_MEMORY),
     "mem_min_bytes": KnobRow(
         name="memory-min", controller="memory", v2=("memory.min",), unit="bytes", default=0, groups=_ANY,
         needed="for memoryQOS: memory that is never reclaimed", absent=_MEMORY),
@@ -107,7 +107,7 @@ KNOBS: Mapping[Knob, KnobRow] = {
     "mem_high_bytes": KnobRow(
         name="memory-high", controller="memory", v2=("memory.high",),
         unit="bytes", low=PAGE_BYTES, default=None, groups=_PODS,
-        needed="for memoryQOS: slow down what nears its limit", absent=_MEMORY),
+        needed="for memoryQOS: throttle pods that approach their limit", absent=_MEMORY),
 }
 CONTROLS: tuple[Control, ...] = (
     *KNOBS.values(),
@@ -116,7 +116,7 @@ CONTROLS: tuple[Control, ...] = (
         needed="for cpuSuppressPolicy cpuset", absent="see controller.cpuset"),
     Control(
         name="freeze", controller="freezer", v1=("freezer.state",), v2=("cgroup.freeze",),
-        needed="to stop best-effort pods for whose eviction credit lacks",
+        needed="to freeze best-effort pods that lack eviction credit",
         absent="use kernel 5.2 or newer (cgroup v2), or see controller.freezer (v1)"),
 )
 # fmt: on

@@ -86,7 +86,7 @@ class Bounds:
                 async with asyncio.timeout(None if request.path in self._lasting else REQUEST_S):
                     return await handler(request)
             except TimeoutError:
-                response = web.Response(status=408, text=f"not whole within {REQUEST_S:g} s")
+                response = web.Response(status=408, text=f"incomplete after {REQUEST_S:g} s")
                 response.force_close()
                 return response
             finally:

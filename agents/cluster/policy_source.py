@@ -75,7 +75,7 @@ class PolicySource:
             parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # list items have no kind
         except ConfigError as exc:
             log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
-            self._is(f"refused, the last good one stays: {exc}", self._last)
+            self._is(f"rejected, the last valid policy stays in force: {exc}", self._last)
             return
         for note in parsed.notes:
             log.warning("%s", note)
@@ -86,7 +86,7 @@ class PolicySource:
             self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
 
     def _default(self) -> None:
-        self._is(f"there is no {self._config_map}: everything is off", DEFAULT)
+        self._is(f"{self._config_map} does not exist: all strategies are disabled", DEFAULT)
 
     def _back(self) -> None:
         if self._absent is not None:

@@ -99,14 +99,14 @@ class NodeSettings(PodListSettings):
         default=0.1,
     )
     pressure_trigger: str = setting(
-        "Take a sample immediately when latency-sensitive pods stall on CPU or memory for STALL ms within WINDOW "
-        "ms. The kernel watches (PSI), so it costs nothing while no pod stalls.",
+        "Take a sample immediately when latency-sensitive pods stall on CPU or memory for STALL ms within "
+        "WINDOW ms. The kernel detects stalls (PSI), which costs nothing while no pod stalls.",
         PressureTrigger(),
         default=str(Stall()),
     )
     sample_format: SampleFormat = setting(
-        "Format of samples. v2: columns, on slacktide.node.sample.v2. v1: rows, on slacktide.node.sample.v1, for "
-        "workers that cannot read columns (docs/samples-in-columns.md).",
+        "Format of samples. v2: columns, in slacktide.node.sample.v2. v1: rows, in slacktide.node.sample.v1, "
+        "for workers that cannot read columns (docs/samples-in-columns.md).",
         click.Choice(get_args(SampleFormat)),
         default=DEFAULT_FORMAT,
     )
@@ -158,8 +158,9 @@ class AgentCommandSettings(NodeSettings):
         "Seconds to wait for the stream's answer to a sample before the agent decides by itself.", SECONDS, default=1.0
     )
     fetch_wait_ms: int = setting(
-        "Longest time in milliseconds that the broker holds a fetch (fetch.max.wait.ms). Kafka answers as soon as "
-        "there is a record. The embedded broker answers after this time.",
+        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
+        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
+        "this time.",
         click.IntRange(1, 5_000),
         default=500,
     )
@@ -173,9 +174,15 @@ class AgentCommandSettings(NodeSettings):
         NodeSettings.__post_init__(self)
         refuse_alone(self.api_server, self.api_token, self.api_ca)
         if self.daemon_set is not None and self.host_workloads is not None:
-            raise click.UsageError("--daemon-set and --host-workloads: the pods are a cluster's, or they are not")
+            raise click.UsageError(
+                "--daemon-set and --host-workloads exclude each other: a DaemonSet's agent manages pods of a "
+                "cluster; remove one of both"
+            )
         if self.api_server is not None and self.host_workloads is not None:
-            raise click.UsageError("--api-server and --host-workloads: the pods are a cluster's, or they are not")
+            raise click.UsageError(
+                "--api-server and --host-workloads exclude each other: --api-server evicts pods of a cluster; "
+                "remove one of both"
+            )
 
 
 @click.group(
@@ -279,11 +286,12 @@ def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
         return None
     access = access_of(settings.api_server, settings.api_token, settings.api_ca)
     if access is not None:
-        log.info("evictions go through the API server", extra={"url": access.url})
+        log.info("pods are evicted through the API server", extra={"url": access.url})
         return EvictionClient(ApiServer(access))
     if settings.kubelet is not None:
         log.warning(
-            "evicted pods end through their control groups, and the kubelet may start them again: give --api-server"
+            "no API server: evicted pods are ended through their control groups, and the kubelet may restart "
+            "them; to evict through the API server, give --api-server"
         )
     return None
 
@@ -311,7 +319,7 @@ def _removal(settings: AgentCommandSettings) -> Removal | None:
         return None
     access = access_of(settings.api_server, settings.api_token, settings.api_ca)
     if access is None:
-        raise click.UsageError("--daemon-set: there is no API server to ask: give --api-server, or run in a pod")
+        raise click.UsageError("--daemon-set needs an API server: give --api-server, or run the agent in a pod")
     return Removal(access, settings.daemon_set)
 
 

@@ -43,8 +43,8 @@ class RestoreSettings:
         refuse_both(self.kubepods, self.host_workloads)
         if self.inventory is None and not self.state_folder.is_dir():
             raise click.UsageError(
-                f"there is no state folder {self.state_folder}: name it with --state-folder. If it was lost, give the "
-                "node's pods with --inventory"
+                f"the state folder {self.state_folder} does not exist: give its path with --state-folder. If it "
+                "was lost, give the node's pods with --inventory"
             )
 
 
@@ -78,5 +78,7 @@ def restore(settings: RestoreSettings) -> None:
         change = f"{one.knob.knob}: " if one.knob is not None else ""
         click.echo(f"{one.result:<8} {one.target} {change}{one.reason}")
     if not done.clean:
-        raise click.ClickException("some limits are still in force: see above, and run it again")
-    click.echo(f"nothing is held on this node; {settings.state_folder} is emptied")
+        raise click.ClickException(
+            "some limits are still in force, as listed above: correct the reason, then run the command again"
+        )
+    click.echo(f"no limits are in force on this node; {settings.state_folder} is now empty")

@@ -45,4 +45,4 @@ def refuse_alone(server: str | None, token: Path | None, ca: Path | None) -> Non
     """
     for flag, given in (("--api-token", token), ("--api-ca", ca)):
         if server is None and given is not None:
-            raise click.UsageError(f"{flag} is for an API server: give its address with --api-server")
+            raise click.UsageError(f"{flag} needs an API server: give its address with --api-server")

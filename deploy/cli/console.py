@@ -38,14 +38,14 @@ TOKEN = envvar("--console-token")
 class ConsoleSettings(process.LogSettings):
     """Settings of the console."""
 
-    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     listen: str = setting(
-        "HOST:PORT of the pages and of /live. Off loopback a token is required.",
+        "HOST:PORT of the console's pages and of /live. An address other than loopback requires a token.",
         HostPort(),
         default=f"127.0.0.1:{PORT}",
     )
     store: Path = setting(
-        "Folder of the history.",
+        "Folder of the history file.",
         folder(exists=False),
         default=lambda: state_folder() / "console",
         shown="/var/lib/slacktide/console for root, else ~/.local/state/slacktide/console",
@@ -56,7 +56,8 @@ class ConsoleSettings(process.LogSettings):
         default=4,
     )
     token_file: Path | None = setting(
-        f"File with the token that a request must bring. Reread when it changes. Not given: ${TOKEN}, else none.",
+        "File with the token that each request must contain. Reread when it changes. Default: the token in "
+        f"${TOKEN}, else no token.",
         file(),
         default=None,
     )
@@ -82,10 +83,12 @@ def command(settings: ConsoleSettings) -> None:
     host, _, port = settings.listen.rpartition(":")
     token = _token(settings.token_file)
     if not token and not is_loopback(host):
-        raise click.UsageError(f"--listen {settings.listen} is not loopback: give --token-file or ${TOKEN}")
+        raise click.UsageError(
+            f"--listen {settings.listen} is not a loopback address: give a token with --token-file or ${TOKEN}"
+        )
     configure("console", settings.log_level, settings.log_format)
     if settings.cert_folder is None and not is_loopback(host):
-        log.warning("the token crosses the network in plain text: give --cert-folder, or use a proxy with TLS")
+        log.warning("the token is sent over the network unencrypted: give --cert-folder, or use a proxy with TLS")
     listen = Listen(host=host.strip("[]"), port=int(port), token=token, cert_folder=settings.cert_folder)
 
     async def work(stop: asyncio.Event) -> None:

@@ -58,7 +58,7 @@ def show(offset: int, bootstrap: Cluster) -> None:
     """Show the dead letter at an offset (see `list`), with the original record."""
     found = asyncio.run(_dead_letters(bootstrap, start=offset, stop=offset + 1))
     if not found:
-        raise LogError(f"{bootstrap}: no dead letter at offset {offset}: slacktide dead-letter list")
+        raise LogError(f"{bootstrap}: no dead letter at offset {offset}; list offsets: slacktide dead-letter list")
     click.echo(dead_letter_text(found[0]))
 
 
@@ -103,7 +103,7 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
             click.echo(f"written to {out.topic} {placed.partition}:{placed.offset}")
     left = fates.total() - fates["put back"] - fates["already there"]
     would = "would be " if dry_run else ""
-    click.echo(f"{would}put back: {fates['put back']}, earlier: {fates['already there']}, left: {left}")
+    click.echo(f"{would}written: {fates['put back']}, written earlier: {fates['already there']}, not written: {left}")
 
 
 def _replayable(topic: str) -> list[str]:
@@ -112,7 +112,7 @@ def _replayable(topic: str) -> list[str]:
     stem, _, version = name.rpartition(".")
     if name not in TOPICS:
         raise click.BadParameter(
-            f"{name} cannot be written again: its writer republishes it; choose from {', '.join(TOPICS)}",
+            f"{name} cannot be replayed, because its writer republishes it; accepted: {', '.join(TOPICS)}",
             param_hint="--topic",
         )
     return [name] if topic.endswith(version) else [one for one in TOPICS if one.rpartition(".")[0] == stem]

@@ -107,7 +107,7 @@ class FirstDecisions:
         if streamed:
             held = outcome.after
             shown = _limit(held, cpus=not held or held.be_cfs_quota_us is None)
-            return f"first decision by the stream {after}: {shown} stays ({outcome.bound})"
+            return f"first decision by the stream {after}: limit unchanged: {shown} ({outcome.bound})"
         return ""
 
 

@@ -60,8 +60,8 @@ def description(node: str, lister: str = "") -> str:
     """Return the message for a start without an inventory; ``lister``: the source of pods; "": none."""
     machine = f"no --inventory: node {node} is this machine with all its CPUs and memory"
     if lister:
-        return f"{machine}; its pods are those of {lister}"
-    return f"{machine}, without pods; nothing is held back before an inventory names pods"
+        return f"{machine}; {lister} lists its pods"
+    return f"{machine}, without pods; nothing is limited until an inventory contains pods"
 
 
 def _mem_kib(meminfo: Path) -> int:
@@ -69,4 +69,6 @@ def _mem_kib(meminfo: Path) -> int:
         line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
         return int(line.split()[1])
     except (OSError, StopIteration, IndexError, ValueError) as exc:
-        raise MachineError(f"{meminfo}: no MemTotal ({exc}); describe the node with --inventory FILE") from exc
+        raise MachineError(
+            f"{meminfo}: no MemTotal ({exc}); give the node's capacity in a file with --inventory FILE"
+        ) from exc

@@ -60,11 +60,13 @@ class PodListSettings(ProcessSettings):
         """
         further = [name for name in _KUBELET if getattr(self, name)]
         if self.kubelet is None and further:
-            raise click.UsageError(f"{_flag(further[0])} is for a kubelet: give its address with --kubelet")
+            raise click.UsageError(f"{_flag(further[0])} requires a kubelet: give its address with --kubelet")
         if self.kubelet_key is not None and self.kubelet_cert is None:
-            raise click.UsageError("--kubelet-key is the key of a certificate: give it with --kubelet-cert")
+            raise click.UsageError("--kubelet-key requires a certificate: give it with --kubelet-cert")
         if self.kubelet is not None and self.host_workloads is not None:
-            raise click.UsageError("--kubelet and --host-workloads: the pods are listed by one of them")
+            raise click.UsageError(
+                "--kubelet and --host-workloads exclude each other: both list the pods; remove one of both"
+            )
         refuse_both(self.kubepods, self.host_workloads)
 
     @property
@@ -94,7 +96,10 @@ def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
         click.UsageError: both are given.
     """
     if kubepods is not None and host_workloads is not None:
-        raise click.UsageError("--kubepods and --host-workloads: the groups are made by a kubelet, or they are not")
+        raise click.UsageError(
+            "--kubepods and --host-workloads exclude each other: --kubepods is the cgroup of a kubelet; remove one "
+            "of both"
+        )
 
 
 class Node(Protocol):

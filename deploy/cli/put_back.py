@@ -27,12 +27,12 @@ OFFSET_DIGITS_MAX = 19
 Fate = Literal["put back", "already there", "no such place", "expired", "changed", "unreadable", "batch"]
 WHY: Mapping[Fate, str] = {
     "put back": "put back",
-    "already there": "put back earlier",
-    "no such place": "left: the topic has no such partition, or no record there yet: was it re-created?",
-    "expired": "left: the original has expired",
-    "changed": "left: the record there is not the one that the dead letter describes: was the topic re-created?",
-    "batch": "left: a batch that cannot be read; its producer must send its records again",
-    "unreadable": "left: the original still cannot be decoded, and would be refused again",
+    "already there": "written earlier",
+    "no such place": "not written: the topic has no such partition or record; check whether the topic was re-created",
+    "expired": "not written: the original record has expired",
+    "changed": "not written: the record is not the one in the dead letter; check whether the topic was re-created",
+    "batch": "not written: the batch cannot be read; its producer must send its records again",
+    "unreadable": "not written: the original record still cannot be decoded",
 }
 TOPICS = {topic.name: topic for topic in REPLAYABLE}
 

@@ -158,8 +158,8 @@ def dead_letter_text(record: Record) -> str:
 
 def _described(dead_letter: DeadLetter, value: bytes | None) -> str:
     if value is None:
-        return "null" if dead_letter.last_offset is None else "not kept: a batch that cannot be read"
-    kept = "" if len(value) == dead_letter.value_bytes else f", the first {len(value)} kept"
+        return "null" if dead_letter.last_offset is None else "not stored: the batch cannot be read"
+    kept = "" if len(value) == dead_letter.value_bytes else f", only the first {len(value)} stored"
     return f"{dead_letter.value_bytes} bytes{kept}"
 
 

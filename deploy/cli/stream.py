@@ -44,13 +44,14 @@ class StreamSettings(process.ProcessSettings):
     )
     session_timeout: float = setting(
         "Seconds without a heartbeat after which a worker loses its partitions (session.timeout.ms). Kafka "
-        "accepts 6 or more. On the embedded broker, a join takes half of it.",
+        "accepts 6 or more. On the embedded broker, joining the group takes half of this time.",
         click.FloatRange(1, 300),
         default=6.0,
     )
     fetch_wait_ms: int = setting(
-        "Longest time in milliseconds that the broker holds a fetch (fetch.max.wait.ms). Kafka answers as soon as "
-        "there is a record. The embedded broker answers after this time.",
+        "Longest time in milliseconds that the broker waits for records before it answers a fetch "
+        "(fetch.max.wait.ms). Kafka answers as soon as there is a record. The embedded broker answers after "
+        "this time.",
         click.IntRange(1, 5_000),
         default=100,
     )
@@ -67,9 +68,9 @@ class StreamSettings(process.ProcessSettings):
         default=5.0,
     )
     shadow: Path | None = setting(
-        "File with a shadow policy. The worker also decides each sample by it, and publishes the answers to "
-        "topics that no agent reads. The shadow decides from the limits that the real policy set. Reread when it "
-        "changes. See `slacktide policy compare`.",
+        "File with a shadow policy. The worker decides each sample by it, too, and publishes those answers to "
+        "topics that no agent reads. The shadow starts from the limits that the real policy set. Reread when "
+        "it changes. See `slacktide policy compare`.",
         file(),
         default=None,
     )

@@ -30,7 +30,7 @@ QUOTAS = ("producerByteRate", "consumerByteRate", "requestPercentage")
     "--agent-request-percent",
     type=click.IntRange(1),
     metavar="PERCENT",
-    help="Quota of all agents together on each broker's request and network threads; 100 is one thread.",
+    help="Quota of all agents together for each broker's request and network threads. 100 is one thread.",
 )
 def command(
     *, cluster: str, replicas: int, agent_quota: tuple[int, int] | None, agent_request_percent: int | None

@@ -59,12 +59,15 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
         found.append(Change(topic=topic.name, kind="set", text=text, config=config))
     if state.partitions != topic.partitions:
         text = (
-            f"{count(state.partitions, 'partition')}, the table has {topic.partitions}: stays, "
-            "for another count puts keys elsewhere; topics keyed by node must all have the same"
+            f"{count(state.partitions, 'partition')}, but the table has {topic.partitions}: not changed, "
+            "because keys would move to other partitions; all topics keyed by node must have the same count"
         )
         found.append(Change(topic=topic.name, kind="differs", text=text, config={}))
     if state.replication < replication:
-        text = f"replication {state.replication}, could be {replication}: stays; kafka-reassign-partitions changes it"
+        text = (
+            f"replication {state.replication}, but {replication} is possible: not changed; use "
+            "kafka-reassign-partitions"
+        )
         found.append(Change(topic=topic.name, kind="differs", text=text, config={}))
     return found
 
@@ -72,10 +75,13 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
 def plan_text(found: Sequence[Change]) -> str:
     """Format the plan as lines, with a summary."""
     if not found:
-        return "nothing to do: the cluster has every topic as in the table of topics"
+        return "nothing to do: all topics match the table of topics"
     lines = [f"{SIGNS[change.kind]} {change.topic}: {change.text}" for change in found]
     counts = {kind: sum(change.kind == kind for change in found) for kind in SIGNS}
-    lines.append(f"{counts['create']} to create, {counts['set']} to change, {counts['differs']} that differ and stay")
+    lines.append(
+        f"{counts['create']} to create, {counts['set']} to change, {counts['differs']} with differences that are "
+        "not changed"
+    )
     return "\n".join(lines)
 
 

@@ -104,12 +104,12 @@ def _listed(there: Mapping[str, TopicState] | None) -> str:
 
 
 def _kept(topic: Topic) -> str:
-    return "the newest of each key" if topic.retention_ms is None else f"{topic.retention_ms / HOUR_MS:g} h"
+    return "newest record of each key" if topic.retention_ms is None else f"{topic.retention_ms / HOUR_MS:g} h"
 
 
 def _live(state: TopicState | None) -> str:
     if state is None:
-        return "missing: slacktide topics apply"
+        return "missing; create it: slacktide topics apply"
     records = sum(state.end.values()) - sum(state.begin.values())
     partitions = count(state.partitions, "partition")
     return f"{partitions}, replication {state.replication}, {count(records, 'record')}"
@@ -182,7 +182,7 @@ async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, 
     """Yield existing records, then with --follow new ones."""
     state = (await describe_topics(bootstrap, [asked.topic])).get(asked.topic)
     if state is None:
-        raise LogError(f"{bootstrap}: topic {asked.topic} is not there: slacktide topics apply")
+        raise LogError(f"{bootstrap}: topic {asked.topic} does not exist; create it: slacktide topics apply")
     there = _there(bootstrap, asked, state)
     if asked.limit is not None and asked.topic in FIGURES and asked.key is None and asked.since_ms is None:
         lately_ms = SystemClock().wall_ms() - LATELY_MS
@@ -246,7 +246,7 @@ def lag(bootstrap: Cluster, group: str) -> None:
     """Show the lag of the workers' consumer group, in records and seconds. Agents use no group."""
     parts = asyncio.run(group_lag(bootstrap, group, [topic.name for topic in SAMPLES]))
     if not parts:
-        raise LogError(f"{bootstrap}: topic {SAMPLE.name} is not there: slacktide topics apply")
+        raise LogError(f"{bootstrap}: topic {SAMPLE.name} does not exist; create it: slacktide topics apply")
     head = ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "RECORDS", "SECONDS"]
     rows: list[list[object]] = []
     for part in parts:
@@ -257,4 +257,4 @@ def lag(bootstrap: Cluster, group: str) -> None:
     behind = sum(part.records for part in parts)
     click.echo(f"{count(behind, 'record')}, {max(part.seconds for part in parts):.1f} s behind")
     if all(part.committed is None for part in parts):
-        click.echo(f"group {group} has never committed here: no worker has run, or it has another --group")
+        click.echo(f"group {group} has no committed offsets: no worker has run, or it uses another --group")

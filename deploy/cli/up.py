@@ -96,7 +96,9 @@ class UpSettings(NodeSettings):
         NodeSettings.__post_init__(self)
         other = next((name for name in SAMPLE_EXCLUDES if getattr(self, name) is not None), None)
         if self.sample and other is not None:
-            raise click.UsageError(f"--sample and --{other.replace('_', '-')}: the sample brings its own node and pods")
+            raise click.UsageError(
+                f"--sample and --{other.replace('_', '-')} exclude each other: the sample has its own node and pods"
+            )
 
 
 @click.command(epilog="Example: slacktide up --sample")
@@ -120,7 +122,7 @@ def _wants_the_sample(settings: UpSettings) -> bool:
     try:
         _find_groups(settings)
     except NoPodsHereError as exc:
-        return click.confirm(f"{exc}\nRun the sample now, a service and batch work of its own?", default=True)
+        return click.confirm(f"{exc}\nRun a sample service and batch work now?", default=True)
     except SlacktideError:
         pass  # the stack reports it
     return False
@@ -235,7 +237,7 @@ class Stack:
     async def _keep_broker(self, broker: EmbeddedBroker, side: LogSide) -> None:
         while True:
             code = await broker.wait()
-            log.warning("the embedded broker ended (%s): starting it again; what it held is gone", how(code))
+            log.warning("the embedded broker ended (%s); restarting it, without its former records", how(code))
             backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
             while not broker.running:
                 try:

@@ -82,7 +82,7 @@ def command(settings: WebhookSettings) -> None:
 
     names = frozenset(name.strip() for name in settings.client_names.split(",") if name.strip())
     if names and settings.client_ca is None:
-        raise click.UsageError("--client-names needs --client-ca: without it no client is asked for a certificate")
+        raise click.UsageError("--client-names requires --client-ca: without it, clients need no certificate")
     found = asyncio.run(access(settings.kubeconfig))
     given = webhook.WebhookSettings(
         access=found,

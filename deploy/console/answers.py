@@ -76,7 +76,7 @@ class Question:
             BadQuestionError: it is missing.
         """
         if not (value := self.given.get(name, "")):
-            raise BadQuestionError(f"the question lacks {name}")
+            raise BadQuestionError(f"the query lacks {name}")
         return value
 
 
@@ -89,7 +89,7 @@ def answer(history: History, path: str, question: Question) -> dict[str, Any]:
     """
     found = _ANSWERS.get(path)
     if found is None:
-        raise BadQuestionError(f"no question {path}; there are {', '.join(_ANSWERS)}")
+        raise BadQuestionError(f"unknown query {path}; accepted: {', '.join(_ANSWERS)}")
     return {"at_ms": question.at_ms, **found(history, question)}
 
 
@@ -123,7 +123,7 @@ def _node(history: History, question: Question) -> dict[str, Any]:
     try:
         series = history.node_series(name, at_ms - span_ms, at_ms, POINTS)
     except KeyError as exc:
-        raise NotKeptError(f"the history has no node {name}") from exc
+        raise NotKeptError(f"the history does not contain node {name}") from exc
     row = history.row_at(name, at_ms)
     decision = history.decision_at(name, history.end_ms(name, at_ms), question.records)
     return {
@@ -137,7 +137,7 @@ def _node(history: History, question: Question) -> dict[str, Any]:
 def _span_ms(question: Question) -> int:
     text = question.given.get("span", str(SPAN_MS))
     if not text.isascii() or not text.isdigit():
-        raise BadQuestionError(f"span is {text!r}, not milliseconds")
+        raise BadQuestionError(f"span {text!r} is not a number of milliseconds")
     return min(max(int(text), 1_000), SPAN_MS_MAX)
 
 
@@ -191,7 +191,7 @@ def _explain(history: History, question: Question) -> dict[str, Any]:
     span = {"span": str(_span_ms(question))} if "span" in question.given else {}
     lines = explained(history, question.at_ms, {**question.given, **span}, question.records)
     if lines is None:
-        raise NotKeptError("the history keeps no arithmetic of that moment")
+        raise NotKeptError("the history does not contain the arithmetic of that time")
     return {"lines": lines}
 
 
@@ -278,7 +278,7 @@ def _jobs(history: History, question: Question) -> dict[str, Any]:
         return listed(history, at_ms, question.given.get("filter", ""))
     job = job_of(history, name, at_ms)
     if job is None:
-        raise NotKeptError(f"no status of a Job {name} of that moment has been read from {JOB_STATUS.name}")
+        raise NotKeptError(f"no status of Job {name} at that time has been read from {JOB_STATUS.name}")
     return detailed(job)
 
 

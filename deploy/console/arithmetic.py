@@ -106,7 +106,7 @@ def _kept(row: NodeRow, figure: str, decision: Decision) -> Iterator[str]:
     """Report that the record is no longer available, and that an older one is explained, with its time."""
     if _place(row, figure) not in {str(place_of(one)) for one in decision.records}:
         then = instant(decision.explanation.asked_ms)
-        yield f"neither the history nor Kafka has that record any more; what follows is of {then}"
+        yield f"neither the history nor Kafka contains that record any more; the following is from {then}"
 
 
 def _place(row: NodeRow, figure: str) -> str:
@@ -120,7 +120,7 @@ def _sum(rows: Sequence[NodeRow], figure: str) -> Iterator[str]:
     if not known:
         return
     without = len(rows) - len(known)
-    lacks = f"; {without} without it" if without else ""
+    lacks = f"; {without} nodes have no value" if without else ""
     yield f"{figure}: the sum of {len(known)} nodes at {instant(known[0][1].at_ms)}{lacks}"
     for value, row in sorted(known, key=lambda one: (-one[0], one[1].node)):
         yield f"  + {row.node:<24} {shown(value, figure):>14}  {_place(row, figure)}"

@@ -52,7 +52,7 @@ def topic_lines(history: History, topic: str, at_ms: int) -> Iterator[str]:
     if found is None:
         return
     yield f"records {found.records:,}: read from {topic} in the last whole minute before {instant(at_ms)}"
-    yield f"newest_offset {found.newest_offset:,}: the sum of what each partition has had, as the file has it now"
+    yield f"newest_offset {found.newest_offset:,}: the sum over partitions, as stored now"
     for partition, following in history.cursors(topic):
         yield f"  + {topic} {partition}: {following:,}"
 

@@ -45,7 +45,7 @@ def refusal(token: str, host: str, authorization: str) -> tuple[int, str] | None
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         name = ""
-    return None if is_loopback(name) else (421, f"this is a console on loopback, and not {host!r}")
+    return None if is_loopback(name) else (421, f"this console serves only loopback addresses, not {host!r}")
 
 
 def _token_of(authorization: str) -> str:

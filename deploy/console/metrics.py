@@ -12,16 +12,14 @@ from slacktide.deploy.console.history.view import Bounds
 from slacktide.streams.records import Record
 
 RECORDS = Counter("slacktide_console_records", "Records read from Kafka.", ["topic"])
-DROPPED = Counter(
-    "slacktide_console_minutes_dropped", "Minutes dropped because the history's file could not be written."
-)
+DROPPED = Counter("slacktide_console_minutes_dropped", "Minutes dropped because the history file could not be written.")
 LAG = Gauge(
     "slacktide_console_lag_seconds", "Seconds from the newest recorded moment to now. NaN: nothing is recorded yet."
 )
 TROUBLE = Gauge("slacktide_console_trouble", "1 while it cannot read Kafka or write the history.")
-SIZE = Gauge("slacktide_console_history_bytes", "Size of the history's file.")
+SIZE = Gauge("slacktide_console_history_bytes", "Size of the history file.")
 SIZE_MAX = Gauge("slacktide_console_history_limit_bytes", "Size at which the oldest data is dropped.")
-VIEWERS = Gauge("slacktide_console_viewers", "Pages that follow live figures.")
+VIEWERS = Gauge("slacktide_console_viewers", "Clients that follow live figures.")
 ANSWER = Histogram("slacktide_console_answer_seconds", "Seconds to compute an answer for a page.", ["question"])
 
 

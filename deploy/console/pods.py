@@ -166,9 +166,9 @@ def _text(event: PodEvent, node: str) -> str:
     ranks = {one.node: (rank, one) for rank, one in enumerate(event.body.best, start=1)}
     if node in ranks:
         rank, one = ranks[node]
-        parts.append(f"{node} was number {rank} with score {one.score_permille / 10:.1f} ({one.bound})")
+        parts.append(f"{node} was rank {rank} with score {one.score_permille / 10:.1f} ({one.bound})")
     elif ranks:
         best = event.body.best[0]
-        parts.append(f"best was {best.node} with score {best.score_permille / 10:.1f} ({best.bound})")
-    parts += [f"{one.count} refused: {one.why or one.reason}" for one in event.body.refused]
+        parts.append(f"the best node was {best.node} with score {best.score_permille / 10:.1f} ({best.bound})")
+    parts += [f"{one.count} rejected: {one.why or one.reason}" for one in event.body.refused]
     return "; ".join(parts)

@@ -68,4 +68,6 @@ def _lock(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
     except BlockingIOError as exc:
-        raise StoreError(f"{folder}: another console uses this folder; stop it, or give --store") from exc
+        raise StoreError(
+            f"{folder}: another console uses this folder; stop it, or give another folder with --store"
+        ) from exc

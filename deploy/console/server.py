@@ -90,7 +90,9 @@ async def serving(
         try:
             await web.SockSite(runner, listening(listen.host, listen.port), ssl_context=tls).start()
         except OSError as exc:
-            raise ServerError(f"{listen.host}:{listen.port}: {exc.strerror}; choose another with --listen") from exc
+            raise ServerError(
+                f"{listen.host}:{listen.port}: {exc.strerror}; choose another address with --listen"
+            ) from exc
         async with bounds.kept(runner):
             yield f"http{'s' if tls else ''}://{bracketed(listen.host)}:{runner.addresses[0][1]}"
     finally:
@@ -173,7 +175,7 @@ class _Pages:
     async def ticks(self, request: web.Request) -> web.StreamResponse:
         """Send a tick each second until the viewer disconnects or the console ends."""
         if len(self._viewers) >= VIEWERS_MAX:
-            return _text(503, f"there are {VIEWERS_MAX} viewers already")
+            return _text(503, f"the maximum of {VIEWERS_MAX} clients is already connected")
         task = asyncio.current_task()
         assert task is not None
         response = web.StreamResponse(headers=HEADERS | {"Cache-Control": "no-store"})

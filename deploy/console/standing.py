@@ -48,14 +48,14 @@ def standing_lines(history: History, at_ms: int, figure: str) -> Iterator[str]:
             yield f"      of: {place_of(record)}"
     elif figure == "guarded_nodes":
         rows = [one for one in history.cluster_at(at_ms) if one.decided_by == "guard"]
-        yield f"guarded_nodes {len(rows):,} at {instant(at_ms)}: nodes whose guard decided last"
+        yield f"guarded_nodes {len(rows):,} at {instant(at_ms)}: nodes whose last decision is from the guard"
         for row in rows:
             place = row.places.get("outcome")
             yield f"  {row.node:<24} {'' if place is None else f'{place[0]} {place[1]}:{place[2]}'}"
     elif figure == "lag_records":
         lags = history.lag_at(at_ms)
         total = sum(one.lag or 0 for one in lags)
-        yield f"lag_records {total:,}: the sum of what workers had not read at {instant(at_ms)}"
+        yield f"lag_records {total:,}: records that workers had not read at {instant(at_ms)}"
         for one in sorted(lags, key=lambda one: -(one.lag or 0)):
             end = "unknown" if one.end is None else f"{one.end:,}"
             where = f"{one.topic} {one.partition}"
@@ -80,7 +80,7 @@ def credit_text(history: History, event: PodEvent) -> str:
         return spent
     lease = decode(record.value, EvictionCredit)
     if lease.boot_id != act.boot_id:
-        return f"{spent}; the grant was of another boot, {place_of(record)}"
+        return f"{spent}; the grant is from another boot, {place_of(record)}"
     return f"{spent}, {lease.granted:,} granted by {place_of(record)}"
 
 

@@ -49,7 +49,7 @@ class Certificate:
             self._now = self._read()
         except CertificateError as exc:
             if self._trouble != str(exc):
-                log.warning("cannot load the certificate; the last valid one stays in use", extra={"why": str(exc)})
+                log.warning("cannot load the certificate; the last valid one remains in use", extra={"why": str(exc)})
             self._trouble = str(exc)
         else:
             self._stamps_read, self._trouble = stamps, ""
@@ -69,5 +69,5 @@ class Certificate:
         return context
 
     def _error(self, exc: OSError) -> CertificateError:
-        accepted = f"{' and '.join(FILES)}, PEM, the key without a password"
+        accepted = f"{' and '.join(FILES)} in PEM, with a key without password"
         return CertificateError(f"--cert-folder {self._folder}: {exc.strerror or exc}; accepted: {accepted}")

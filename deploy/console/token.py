@@ -24,7 +24,7 @@ def usable(token: str) -> str:
         TokenError: it is too short.
     """
     if len(token) < TOKEN_LENGTH_MIN:
-        raise TokenError(f"the token has {len(token)} characters; {TOKEN_LENGTH_MIN} is the least")
+        raise TokenError(f"the token has {len(token)} characters; accepted: at least {TOKEN_LENGTH_MIN}")
     return token
 
 
@@ -51,7 +51,7 @@ class TokenFile:
                 self._token = self._read()
                 log.info("loaded a new token", extra={"file": str(self._path)})
             except TokenError as exc:
-                log.warning("cannot load the token; the last valid one stays in use", extra={"why": str(exc)})
+                log.warning("cannot load the token; the last valid one remains in use", extra={"why": str(exc)})
         return self._token
 
     def _read(self) -> str:

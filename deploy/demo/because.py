@@ -8,7 +8,7 @@ from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.suppress.cpu_suppress import BY_QUOTA
 
 MOVED_MILLI_MIN = 20
-PLAIN = {"disabled": "the policy does not limit batch work", "restored": "the agent gives back what it took"}
+PLAIN = {"disabled": "the policy does not limit batch work", "restored": "the agent removed its limits"}
 
 
 def because(outcome: NodeOutcome, ls_moved_milli: int | None = None) -> str:
@@ -57,10 +57,10 @@ def _fixed(bound: str, terms: Terms) -> str:
     match bound.removeprefix(BY_QUOTA):
         case "stepped":
             step = _milli(terms["step_us_max"]) if "step_us_max" in terms else f"{terms['step_cpus']} CPUs"
-            return f"a step is +{step}"
+            return f"at most +{step} per step"
         case "floored":
             lowest = _milli(terms["target_us"]) if "target_us" in terms else f"{terms['be_cpus']} CPUs"
-            return f"never below {lowest}"
+            return f"at least {lowest}"
         case "minimum":
             return f"the policy's minimum is {terms['minimum_milli']}"
     return bound

@@ -23,7 +23,8 @@ class DemoSettings:
     """Options of the demo."""
 
     scenario: Scenario = setting(  # noqa: RUF009 - it gives a field
-        "What batch work takes: `cpu`, or `memory`, where weights alone fail. `memory` needs real control groups.",
+        "Resource that batch work takes: `cpu`, or `memory`, where CPU weights do not protect the service. "
+        "`memory` needs real control groups.",
         click.Choice(get_args(Scenario)),
         default="cpu",
     )
@@ -33,12 +34,12 @@ class DemoSettings:
         default=60.0,
     )
     nodes: int | None = setting(
-        "Use this number of virtual nodes, even if the machine could run real processes.",
+        "Number of virtual nodes. They are used even if the machine could run real processes.",
         click.IntRange(1, NODES_MAX),
         default=None,
     )
     plain: bool = setting(
-        "Print one line per second instead of the view. This is the default if stdout is not a terminal.", default=False
+        "Print one line per second instead of the view. Default if stdout is not a terminal.", default=False
     )
     report: Path | None = setting(  # noqa: RUF009 - it gives a field
         "Write the figures to FILE as JSON.", click.Path(dir_okay=False, writable=True, path_type=Path), default=None
@@ -59,9 +60,13 @@ def command(settings: DemoSettings) -> None:
     While it runs, a console shows the same in a browser, at the printed address. It needs the extra slacktide[console].
     """
     if settings.report is not None and not _takes_files(folder := settings.report.absolute().parent):
-        raise click.BadParameter(f"{folder} is no folder that can be written to", param_hint="'--report'")
+        raise click.BadParameter(f"{folder} is not a writable folder", param_hint="'--report'")
     if settings.scenario == "memory" and settings.nodes is not None:
-        raise click.BadParameter("virtual nodes have no page cache to lose", param_hint="'--nodes'")
+        raise click.BadParameter(
+            "--scenario memory needs real processes, because virtual nodes have no page cache: remove one of both "
+            "options",
+            param_hint="'--nodes'",
+        )
     options = DemoOptions(
         seconds=settings.seconds,
         virtual_nodes=settings.nodes,

@@ -26,7 +26,7 @@ MEANINGS: dict[Name, str] = {
     "alone": "no batch work",
     "uncontrolled": "batch as ordinary Burstable pods",
     "weights": "batch best-effort, no limit",
-    "controlled": "idle best-effort, limited by the loop",
+    "controlled": "idle best-effort, limited by Slacktide",
 }
 
 

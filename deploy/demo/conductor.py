@@ -99,7 +99,7 @@ class Conductor:
         while what := missing():
             self.stage = f"waiting: {what}"
             if self.now_s() - begun_s > within_s:
-                raise DemoError(f"The loop did not close: after {within_s:.0f} s there is {what}.")
+                raise DemoError(f"The loop did not close: {what} after {within_s:.0f} s.")
             await self._pass(POLL_S)
 
     def _silent(self) -> str:
@@ -119,7 +119,7 @@ class Conductor:
             if condition.limited and not limited:
                 return f"no limit in the kernel of node {name}"
             if limited and not condition.limited:
-                return f"still a limit in the kernel of node {name}, though the policy has none"
+                return f"a limit remains in the kernel of node {name}, but the policy has none"
         return self._backend.unsettled()
 
     async def _measure(self, condition: Condition) -> None:
@@ -157,7 +157,7 @@ class Conductor:
         while True:
             self.receive()
             if trouble := self._backend.trouble() or self._trouble():
-                raise DemoError(f"The demo cannot go on: {trouble}.")
+                raise DemoError(f"The demo stopped: {trouble}.")
             left_s = until_s - self.now_s()
             if left_s <= 0:
                 return

@@ -85,12 +85,12 @@ class Groups:
             self._hierarchies = [mount]
             there = (mount / "cgroup.controllers").read_text().split()
             if "cpu" not in there:
-                raise NoGroupsError(f"{mount} holds no cgroup controller cpu")
+                raise NoGroupsError(f"{mount} has no cgroup controller cpu")
             self._controllers = " ".join(f"+{name}" for name in V2_WANTED if name in there)
         else:
             absent = [name for name in V1_NEEDED if not (mount / name / "cgroup.procs").exists()]
             if absent:
-                raise NoGroupsError(f"{mount} holds no cgroup controller {' or '.join(absent)}")
+                raise NoGroupsError(f"{mount} has no cgroup controller {' or '.join(absent)}")
             # cpu and cpuacct are often one hierarchy under two names.
             found = {(mount / name).resolve(): None for name in V1_WANTED if (mount / name / "cgroup.procs").exists()}
             self._hierarchies = list(found)
@@ -183,7 +183,9 @@ class Groups:
         try:
             self._memory_file(OWN, "limit").write_text(str(limit_bytes))
         except OSError as exc:
-            raise NoGroupsError(f"memory of control groups cannot be limited: {exc.filename}: {exc.strerror}") from exc
+            raise NoGroupsError(
+                f"the memory of control groups cannot be limited: {exc.filename}: {exc.strerror}"
+            ) from exc
 
     def memory_bytes(self, group: str) -> int:
         """Return the memory of a cgroup with its page cache."""

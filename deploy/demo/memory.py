@@ -68,13 +68,13 @@ class MemoryBackend(RealBackend):
             held_mib = sum(self._groups.memory_bytes(pod.group.path) for pod in self._batch) // MIB
             wanted_mib = THERE_PART * self._wanted_mib * BATCH_PODS * self._processes
             if held_mib < wanted_mib:
-                return f"batch work that holds {held_mib} MiB yet"
+                return f"no batch work with {held_mib} MiB of memory yet"
             self._groups.weigh(TIER, SHARES_MIN)
             return ""
         if not all(keeper.least(file.read_text() for file in self._limit_files(pod)) for pod in self._batch):
-            return "a batch pod without a memory limit in the kernel"
+            return "a batch pod has no memory limit in the kernel"
         held_mib = self._groups.memory_bytes(self._service.group.path) // MIB
-        return f"a service that has {held_mib} MiB in memory yet" if held_mib < THERE_PART * DATA_MIB else ""
+        return f"no service with {held_mib} MiB of memory yet" if held_mib < THERE_PART * DATA_MIB else ""
 
     async def close(self) -> None:
         """Close the backend. The data is deleted with its last open file."""

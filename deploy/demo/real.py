@@ -188,7 +188,7 @@ class RealBackend:
             except TimeoutError:
                 process.kill()
                 process.wait()
-                raise DemoError(f"a request's work could not be measured within {CALIBRATION_S_MAX:g} s") from None
+                raise DemoError(f"the work of a request could not be measured within {CALIBRATION_S_MAX:g} s") from None
             if code:
                 raise DemoError(f"the service's worker did not start: exit code {code}")
             return int(output.read())

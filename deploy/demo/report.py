@@ -13,8 +13,8 @@ AS_GOOD = 1.05
 """Slowdowns that differ by less count as equal."""
 NEXT = (
     ("slacktide up --sample", "run it on this machine, until you stop it"),
-    ("slacktide topics tail outcome --follow", "beside it: read what the agent did"),
-    ("slacktide assess --prometheus URL", "report what your cluster could sell"),
+    ("slacktide topics tail outcome --follow", "in a second terminal: print what the agent did"),
+    ("slacktide assess --prometheus URL", "report which batch resources your cluster could offer"),
 )
 OTHERS_PART_MAX = 0.35
 """Above this the machine is too busy with other work for meaningful figures."""
@@ -98,8 +98,8 @@ def not_closed(report: Report) -> str:
         return "The loop did not close: the batch work got no CPU time in controlled time."
     if not report.applied:
         return (
-            f"The loop did not close: in {report.controlled_seconds:.0f} s of controlled time "
-            "no decision changed a limit in the kernel."
+            "The loop did not close: no decision changed a limit in the kernel in "
+            f"{report.controlled_seconds:.0f} s of controlled time."
         )
     return ""
 
@@ -125,25 +125,27 @@ def verdict(report: Report) -> str:
         return _memory_verdict(report)
     alone, weights, ours = (shares[name] for name in ("alone", "weights", "controlled"))
     text = (
-        f"Controlled, the machine is {_part(ours.utilization)} busy instead of {_part(alone.utilization)}, and the "
-        f"service's p99 is {_times(slow.controlled)} that of the service alone; uncontrolled it is "
+        f"Controlled, the machine is {_part(ours.utilization)} busy instead of {_part(alone.utilization)}. The "
+        f"service's p99 is {_times(slow.controlled)} that of the service alone; uncontrolled, it is "
         f"{_times(slow.uncontrolled)}."
     )
     if (slow.weights or 0) <= (slow.controlled or 0) * AS_GOOD and weights.batch_cpus >= ours.batch_cpus:
         return (
-            f"{text} On this load weights alone do as well, with {_cpus(weights.batch_cpus)} of batch work instead of "
-            f"{_cpus(ours.batch_cpus)}: they hold CPU, but not memory: slacktide demo --scenario memory."
+            f"{text} On this load, weights alone are as good, with {_cpus(weights.batch_cpus)} of batch work "
+            f"instead of {_cpus(ours.batch_cpus)}. They protect CPU, but not memory: slacktide demo --scenario "
+            "memory."
         )
-    return f"{text} Weights alone give {_times(slow.weights)}."
+    return f"{text} With weights alone, it is {_times(slow.weights)}."
 
 
 def _memory_verdict(report: Report) -> str:
     slow, shares = report.ls_slowdown, report.shares
     alone, weights, ours = (_mib(shares[name].service_mem_bytes) for name in NAMES["memory"])
     text = (
-        f"Weights give batch work less CPU, and all the memory it asks for: of {alone} the service keeps {weights}, "
-        f"and its p99 is {_times(slow.weights)} that of the service alone. Controlled, each batch pod has the memory "
-        f"limit that it requested: the service keeps {ours}, and its p99 is {_times(slow.controlled)}."
+        "With weights alone, batch work gets less CPU, but all the memory it requests: the service keeps "
+        f"{weights} of {alone}, and its p99 is {_times(slow.weights)} that of the service alone. Controlled, "
+        f"each batch pod is limited to the memory that it requested: the service keeps {ours}, and its p99 is "
+        f"{_times(slow.controlled)}."
     )
     if (slow.weights or 0) <= (slow.controlled or 0) * AS_GOOD:
         return f"{text} On this machine the lost memory did not slow the service."
@@ -167,16 +169,16 @@ def sentences(report: Report) -> list[tuple[str, str]]:
         ("everything else", _others(use.others)),
         ("batch work done", f"{report.batch_cpu_seconds:.1f} CPU seconds in {report.controlled_seconds:.0f} s"),
         ("load step -> lower limit", reacted),
-        ("decided by", f"stream {decided.stream}, guard {decided.guard}; in all {report.applied} changed a limit"),
+        ("decided by", f"stream {decided.stream}, guard {decided.guard}; {report.applied} of these changed a limit"),
     ]
 
 
 def _others(part: float | None) -> str:
     busy = part is not None and part > OTHERS_PART_MAX
     note = (
-        ": the machine is busy with something else, these figures mean little"
+        ": the machine is busy with other work, so these figures are not reliable"
         if busy
-        else ", the loop and this view included"
+        else ", including Slacktide and this view"
     )
     return f"{_part(part)} of the machine{note}"
 

@@ -56,7 +56,7 @@ class Sample:
         await self.backend.enter("none")
         await self.backend.enter("besteffort")
         if still := self.backend.trouble():
-            raise DemoError(f"The sample cannot go on: {still}.")
+            raise DemoError(f"The sample stopped: {still}.")
 
 
 def _described(backend: Backend, folder: Path) -> Path:

@@ -80,7 +80,7 @@ class Session:
         try:
             backend = choose(self._options.virtual_nodes, folder, scenario=self._options.scenario)
         except NoGroupsError as exc:
-            return f"The memory scenario needs root and control groups with the memory controller: {exc}"
+            return f"The memory scenario needs root, and control groups with the memory controller: {exc}"
         stack = Stack(folder, self._clock, console=self._options.console)
         story = Story(batch_uids(backend.nodes, backend.machine.capacity_milli))
         conductor = Conductor(backend, story, self._clock, publish=stack.publish, trouble=stack.trouble)
@@ -100,7 +100,7 @@ class Session:
             await backend.close()
         report = conductor.report()
         if stop.done() and not stop.cancelled():
-            screen.note(f"stopped by {stop.result().name}: these are the figures so far")
+            screen.note(f"stopped by {stop.result().name}; the figures are incomplete")
         screen.summary(report, backend)
         if self._options.report is not None:
             self._options.report.write_bytes(as_json(report))

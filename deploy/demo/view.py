@@ -195,7 +195,7 @@ def _now(frame: Frame) -> list[Runs]:
         _figure("sample → command", _or_dash(decided_ms, " ms"), DIM),
         _figure("command → applied", _or_dash(ages.command_to_applied if ages else None, " ms"), DIM),
         _figure("sample → applied", _or_dash(ages.sample_to_applied if ages else None, " ms"), DIM),
-        _figure("newest sample is old", _age_s(frame), DIM),
+        _figure("age of newest sample", _age_s(frame), DIM),
         _figure("samples without an answer", str(frame.story.lag()), DIM),
     ]
 

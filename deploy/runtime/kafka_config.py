@@ -35,10 +35,12 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise ConfigError(
-            [Finding(file=str(path), field="--kafka-config", value=f"{why}", accepted="a file of lines KEY=VALUE")]
+            [Finding(file=str(path), field="--kafka-config", value=f"{why}", accepted="a file with lines KEY=VALUE")]
         ) from exc
     if mode & stat.S_IROTH and "password" in text:
-        log.warning("%s: holds a password, and everybody on this machine may read it: chmod o= %s", path, path)
+        log.warning(
+            "%s: every user of this machine can read the password in it; to restrict access: chmod o= %s", path, path
+        )
     return text
 
 

@@ -173,6 +173,6 @@ class _Beat:
         now_ns = self._clock.mono_ns()
         silent_s = (now_ns - self._last_ns) / 1e9
         if silent_s > STUCK_S:
-            return f"the event loop has not turned for {silent_s:.0f} s"
+            return f"the event loop has been blocked for {silent_s:.0f} s"
         stopped_s = {part: (now_ns - since_ns) / 1e9 for part, (_, since_ns) in dict(self._turns).items()}
         return "; ".join(f"{part} stopped {s:.0f} s ago" for part, s in stopped_s.items() if s > STOPPED_S)

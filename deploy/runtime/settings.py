@@ -127,8 +127,9 @@ def _kafka_config(command: C) -> C:
         is_eager=True,
         expose_value=False,
         callback=_secured,
-        help="How to connect to Kafka: TLS and login, as `kcat -F` reads it. Without it, in the clear. "
-        f"A variable as {variable('sasl.password')} wins over the file's sasl.password, and so on.",
+        help="Client configuration file for Kafka: TLS and login, as `kcat -F` reads it. Without it, connections "
+        f"are not encrypted. An environment variable such as {variable('sasl.password')} overrides its property "
+        "in the file.",
     )(command)
 
 

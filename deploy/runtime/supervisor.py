@@ -65,11 +65,11 @@ class Part:
             watching.cancel()
             attempts += 1
             if not self.ready.is_set() and attempts >= ATTEMPTS:
-                raise PartError(f"{self.name} ended {attempts} times before it was ready; its last {how(code)}")
+                raise PartError(f"{self.name} ended {attempts} times before it was ready; the last time: {how(code)}")
             if self._ran_s(started_ns) > STEADY_S:
                 backoff.reset()
             pause_s = backoff.next_s()
-            log.warning("%s ended (%s); starting it again in %.1f s", self.name, how(code), pause_s)
+            log.warning("%s ended (%s); restarting it in %.1f s", self.name, how(code), pause_s)
             await asyncio.sleep(pause_s)
 
     async def stop(self, within_s: float) -> None:
@@ -102,7 +102,7 @@ async def why_not_ready(url: str, path: str, pid: int) -> str:
             finally:
                 writer.close()
         if f"{PROCESS}: {pid}" not in head.splitlines():
-            return "another process has its port"
+            return "another process uses its port"
         return "" if head.split(maxsplit=2)[1:2] == ["200"] else body.strip() or "no answer"
     return "no answer"
 

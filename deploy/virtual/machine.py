@@ -202,7 +202,7 @@ class Machine:
         """
         group = self.groups.get(path)
         if group is None:
-            raise CgroupError(path, "no such group")
+            raise CgroupError(path, "no such cgroup")
         least_us = max(QUOTA_US_MIN, group.burst_us)
         if not QUOTA_US_MIN <= period_us <= _PERIOD_US_MAX or (quota_us is not None and quota_us < least_us):
             raise CgroupError(path, f"invalid argument: quota {quota_us} us in a period of {period_us} us")
@@ -210,7 +210,7 @@ class Machine:
         group.quota_us, group.period_us = quota_us, period_us
         if self.version == 1 and not _nested(self.root, None):
             group.quota_us, group.period_us = before
-            raise CgroupError(path, f"invalid argument: quota {quota_us} us: a child would hold more than its parent")
+            raise CgroupError(path, f"invalid argument: quota {quota_us} us: a child would have more than its parent")
 
     def set_cpusets(self, cpusets: Mapping[str, frozenset[int]]) -> None:
         """Bind cgroups to CPUs, as by writes to their control files in order.
@@ -219,7 +219,7 @@ class Machine:
             CgroupError: a set is empty, or has an unknown CPU, or on v1 a CPU that the parent lacks.
         """
         for path in cpusets.keys() - self.groups.keys():
-            raise CgroupError(path, "no such group")
+            raise CgroupError(path, "no such cgroup")
         before = {path: self.groups[path].cpuset for path in cpusets}
         for path, cpus in cpusets.items():
             self.groups[path].cpuset = cpus
@@ -229,7 +229,7 @@ class Machine:
         if wrong:
             for path, cpus_before in before.items():
                 self.groups[path].cpuset = cpus_before
-            raise CgroupError(wrong[0], "invalid argument: CPUs that the group cannot have")
+            raise CgroupError(wrong[0], "invalid argument: CPUs that the cgroup may not use")
 
     def set_weight(self, path: str, weight: int) -> None:
         """Set a cgroup's weight, like a write to its control file.

@@ -22,7 +22,10 @@ def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     """Report skipped samples, the decider, and parts of the newest command without an outcome."""
     command = log.command
     if command is not None and command.body.answer == "skipped":
-        text = f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard does"
+        text = (
+            f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard decides "
+            "instead"
+        )
         yield Finding(name="command.skipped", severity="warning", text=text)
     suspended = _suspended(log, asked_ms)
     if suspended is not None:
@@ -43,9 +46,10 @@ def _suspended(log: NodeLog, asked_ms: int) -> Finding | None:
     return Finding(
         name="node.suspended",
         severity="warning",
-        text=f"{last.body.reason}, as of {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq}): "
-        "limits are lifted, no pod is evicted; what the stream decides is not carried out",
-        advice="remove the annotation slacktide.io/suspend, the file or the policy's key (docs/suspend.md)",
+        text=f"{last.body.reason}, {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq}): limits are "
+        "lifted, no pod is evicted, and the stream's decisions are not carried out",
+        advice="to resume, remove the annotation slacktide.io/suspend, the suspend file or the policy's key "
+        "(docs/suspend.md)",
     )
 
 
@@ -61,7 +65,7 @@ def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
         name="guard.in-charge",
         severity="warning",
         text=f"{text}: {last.body.reason or 'no reason is given'}; {len(own)} of the last {len(limits)} outcomes",
-        advice="it decides by the same rules; the stream takes over after two answers in time",
+        advice="the guard uses the same rules; the stream takes over after two answers in time",
     )
 
 
@@ -88,18 +92,18 @@ def _no_outcome(
         yield Finding(
             name="command.unheard",
             severity="warning",
-            text=f"of {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago) no outcome arrived",
-            advice="the agent was not running, or its reports wait in its spool: see its log",
+            text=f"no outcome was received for {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago)",
+            advice="the agent was not running, or its outcomes are still in its spool; see its log",
         )
 
 
 def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeOutcome) -> Finding:
-    reason = outcome.reason or outcome.bound or "no reason is given"
+    reason = outcome.reason or outcome.bound or "no reason was recorded"
     return Finding(
         name="command.not-carried-out",
         severity="note" if outcome.result == "dry-run" else "warning",
         text=f"{what(part)} (seq {command.seq}) was not carried out: {outcome.result}, {reason}",
-        advice="the agent runs with --dry-run, or the policy has a dryRun for it"
+        advice="check whether the agent runs with --dry-run, or the policy has a dryRun for this"
         if outcome.result == "dry-run"
         else "",
     )

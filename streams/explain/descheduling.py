@@ -18,10 +18,10 @@ HELD_BACK = {
     "too_few_targets": "too few nodes have room below their low thresholds",
 }
 STOPPED = {
-    "waiting": "it has not been over for long enough",
-    "relieved": "other pods suffice",
-    "no_more_pods": "no other pod there may go and fits elsewhere",
-    "budget_spent": "other nodes have no more room",
+    "waiting": "it has not been over its thresholds for long enough",
+    "relieved": "evicting other pods was enough",
+    "no_more_pods": "no other pod of the node may be evicted and fits elsewhere",
+    "budget_spent": "other nodes have no room left",
     "no_targets": HELD_BACK["no_targets"],
     "too_few_targets": HELD_BACK["too_few_targets"],
 }
@@ -64,14 +64,14 @@ def descheduling_findings(
             yield Finding(
                 name="descheduling.silent",
                 severity="warning",
-                text=f"descheduling-config asks for passes, and none came within {span_ms / 3_600_000:g} h",
-                advice="is a bridge the leader, and ready? It runs a pass each intervalSeconds",
+                text=f"descheduling-config enables passes, but none was recorded in the last {span_ms / 3600000:g} h",
+                advice="check that a bridge is leader and ready; it runs a pass each intervalSeconds",
             )
         return
     if looks.chose is not None:
         yield _chosen(*looks.chose, asked_ms)
     elif node:
-        text = f"{_named(looks.last, asked_ms)} did not choose it: {_why_not(looks.last.body, node)}"
+        text = f"{_named(looks.last, asked_ms)} did not select it: {_why_not(looks.last.body, node)}"
         yield Finding(name="descheduling.stays", severity="ok", text=text)
 
 
@@ -81,13 +81,16 @@ def _named(logged: Logged[DeschedulingPass], asked_ms: int) -> str:
 
 
 def _chosen(logged: Logged[DeschedulingPass], victim: Victim, asked_ms: int) -> Finding:
-    does = "would evict it, but only reports so (dryRun)" if logged.body.dry_run else "chose it to be evicted"
+    does = (
+        "selected it for eviction, but only reports it (dryRun)" if logged.body.dry_run else "selected it for eviction"
+    )
     return Finding(
         name="descheduling.chosen",
         severity="note" if logged.body.dry_run else "warning",
-        text=f"{_named(logged, asked_ms)} {does}: {victim.node} is over, {observed(victim.terms)}; "
+        text=f"{_named(logged, asked_ms)} {does}: {victim.node} is over its thresholds, {observed(victim.terms)}; "
         + "; ".join(_amounts(victim.terms)),
-        advice="annotate it scheduling.koordinator.sh/eviction-cost: a higher cost is evicted later; 2147483647: never",
+        advice="to evict it later, set its annotation scheduling.koordinator.sh/eviction-cost to a higher cost; "
+        "2147483647: never",
     )
 
 
@@ -109,8 +112,8 @@ def _why_not(body: DeschedulingPass, node: str) -> str:
     if source is None:
         return HELD_BACK.get(body.bound, f"{node} is not over its high thresholds")
     staying = ", ".join(f"{one.count} {one.reason}" for one in source.staying)
-    return f"{node} is over, {observed(source.terms)}; {_stopped(source)}" + (
-        f"; staying: {staying}" if staying else ""
+    return f"{node} is over its thresholds, {observed(source.terms)}; {_stopped(source)}" + (
+        f"; not evicted: {staying}" if staying else ""
     )
 
 

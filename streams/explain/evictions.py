@@ -120,11 +120,11 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
         yield Finding(
             name="eviction.no-credit",
             severity="note",
-            text=f"{starved} evictions were wanted {span} and held back: {NO_CREDIT} (eviction-budget-config)",
-            advice="until there is credit, best-effort pods are throttled, and after 4 s the victims are frozen",
+            text=f"{starved} evictions were selected {span} but not carried out: {NO_CREDIT} (eviction-budget-config)",
+            advice="without credit, best-effort pods are throttled, and after 4 s the selected pods are frozen",
         )
     if not done:
-        yield Finding(name="evicted", severity="ok", text=f"no eviction of it {span} that was looked through")
+        yield Finding(name="evicted", severity="ok", text=f"no eviction of it {span} that was read")
 
 
 def notice_findings(
@@ -140,8 +140,8 @@ def notice_findings(
         yield Finding(
             name="eviction.notice",
             severity="warning",
-            text=f"notice by {last.rule}: evicted in {max(0, due_ms) / 1000:.0f} s, if the rule still selects it then; "
-            f"{observed(last.terms)}",
+            text=f"{last.rule} gave notice: it evicts the pod in {max(0, due_ms) / 1000:.0f} s if it still selects "
+            f"it; {observed(last.terms)}",
             advice="save progress now (evictNoticeSeconds)",
         )
 
@@ -149,9 +149,11 @@ def notice_findings(
 def _advice(rules: Counter[str]) -> str:
     memory = any("Memory" in rule for rule in rules)
     cpu = any("CPU" in rule for rule in rules)
-    parts = ["request what it uses, so that it is placed where that is left"] if memory or cpu else []
+    parts = ["request what the pod uses, so that it is placed where that is available"] if memory or cpu else []
     if memory:
-        parts.append("use less memory, or reserve more of the node (colocation-config.memoryReclaimThresholdPercent)")
+        parts.append(
+            "reduce its memory use, or reserve more of the node (colocation-config.memoryReclaimThresholdPercent)"
+        )
     if cpu:
         parts.append("reserve more CPU (colocation-config.cpuReclaimThresholdPercent)")
-    return "; ".join([*parts, "save progress, so that an eviction loses little"])
+    return "; ".join([*parts, "save progress regularly, so that an eviction loses little work"])

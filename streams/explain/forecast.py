@@ -33,9 +33,12 @@ def mid_findings(log: NodeLog) -> Iterator[Finding]:
         of = _Of(terms, unit)
         if f"reclaimable_{unit}" not in terms or not (prediction or of["mid"]):
             continue
-        text = f"{resource_name(field)} {of.text('mid')} = what production leaves {of.text('base')} "
+        text = (
+            f"{resource_name(field)} {of.text('mid')} = {of.text('base')} that production pods are predicted not to "
+            "use "
+        )
         text += f"({_leaves(prediction, unit)}) + {terms.get('unallocated_pct', 0):g}% of {of.text('unallocated')} "
-        text += f"nobody asked for; capped by {_cap(of)}"
+        text += f"that no pod requested; limited by {_cap(of)}"
         yield Finding(name="mid.predicted", severity="note", text=text + _young(log, body))
 
 
@@ -60,7 +63,7 @@ def _leaves(prediction: Prediction | None, unit: str) -> str:
     of, margin = _Of(terms, unit), f"incl. {terms.get('safety_margin_pct', 0):g}%"
     if bound == "pods":
         return (
-            f"pod by pod, of requests {of.text('prod_request')}, beyond predicted peaks {of.text('pods_peak')} {margin}"
+            f"sum over pods: requests {of.text('prod_request')}, less predicted peaks {of.text('pods_peak')} {margin}"
         )
     begin = "allocatable" if bound == "allocatable" else "prod_request"
     name = "allocatable" if bound == "allocatable" else "requests"
@@ -69,7 +72,7 @@ def _leaves(prediction: Prediction | None, unit: str) -> str:
 
 
 def _cap(of: _Of) -> str:
-    caps = [f"what is unused {of.text('unused')}"] if of["base"] < of["reclaimable"] else []
+    caps = [f"the unused amount {of.text('unused')}"] if of["base"] < of["reclaimable"] else []
     if of["mid"] < of["base"] + of["unallocated_part"]:
         caps.append(f"the policy's percent of the node {of.text('cap')}")
     return " and ".join(caps) or "nothing"
@@ -81,7 +84,7 @@ def _young(log: NodeLog, body: NodeAllocatable) -> str:
         return ""
     names = [] if log.forecast is None else [f"{pod.namespace}/{pod.name}" for pod in log.pods if _why(log, pod)]
     shown = f", such as {', '.join(names[:YOUNG_SHOWN])}" if names else ""
-    return f"; {body.prediction.young} production pods have too few samples and leave nothing{shown}"
+    return f"; {body.prediction.young} production pods have too few samples and add nothing{shown}"
 
 
 def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
@@ -102,7 +105,9 @@ def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
         text += f"memory {amount(peaks.mem_p98_bytes, 'bytes')} (p98), of {peaks.samples:,} samples since {since}"
     why = _why(log, pod)
     yield Finding(
-        name="pod.forecast", severity="note", text=f"{text}; it leaves nothing to mid pods: {why}" if why else text
+        name="pod.forecast",
+        severity="note",
+        text=f"{text}; its unused request is not offered to mid pods: {why}" if why else text,
     )
 
 
@@ -123,4 +128,4 @@ def _why(log: NodeLog, pod: Pod) -> str:
     )
     if is_warm(sampled_s, cold_s, of_pod=True):
         return ""
-    return f"young, with samples of {sampled_s:,} s since its containers began, and it takes {cold_s:,} s"
+    return f"its containers have samples of {sampled_s:,} s, and a prediction requires {cold_s:,} s"

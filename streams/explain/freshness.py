@@ -34,29 +34,36 @@ def _skipped(log: NodeLog) -> Iterator[Finding]:
         return
     reason = log.commands[-1].body.reason
     if reason.startswith(TWO_BOOTS):
-        advice = "find the second agent, or the other writer under this node's key; its figures return 15 s later"
+        advice = "find the second agent, or the other writer of this node's key; the figures return 15 s after it stops"
         yield Finding(name="agent.two", severity="problem", text=f"its figures are frozen: {reason}", advice=advice)
     elif reason.startswith(UNKNOWN_NODE):
         advice = "`slacktide topics tail inventory` shows the nodes that exist; see docs/silence.md"
-        yield Finding(name="node.unknown", severity="problem", text=f"nothing is sold: {reason}", advice=advice)
+        yield Finding(
+            name="node.unknown", severity="problem", text=f"no batch resources are published: {reason}", advice=advice
+        )
 
 
 def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     if _stands(log, asked_ms):
-        text = "the workers have not marked it stale: its figures stay in force, and pods can still be placed by them"
+        text = (
+            "the workers have not marked the node stale: its figures stay in force, and pods can still be placed on it"
+        )
         advice = (
-            "does a worker run? If many nodes become silent at once, the pipeline is broken, and all figures are frozen"
+            "check that a worker runs; if many nodes become silent at once, all figures are frozen until they return"
         )
         yield Finding(name="figures.stand", severity="warning", text=text, advice=advice)
-    look = "is it running on the node (`slacktide doctor` there shows what it lacks), and does it reach this Kafka?"
+    look = (
+        "check that the agent runs on the node and reaches this Kafka; `slacktide doctor` on the node shows what "
+        "it lacks"
+    )
     sample = log.sample
     if sample is None:
-        made_of = "" if log.metric is None else f"; figures were last made of sample seq {log.metric.body.seq}"
+        made_of = "" if log.metric is None else f"; the last figures are from sample seq {log.metric.body.seq}"
         yield Finding(
             name="agent.silent",
             severity="problem",
-            text=f"the agent is silent: no sample of it in the records that were read{made_of}",
-            advice=f"{look} --since reads further back",
+            text=f"the agent is silent: the records that were read contain no sample of it{made_of}",
+            advice=f"{look}; a longer --since reads older records",
         )
     elif sample.age_ms(asked_ms) > SILENT_MS:
         yield Finding(
@@ -68,7 +75,9 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     else:
         for one in sample.body.missing:
             text = f"the agent cannot read {one.what}: {one.why}"
-            yield Finding(name="agent.missing", severity="warning", text=text, advice="`slacktide doctor` on the node")
+            yield Finding(
+                name="agent.missing", severity="warning", text=text, advice="run `slacktide doctor` on the node"
+            )
 
 
 def _stands(log: NodeLog, asked_ms: int) -> bool:
@@ -88,13 +97,13 @@ def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     command = log.command
     if command is not None and (command.body.boot_id, command.body.seq) >= last:
         return
-    answered = "none was answered" if command is None else f"the last that was answered is seq {command.body.seq}"
+    answered = "none was answered" if command is None else f"the last answered sample is seq {command.body.seq}"
     yield Finding(
         name="worker.silent",
         severity="problem",
-        text=f"no worker answers: the sample with seq {last[1]} has waited for {UNANSWERED_MS / 1000:g} s, {answered}; "
-        "the node's guard decides",
-        advice="is a worker running (`slacktide stream`), and is it behind (`slacktide topics lag`)?",
+        text=f"no worker answers: sample seq {last[1]} has been unanswered for {UNANSWERED_MS / 1000:g} s, "
+        f"{answered}; the node's guard decides",
+        advice="check that a worker runs (`slacktide stream`) and its lag (`slacktide topics lag`)",
     )
 
 
@@ -102,22 +111,23 @@ def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     metric, sample = log.metric, log.sample
     if metric is None:
         if sample is not None:
-            text = f"no NodeMetric is published, although there are samples, the newest with seq {sample.body.seq}"
+            text = f"no NodeMetric is published, although there are samples; the newest is seq {sample.body.seq}"
             yield Finding(
                 name="window.absent",
                 severity="problem",
                 text=text,
-                advice="is a worker running? After a node's inventory was removed its figures come with the next one",
+                advice="check that a worker runs; if the node's inventory record was removed, figures return with its "
+                "next one",
             )
         return
     body = metric.body
     if body.stale_ms:
-        text = f"the workers report the node stale: it had been silent for {_s(body.stale_ms)} then"
+        text = f"the workers have marked the node stale after {_s(body.stale_ms)} of silence"
         yield Finding(name="window.stale", severity="problem", text=text)
     behind_ms = 0 if sample is None else sample.body.observed_ms - body.observed_ms
     if behind_ms > BEHIND_MS and log.uncovered_ms(metric, asked_ms) > UNCOVERED_MS:
-        text = f"NodeMetric is {_s(behind_ms)} behind the newest sample (seq {body.seq})"
-        advice = "the worker is behind (`slacktide topics lag`), or no longer reads this node's partition"
+        text = f"NodeMetric is {_s(behind_ms)} older than the newest sample (seq {body.seq})"
+        advice = "the worker lags (`slacktide topics lag`), or no longer reads this node's partition"
         yield Finding(name="window.behind", severity="warning", text=text, advice=advice)
     if 100 * body.covered_ms < PARTIAL_PCT * body.window_ms:
         text = f"the window covers {_s(body.covered_ms)} of {_s(body.window_ms)} ({body.samples} samples)"
@@ -129,18 +139,24 @@ def _policy(log: NodeLog) -> Iterator[Finding]:
     if log.policy_refused:
         yield Finding(name="policy.refused", severity="problem", text=log.policy_refused)
     if log.policy is None:
-        text = "the policy topic is empty: the defaults apply, and they do nothing"
-        advice = "the bridge publishes it from its ConfigMap; without Kubernetes `slacktide publish --policy FILE` does"
+        text = "the policy topic is empty: the default policy applies, and it limits nothing"
+        advice = (
+            "the bridge publishes a policy from its ConfigMap; without Kubernetes, run `slacktide publish --policy "
+            "FILE`"
+        )
         yield Finding(name="policy.absent", severity="problem", text=text, advice=advice)
         return
     version = log.policy.body.version
     if sample is not None and sample.body.policy_version != version:
-        text = f"the agent decides by policy {sample.body.policy_version}, in force is {version}"
-        advice = "a change takes a second; after that the agent's /ready, /fresh and log name why it refuses the policy"
+        text = f"the agent uses policy {sample.body.policy_version}, but {version} is in force"
+        advice = (
+            "a new policy takes a second; if it takes longer, the agent's /ready, /fresh and log show why it "
+            "rejected it"
+        )
         yield Finding(name="policy.other", severity="problem", text=text, advice=advice)
     metric = log.metric
     if metric is not None and metric.body.policy_version != version:
-        text = f"NodeMetric was made by policy {metric.body.policy_version}, in force is {version}"
+        text = f"NodeMetric was computed by policy {metric.body.policy_version}, but {version} is in force"
         yield Finding(name="policy.older-figures", severity="warning", text=text)
 
 

@@ -47,16 +47,16 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
         return
     asked = sum((one.requests.batch_cpu_milli or 0) for one in on.pods) or None
     short = asked is not None and allowance < asked
-    of_asked = "" if asked is None else f", which request {amount(asked, 'cpu_milli')} together"
+    of_asked = "" if asked is None else f", and request {amount(asked, 'cpu_milli')} together"
     throttled = ""
     if use.periods:
         throttled = f"; this pod was throttled in {(use.throttled_periods or 0) * 100 // use.periods}% of its periods"
     yield Finding(
         name="pod.held",
         severity="warning" if short else "note",
-        text=f"held: the best-effort pods of {on.node} may use {amount(allowance, 'cpu_milli')} of CPU{of_asked}"
-        f"{throttled}",
-        advice=f"`slacktide explain node {on.node}` shows what latency-sensitive pods use; the limit follows it",
+        text=f"CPU limit: the best-effort pods of {on.node} may use "
+        f"{amount(allowance, 'cpu_milli')}{of_asked}{throttled}",
+        advice=f"the limit depends on the use of latency-sensitive pods; `slacktide explain node {on.node}` shows it",
     )
 
 
@@ -72,8 +72,8 @@ def unheld_findings(on: NodeLog) -> Iterator[Finding]:
     yield Finding(
         name="pods.unheld",
         severity="warning",
-        text=f"not held back: {', '.join(names[:NAMED_MAX])}{more}, which claim to be best-effort, run outside that "
-        f"group; they use {amount(used, 'cpu_milli')} of CPU, and count as koord-prod",
+        text=f"not limited: {', '.join(names[:NAMED_MAX])}{more}: they are labelled best-effort, but run outside the "
+        f"best-effort cgroup; they use {amount(used, 'cpu_milli')} of CPU, and count as koord-prod",
         advice=VAIN_ADVICE,
     )
 

@@ -75,7 +75,7 @@ def condition(status: JobStatus) -> str:
         return end
     if any(one.type == "Suspended" and one.status == "True" for one in status.conditions):
         return "suspended"
-    return "running" if status.active or status.terminating else "no pod runs"
+    return "running" if status.active or status.terminating else "no pods are running"
 
 
 def _left(status: JobStatus) -> int | None:
@@ -96,32 +96,41 @@ def _findings(status: JobStatus) -> Iterator[Finding]:
     spec = status.spec
     failed = next((one for one in status.conditions if one.type in {"FailureTarget", "Failed"}), None)
     if failed is not None:
-        advice = "its failed pods are listed below; a failed Job is not started again"
+        advice = "its failed pods are listed below; a failed Job does not restart"
         yield Finding(
-            name="job.failed", severity="problem", text=f"it fails: {failed.reason}: {failed.message}", advice=advice
+            name="job.failed",
+            severity="problem",
+            text=f"the Job failed: {failed.reason}: {failed.message}",
+            advice=advice,
         )
     elif spec is not None and status.failed and not ended(status) and not _per_index(status):
         severity = "warning" if 2 * status.failed > spec.backoff_limit else "note"
-        text = f"{status.failed} failures count towards backoffLimit {spec.backoff_limit}: one more fails the Job"
+        text = (
+            f"{status.failed} failures count towards backoffLimit {spec.backoff_limit}; one more failure fails the Job"
+        )
         yield Finding(name="job.failures", severity=severity, text=text)  # type: ignore[arg-type]
     if status.failed_indexes:
-        text = f"indexes that have failed for good: {status.failed_indexes[:200]}"
+        text = f"permanently failed indexes: {status.failed_indexes[:200]}"
         yield Finding(name="job.failed-indexes", severity="warning", text=text)
     if status.evictions:
         ignored = any(one.why.endswith(": Ignore") for one in status.failures)
-        counts = "" if ignored else "add a podFailurePolicy that ignores DisruptionTarget, so that they do not count; "
+        counts = (
+            ""
+            if ignored
+            else "add a podFailurePolicy that ignores DisruptionTarget, so that evictions do not count as failures; "
+        )
         yield Finding(
             name="job.evicted",
             severity="warning",
             text=f"Slacktide evicted {status.evictions} of its pods",
-            advice=f"{counts}save progress, so that an eviction loses little; slacktide explain pod has its figures",
+            advice=f"{counts}save progress regularly, so that an eviction loses little work; see slacktide explain pod",
         )
     if status.unseen_succeeded or status.unseen_failed:
         yield Finding(
             name="job.unseen",
             severity="note",
-            text=f"{status.unseen_succeeded} successes and {status.unseen_failed} failures are known from the Job "
-            "controller alone: no bridge watched these pods end",
+            text=f"{status.unseen_succeeded} successes and {status.unseen_failed} failures are known only from the "
+            "Job controller: no bridge was running when these pods ended",
         )
 
 

@@ -73,12 +73,17 @@ def _accord(pod: Pod) -> Iterator[Finding]:
             name="lint.class",
             severity="problem",
             text=f"QoS class {qos} and priority class {named} ({priority}) contradict each other",
-            advice="best-effort pods: qosClass BE with koord-batch; others: LS with koord-prod",
+            advice="for best-effort pods, set qosClass BE and koord-batch; for others, LS and koord-prod",
         )
     elif pod.priority is not None and not band_of(pod.priority) and pod.priority_class_label is None:
         bands = ", ".join(f"{name} {low}-{high}" for name, (low, high) in BANDS.items())
-        text = f"priority {pod.priority} is in no priority band ({bands}): the pod counts as {named}, by its QoS"
-        yield Finding(name="lint.band", severity="warning", text=text, advice="set a priorityClassName of these")
+        text = (
+            f"priority {pod.priority} is in no priority band ({bands}): the pod counts as {named}, because of its "
+            "QoS class"
+        )
+        yield Finding(
+            name="lint.band", severity="warning", text=text, advice="set the priorityClassName of one of these bands"
+        )
     elif is_best_effort(pod) and pod.priority is None and pod.priority_class_label is None:
         text = f"no priority: the pod counts as {named} because its QoS class is {qos}"
         yield Finding(name="lint.band", severity="note", text=text, advice="set priorityClassName: koord-batch")
@@ -98,19 +103,21 @@ def _of_container(name: str, part: Container, tier: str) -> Iterator[Finding]:
         request, limit = getattr(part.requests, field), getattr(part.limits, field)
         native = getattr(part.requests, kind) or getattr(part.limits, kind)
         if request is None and limit is None:
-            other = f"; it asks for native {resource_name(kind)} instead" if native else ""
+            other = f"; it requests native {resource_name(kind)} instead" if native else ""
             yield Finding(
                 name="lint.requests",
                 severity="problem" if native else "warning",
-                text=f"{name}: neither requests nor limits {shown}{other}",
-                advice=f"set kubernetes.io/{shown} in requests and limits, or let a ClusterColocationProfile translate",
+                text=f"{name}: neither a request nor a limit for {shown}{other}",
+                advice=f"set kubernetes.io/{shown} in requests and limits, or let a ClusterColocationProfile set it",
             )
         elif limit is None:
-            text = f"{name}: requests {shown} {amount(request, kind)} and sets no limit"
-            yield Finding(name="lint.limits", severity="warning", text=text, advice="set the limit to the request")
+            text = f"{name}: requests {shown} {amount(request, kind)}, but has no limit"
+            yield Finding(
+                name="lint.limits", severity="warning", text=text, advice="set the limit to the value of the request"
+            )
         elif request != limit:
             text = f"{name}: {shown} request {amount(request or 0, kind)} and limit {amount(limit, kind)} differ"
-            yield Finding(name="lint.equal", severity="warning", text=text, advice="make them equal")
+            yield Finding(name="lint.equal", severity="warning", text=text, advice="set both to the same value")
 
 
 def _realistic(pod: Pod, use: Use, *, throttled: bool) -> Iterator[Finding]:
@@ -125,7 +132,7 @@ def _realistic(pod: Pod, use: Use, *, throttled: bool) -> Iterator[Finding]:
             text = f"{amounts}, {used * 100 // asked}%: it reserves more than it uses"
             yield Finding(name="lint.idle", severity="note", text=text, advice="request less")
         elif kind == "mem_bytes" and used > asked:
-            text = f"{amounts}, {used * 100 // asked}%: it can be placed where that is not available"
+            text = f"{amounts}, {used * 100 // asked}%: it can be placed on a node without that much memory"
             yield Finding(name="lint.over", severity="warning", text=text, advice="request what it uses")
 
 
@@ -134,16 +141,18 @@ def _made_by(manifest: Manifest) -> Iterator[Finding]:
         yield Finding(
             name="lint.stateful",
             severity="warning",
-            text=f"best-effort, and created by StatefulSet {manifest.owner_name}: each eviction interrupts it",
+            text=f"it is best-effort, but StatefulSet {manifest.owner_name} created it: each eviction interrupts the "
+            "StatefulSet",
             advice="run it as LS with koord-prod, or as a Job that saves its progress",
         )
     if manifest.services:
         yield Finding(
             name="lint.service",
             severity="warning",
-            text=f"best-effort, and behind Service {', '.join(manifest.services)}: requests wait while it is throttled",
-            advice="run what answers requests as LS with koord-prod",
+            text=f"it is best-effort, but serves Service {', '.join(manifest.services)}: clients wait while it is "
+            "throttled",
+            advice="run pods that serve requests as LS with koord-prod",
         )
     if not manifest.owner_kind:
-        text = "no controller recreates it: an eviction deletes it for good"
+        text = "it has no controller: after an eviction it is not recreated"
         yield Finding(name="lint.bare", severity="warning", text=text, advice="create it by a Job with a backoffLimit")

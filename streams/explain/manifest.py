@@ -65,7 +65,7 @@ def manifest_of(document: object, file: str, namespace: str, name: str) -> Manif
     found = next(((path, item) for path, item in items if _is(item, "Pod", namespace, name)), None)
     if found is None:
         pods = [f"{_namespace(item)}/{_name(item)}" for _, item in items if item.get("kind") == "Pod"]
-        reader.refuse("kind", ", ".join(pods) or "no Pod", f"the Pod {namespace}/{name}, alone or in a List")
+        reader.refuse("kind", ", ".join(pods) or "no Pod", f"Pod {namespace}/{name}, alone or in a List")
         raise ConfigError(reader.findings)
     manifest = _manifest(*found, reader, tuple(_services(items, found[1], namespace, reader)))
     if reader.findings:

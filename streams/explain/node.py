@@ -182,7 +182,7 @@ def exclusive_findings(log: NodeLog) -> Iterator[Finding]:
         yield Finding(
             name="cpus.exclusive",
             severity="note",
-            text=f"exclusive CPUs: {', '.join(named)}{more}; no best-effort pod runs there, and no idle part is sold",
+            text=f"exclusive CPUs: {', '.join(named)}{more}; best-effort pods cannot use them, even when they are idle",
         )
 
 
@@ -196,13 +196,15 @@ def unproven_findings(log: NodeLog) -> Iterator[Finding]:
         yield Finding(
             name="agent.forged",
             severity="warning",
-            text=f"samples that failed the node's proof were rejected beside valid ones: {listed}",
-            advice="another writer uses its name: `slacktide dead-letter list` shows where; see docs/node-proof.md",
+            text=f"some samples with the node's name were rejected, because their signature is not valid: {listed}",
+            advice="another writer uses the node's name: `slacktide dead-letter list` shows its records; see "
+            "docs/node-proof.md",
         )
     else:
         yield Finding(
             name="agent.unproven",
             severity="problem",
-            text=f"all samples in the node's name failed the proof: {listed}; its guard decides",
+            text=f"all samples of the node were rejected, because their signature is not valid: {listed}; its guard "
+            "decides",
             advice="the agent's log shows why it cannot enrol at the bridge; see docs/node-proof.md",
         )

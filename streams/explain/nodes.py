@@ -75,13 +75,13 @@ def node_row(log: NodeLog, now_ms: int) -> NodeRow:
 def _troubles(log: NodeLog, age_ms: int | None, last: Logged[NodeOutcome] | None) -> Iterator[tuple[Severity, str]]:
     """Report problems, root causes first."""
     if log.metric is None or age_ms is None:
-        yield "problem", "no figures: no agent runs there, or no worker reads its samples"
+        yield "problem", "no figures: no agent runs on the node, or no worker reads its samples"
     elif log.metric.body.stale_ms:
         yield "problem", f"silent: no sample for {log.metric.body.stale_ms / 1_000:.0f} s or longer"
     elif age_ms > SILENT_MS:
-        yield "problem", "no worker has published its figures, nor covered them by a heartbeat"
+        yield "problem", "no worker has published its figures or covered them by a heartbeat"
     if last is None:
-        yield "warning", "the agent has reported no outcome lately"
+        yield "warning", "the agent has reported no outcome recently"
     else:
         yield from _of_limit(last.body)
     yield from _of_sale(None if log.allocatable is None else log.allocatable.body)
@@ -97,14 +97,14 @@ def _of_limit(last: NodeOutcome) -> Iterator[tuple[Severity, str]]:
     elif last.origin == "guard":
         yield "warning", f"the guard decides: {last.reason}"
     elif last.result == "dry-run":
-        yield "note", "dry run: limits are decided and not carried out"
+        yield "note", "dry run: limits are computed but not applied"
 
 
 def _of_sale(allocatable: NodeAllocatable | None) -> Iterator[tuple[Severity, str]]:
     if allocatable is None or allocatable.reason:
-        yield "note", f"nothing is sold: {'no figure' if allocatable is None else allocatable.reason}"
+        yield "note", f"no batch resources: {('no figure' if allocatable is None else allocatable.reason)}"
     elif allocatable.degraded:
-        yield "warning", "degraded: no fresh measurement for as long as the policy allows"
+        yield "warning", "degraded: no recent measurement for longer than the policy allows"
 
 
 def in_order(rows: Iterable[NodeRow], by: Sort) -> list[NodeRow]:

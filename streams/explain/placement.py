@@ -156,11 +156,15 @@ def unlike_of(manifest: Manifest | None, facts: NodeFacts | None) -> str:
         return ""
     for key, value in manifest.node_selector.items():
         if facts.labels.get(key) != value:
-            return f"{key}={value} wanted, {_label(facts, key)}"
+            return f"nodeSelector requires {key}={value}, the node has {_label(facts, key)}"
     if manifest.affinity is not None and not any(matches(one, facts.labels) for one in manifest.affinity):
         keys = dict.fromkeys(key for one in manifest.affinity for key in _keys(one))
         there = ", ".join(_label(facts, key) for key in keys)
-        return f"node affinity, {there}" if there else "node affinity without terms: it matches no node"
+        return (
+            f"node affinity does not match, the node has {there}"
+            if there
+            else "node affinity has no terms, so it matches no node"
+        )
     return ""
 
 
@@ -170,7 +174,7 @@ def _keys(selector: Selector) -> list[str]:
 
 def _label(facts: NodeFacts, key: str) -> str:
     value = facts.labels.get(key)
-    return f"no label {key}" if value is None else f"{key}={value} there"
+    return f"no label {key}" if value is None else f"{key}={value}"
 
 
 def placement_findings(asked: Resources, manifest: Manifest | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
@@ -179,8 +183,8 @@ def placement_findings(asked: Resources, manifest: Manifest | None, rooms: Seque
         yield from _scheduler(asked, manifest)
         yield from _of_manifest(manifest)
     if not rooms:
-        text = "no node is known: the topics have neither an inventory nor figures of one"
-        yield Finding(name="pending.no-nodes", severity="problem", text=text, advice="is an agent running?")
+        text = "no node is known: the topics contain no inventory and no figures"
+        yield Finding(name="pending.no-nodes", severity="problem", text=text, advice="check that an agent runs")
         return
     selected = [one for one in rooms if one.selected]
     if not selected:
@@ -207,9 +211,9 @@ def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
     yield Finding(
         name="pending.refused",
         severity="problem",
-        text=f"none of the {placement.asked} nodes that its scheduler asked about takes it: {reasons}",
-        advice="`slacktide explain node NAME` explains why a node is stale, short or over its line; the policy's "
-        "placement-config sets the line",
+        text=f"the scheduler asked about {placement.asked} nodes, and none accepts the pod: {reasons}",
+        advice="`slacktide explain node NAME` shows why a node is stale, full or overloaded; placement-config of the "
+        "policy sets the load thresholds",
     )
 
 
@@ -219,9 +223,9 @@ def _scheduler(asked: Resources, manifest: Manifest) -> Iterator[Finding]:
         yield Finding(
             name="pending.scheduler",
             severity="problem",
-            text=f"the pod asks for {' and '.join(sold)}, and its schedulerName is {manifest.scheduler}, not "
-            f"{SCHEDULER}: that one neither scores load nor accounts for these resources",
-            advice=f"set spec.schedulerName: {SCHEDULER}, or let a ClusterColocationProfile do it",
+            text=f"the pod requests {' and '.join(sold)}, but its schedulerName is {manifest.scheduler}, not "
+            f"{SCHEDULER}: {manifest.scheduler} neither scores load nor accounts for these resources",
+            advice=f"set spec.schedulerName: {SCHEDULER}, or let a ClusterColocationProfile set it",
         )
 
 
@@ -229,7 +233,7 @@ def _of_manifest(manifest: Manifest) -> Iterator[Finding]:
     if manifest.scheduling:
         yield Finding(name="pending.condition", severity="note", text=f"the scheduler reports: {manifest.scheduling}")
     if manifest.not_judged:
-        text = f"not judged here: {', '.join(manifest.not_judged)}, and taints"
+        text = f"not checked here: {', '.join(manifest.not_judged)}, and taints"
         yield Finding(name="pending.not-judged", severity="note", text=text)
 
 
@@ -248,7 +252,7 @@ def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
     return Finding(
         name="pending.selector",
         severity="problem",
-        text=f"no node's labels match the pod, of {len(rooms)}: {first.node}: {first.unlike}{others}",
+        text=f"no node matches the pod's selector, such as {first.node}: {first.unlike}{others}",
         advice="correct nodeSelector or affinity, or label a node",
     )
 
@@ -258,8 +262,8 @@ def unserved(manifest: Manifest) -> Finding:
     return Finding(
         name="pending.unserved",
         severity="problem",
-        text=f"no scheduler has looked at it: it was created, and has no condition PodScheduled; {manifest.scheduler} "
-        "is its schedulerName",
+        text="no scheduler has handled the pod: it has no condition PodScheduled; its schedulerName is "
+        f"{manifest.scheduler}",
         advice=f"run a scheduler named {manifest.scheduler} (for {SCHEDULER}: docs/scheduler.md), "
         "or correct schedulerName",
     )
@@ -275,14 +279,14 @@ def _too_high(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
             yield Finding(
                 name="pending.too-high",
                 severity="problem",
-                text=f"{name}: {amount(room.asked, room.of)} is asked for, and no node{_that_counts(of_all=of_all)} "
-                f"has more than {amount(most, room.of)} of it for all pods together ({node})",
-                advice="request less, in more pods: only what latency-sensitive pods leave is sold",
+                text=f"{name}: the pod requests {amount(room.asked, room.of)}, but no "
+                f"node{_that_counts(of_all=of_all)} has more than {amount(most, room.of)} in total ({node})",
+                advice="request less in each pod: batch resources are only what latency-sensitive pods leave unused",
             )
 
 
 def _that_counts(*, of_all: bool) -> str:
-    return "" if of_all else " that counts"
+    return "" if of_all else " that is considered"
 
 
 def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Finding]:
@@ -296,7 +300,7 @@ def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Fin
     yield Finding(
         name="pending.passed-over",
         severity="warning" if any_counts else "problem",
-        text=f"{'these nodes do' if len(passed) > 1 else 'this node does'} not count: {', '.join(reasons)}{more}",
+        text=f"{'these nodes are' if len(passed) > 1 else 'this node is'} not considered: {', '.join(reasons)}{more}",
         advice=_to_count(passed[0]),
     )
 
@@ -307,18 +311,18 @@ def _to_count(one: NodeRoom) -> str:
         return f"kubectl uncordon {one.node}"
     if one.unlike:
         return "correct nodeSelector or affinity, or label a node"
-    return f"`slacktide explain node {one.node}` names why it is silent"
+    return f"`slacktide explain node {one.node}` shows why it is silent"
 
 
 def _fits(fitting: Sequence[NodeRoom]) -> Finding:
     more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
     uncounted = [resource_name(room.of) for room in fitting[0].rooms if room.left is None]
-    but = f"; what others asked for of {' and '.join(uncounted)} is not counted" if uncounted else ""
+    but = f"; requests of other pods for {' and '.join(uncounted)} are not subtracted" if uncounted else ""
     return Finding(
         name="pending.fits",
         severity="ok",
-        text=f"there is room on {', '.join(one.node for one in fitting[:NAMED])}{more}{but}",
-        advice="the topics do not show why it waits: see `kubectl describe pod`, the scheduler, taints, quotas",
+        text=f"the pod fits on {', '.join(one.node for one in fitting[:NAMED])}{more}{but}",
+        advice="Kafka does not show why the pod waits: check `kubectl describe pod`, the scheduler, taints and quotas",
     )
 
 
@@ -330,16 +334,15 @@ def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
         if not any(one.rooms[number].enough for one in rooms)
     ]
     if not short:
-        short.append(
-            f"no node{_that_counts(of_all=of_all)} has enough of all resources at once: {len(rooms)} were asked"
-        )
+        short.append(f"none of {len(rooms)} nodes{_that_counts(of_all=of_all)} has enough of all resources at once")
     reasons = list(dict.fromkeys(one.why_none for one in rooms if one.why_none))
-    why = f"; nothing is sold: {reasons[0]}" if reasons and all(one.why_none for one in rooms) else ""
+    why = f"; no batch resources are published: {reasons[0]}" if reasons and all(one.why_none for one in rooms) else ""
     yield Finding(
         name="pending.short",
         severity="problem",
         text="; ".join(short) + why,
-        advice="`slacktide explain node NAME` explains what each sells and why; request less, or wait until load falls",
+        advice="`slacktide explain node NAME` shows the resources of a node and why; request less, or wait until load "
+        "falls",
     )
 
 
@@ -352,5 +355,5 @@ def _nearest(rooms: Sequence[NodeRoom], number: int, *, of_all: bool) -> str:
     room = best.rooms[number]
     return (
         f"{resource_name(room.of)} is short on every node{_that_counts(of_all=of_all)}: "
-        f"{amount(room.asked, room.of)} is asked for, most is left on {best.node}: {amount(left(best), room.of)}"
+        f"{amount(room.asked, room.of)} is requested, {best.node} has most free: {amount(left(best), room.of)}"
     )

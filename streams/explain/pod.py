@@ -199,8 +199,8 @@ def refused_findings(refused: RefusedPod | None, asked_ms: int) -> Iterator[Find
     yield Finding(
         name="pod.quota",
         severity="problem",
-        text=f"refused {(asked_ms - refused.refused_ms) / 1000:.0f} s ago by the quota of namespace "
-        f"{refused.namespace}: it requests {name} {asked}, pods there request {used}, the bound is {bound}",
+        text=f"rejected {(asked_ms - refused.refused_ms) / 1000:.0f} s ago by the quota of namespace "
+        f"{refused.namespace}: it requests {name} {asked}, pods there request {used}, the limit is {bound}",
         advice=f"wait until pods of the namespace end, or raise its annotation quota.slacktide.io/{name}",
     )
 
@@ -210,13 +210,14 @@ def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
     if missed is None:
         return
     lacks = "; ".join(
-        f"{one.field} {one.found or 'absent'}, {one.wanted} by profile {one.profile}" for one in missed.lacks
+        f"{one.field} is {one.found or 'absent'}, profile {one.profile} sets {one.wanted}" for one in missed.lacks
     )
     yield Finding(
         name="pod.missed",
         severity="problem",
-        text=f"created while the webhook was unavailable, so that no ClusterColocationProfile changed it: {lacks}",
-        advice="delete it, so that its controller creates it again: labels, priority and resources are set at creation",
+        text=f"created while the webhook was unavailable, so no ClusterColocationProfile was applied: {lacks}",
+        advice="delete it, so that its controller recreates it; labels, priority and resources are set only at "
+        "creation",
     )
 
 
@@ -225,12 +226,15 @@ def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -
     if on is None or on.keyframe is None or (running is None) == (pod is None):
         return
     if pod is not None:
-        why = "it has no control group there, or no worker publishes"
-        text = f"{on.node} lists it as {pod.phase}, and no figures contain it: {why}"
-        advice = f"`kubectl describe pod` shows its progress; `slacktide explain node {on.node}`"
+        why = "it has no cgroup there, or no worker publishes"
+        text = f"{on.node} lists the pod as {pod.phase}, but has no figures of it: {why}"
+        advice = f"see `kubectl describe pod` and `slacktide explain node {on.node}`"
         yield Finding(name="pod.unmeasured", severity="note", text=text, advice=advice)
     else:
-        text = f"its control group is on {on.node}, whose pod list no longer has it: it was deleted, or the list is old"
+        text = (
+            f"its cgroup is on {on.node}, but the node's pod list does not contain it: it was deleted, or the list "
+            "is old"
+        )
         yield Finding(name="pod.unlisted", severity="note", text=text)
 
 

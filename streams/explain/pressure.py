@@ -15,17 +15,19 @@ from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 
 _MEANS: Final[Mapping[Bound, str]] = {
-    "calm": "stall is not above the line, so best-effort pods run",
-    "idle": "stall is above the line, but a whole CPU was idle all the time, so best-effort pods run",
-    "not_running": "stall is above the line, but best-effort pods hardly run, so they are not the cause",
-    "paused": "stall is above the line, but an earlier cut did not help, so none comes for {wait_ms:,} ms",
-    "cut": "stall is above the line, so best-effort pods stop",
-    "held": "best-effort pods are stopped; {proof_looks:,} of {proof_looks_min} looks show whether that helps",
-    "helped": "the cut was made at {cut_permille:,} ms and helped, so best-effort pods run again",
-    "not_the_cause": "the cut was made at {cut_permille:,} ms and did not help, so best-effort pods run again, "
-    "and no cut comes for {pause_ms:,} ms",
-    "unproven": "best-effort pods did not slow down within {closed_ms:,} ms, so the cut ends, "
-    "and no other comes for {pause_ms:,} ms",
+    "calm": "stall is not above the threshold, so best-effort pods run",
+    "idle": "stall is above the threshold, but a whole CPU was always idle, so best-effort pods run",
+    "not_running": "stall is above the threshold, but best-effort pods hardly run, so they are not the cause",
+    "paused": "stall is above the threshold, but pausing best-effort pods did not help before, so they are not paused "
+    "for {wait_ms:,} ms",
+    "cut": "stall is above the threshold, so best-effort pods are paused",
+    "held": "best-effort pods are paused; {proof_looks:,} of {proof_looks_min} measurements of the effect are done",
+    "helped": "pausing at {cut_permille:,} ms of stall helped, so best-effort pods run again",
+    "not_the_cause": "pausing at {cut_permille:,} ms of stall did not "
+    "help, so best-effort pods run again and are not paused "
+    "for {pause_ms:,} ms",
+    "unproven": "best-effort pods did not slow down within {closed_ms:,} ms, so the pause ends, "
+    "and they are not paused for {pause_ms:,} ms",
 }
 
 
@@ -41,8 +43,8 @@ def pressure_text(bound: str, terms: Terms) -> str:
     means = next((text for name, text in _MEANS.items() if bound == f"{PRESSURE}{name}"), "")
     try:
         figures = (
-            "latency-sensitive pods stalled {stall_permille:,} ms per second that they ran; their learned baseline is "
-            "{base_permille:,} ms, and the line {line_permille:,} ms".format_map(terms)
+            "latency-sensitive pods stalled {stall_permille:,} ms per second of running; their learned "
+            "baseline is {base_permille:,} ms, the threshold is {line_permille:,} ms".format_map(terms)
         )
         return f"{figures}: {means.format_map({**terms, 'proof_looks_min': PROOF_LOOKS})}" if means else figures
     except KeyError:
@@ -62,14 +64,14 @@ def pressure_findings(on: NodeLog) -> Iterator[Finding]:
         yield Finding(
             name="node.no-pressure",
             severity="warning",
-            text=f"the policy's cpuSuppressSignal is {threshold.cpu_suppress_signal}, and the node's newest sample "
-            "has no pressure: best-effort pods are held by use",
-            advice="`slacktide doctor` on the node reports whether its kernel has PSI of groups (pressure.groups)",
+            text=f"the policy's cpuSuppressSignal is {threshold.cpu_suppress_signal}, but the node's newest sample "
+            "has no pressure: best-effort pods are limited by CPU use instead",
+            advice="`slacktide doctor` on the node shows whether its kernel has PSI for cgroups (pressure.groups)",
         )
         return
     step = fold(sample.ls_pressure, facts.capacity.cpu_milli or 0)
     looked = pressure_text(f"{PRESSURE}{step.bound}", step.terms)
-    base = f"no look since the sample before; the learned baseline is {step.gate.base_permille:,} ms per second"
+    base = f"no measurement since the last sample; the learned baseline is {step.gate.base_permille:,} ms per second"
     yield Finding(name="node.pressure", severity="note", text=f"{step.bound}: {looked or base}")
 
 

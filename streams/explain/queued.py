@@ -219,5 +219,5 @@ def remedy(one: QueuePlace) -> str:
     if not one.cluster_queue:
         return "a LocalQueue of this name in its namespace, and its ClusterQueue"
     if one.never:
-        return f"quota and a flavor for: {', '.join(one.never)}"
+        return f"quota and a flavor for {', '.join(one.never)}"
     return meaning(one.reason).remedy

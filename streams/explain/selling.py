@@ -19,7 +19,7 @@ from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node_log import NodeLog
 
 USERS_SHOWN = 3
-DRY_RUN = "dry run by the policy: batch, mid and free resources are computed, and the Node shows none"
+DRY_RUN = "dry run by the policy: batch, mid and free resources are computed, but not written to the Node"
 _NAMES = {
     "batch_cpu_milli": "batch-cpu",
     "batch_mem_bytes": "batch-memory",
@@ -31,10 +31,10 @@ _NAMES = {
     "mem_bytes": "memory",
 }
 _ADVICE = {
-    "margin": "colocation-config reserves that much of the node: raise {reclaim}",
-    "system_or_reserved": "what no pod accounts for, or what is reserved for it, fills the node",
-    "high_priority": "latency-sensitive pods use it, or asked for it: batch work waits until they leave something",
-    "cap": "colocation-config caps it: raise {cap}",
+    "margin": "colocation-config reserves this part of the node; to reserve less, raise {reclaim}",
+    "system_or_reserved": "the use of system processes, or the amount reserved for them, fills the node",
+    "high_priority": "latency-sensitive pods use or request it; batch resources return when their load falls",
+    "cap": "colocation-config limits it; raise {cap}",
 }
 _FIELDS = {
     "milli": {"reclaim": "cpu_reclaim_threshold_pct", "cap": "batch_cpu_threshold_pct"},
@@ -63,7 +63,7 @@ def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]
         yield off
     if log.allocatable is None:
         if log.metric is not None:
-            yield Finding(name="batch.absent", severity="problem", text="no allocatable is published for the node")
+            yield Finding(name="batch.absent", severity="problem", text="no batch resources are published for the node")
         return
     body = log.allocatable.body
     if body.stale_ms:
@@ -104,9 +104,10 @@ def _stale(body: NodeAllocatable) -> Finding:
     return Finding(
         name="batch.stale",
         severity="problem",
-        text=f"nothing new is placed there: the node had been silent for {body.stale_ms / 1000:.1f} s when batch "
-        f"resources were taken down to what running pods asked for (batch-cpu {amount(body.batch_cpu_milli, 'milli')})",
-        advice="they return when its samples arrive again",
+        text=f"no new batch pods are placed there: the node was silent for {body.stale_ms / 1000:.1f} s, and its "
+        "batch resources were reduced to the requests of running pods (batch-cpu "
+        f"{amount(body.batch_cpu_milli, 'milli')})",
+        advice="batch resources return with the node's next samples",
     )
 
 
@@ -122,15 +123,20 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
         if figure.emptied_by:
             yield _emptied(figure, because, log)
         elif because.bound == "capped" and (cap := _cap(because)) is not None:
-            text = f"{name} is capped at {amount(cap, figure.of)}: {_arithmetic(because)}"
+            text = f"{name} is limited to {amount(cap, figure.of)} by its cap: {_arithmetic(because)}"
             yield Finding(name="batch.capped", severity="note", text=text)
     if because is not None and figure.of.startswith("free") and figure.emptied_by:
-        text = f"{name} would be 0: {figure.emptied_by} leaves nothing: {_arithmetic(because)}"
+        text = f"{name} would be 0 because of {figure.emptied_by}: {_arithmetic(because)}"
         yield Finding(name="free.exhausted", severity="note", text=text)
     if figure.floored:
-        stands = f"{name} stands at {amount(figure.published, figure.of)}"
-        text = f"{stands}, what running pods requested; without them it would be less"
-        yield Finding(name="batch.floored", severity="note", text=text, advice="nothing new is placed by it")
+        stands = f"{name} is {amount(figure.published, figure.of)}"
+        text = f"{stands}, the requests of running pods; by the node's use alone it would be lower"
+        yield Finding(
+            name="batch.floored",
+            severity="note",
+            text=text,
+            advice="it is in use by those pods; none of it is available to new pods",
+        )
 
 
 def _cap(because: Because) -> float | None:
@@ -146,7 +152,7 @@ def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
     return Finding(
         name="batch.exhausted",
         severity="problem",
-        text=f"{zero}: {figure.emptied_by} leaves nothing: {_arithmetic(because)}{who}",
+        text=f"{zero} because of {figure.emptied_by}: {_arithmetic(because)}{who}",
         advice=_ADVICE[stem].format(**paths),
     )
 
@@ -165,7 +171,7 @@ def _users(log: NodeLog, of: str) -> str:
     named_by: list[PodMetric | Pod] = [*log.metric.body.pods, *log.pods]
     names = {one.uid: f"{one.namespace}/{one.name}" for one in named_by if one.name}
     named = [f"{names.get(uid, f'pod {uid}')} {amount(counted, of)}" for uid, counted in most if counted]
-    return f"; most by {', '.join(named)}" if named else ""
+    return f"; largest: {', '.join(named)}" if named else ""
 
 
 def _counts(metric: NodeMetric, pods: Sequence[Pod], colocation: Colocation, of: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ from slacktide.streams.decisions.spared_pods import is_limited_mid, is_spared
 from slacktide.streams.explain.evidence import Finding
 
 NAMED_MAX = 3
-_OTHERS = "each other pod of the tier has its own quota; together they are the allowance"
+_OTHERS = "the other pods of the tier have a quota each, which together equal the limit"
 
 
 def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
@@ -19,11 +19,11 @@ def tier_findings(pods: Sequence[Pod]) -> Iterator[Finding]:
         yield Finding(
             name="tier.critical",
             severity="note",
-            text=f"critical and without requests, so in the best-effort tier: {spared}; {_OTHERS}",
-            advice="give it CPU requests: then one quota limits the tier, and idle pods leave their share to others",
+            text=f"critical pods without requests are in the best-effort tier: {spared}; {_OTHERS}",
+            advice="give them CPU requests: then one quota limits the tier, and its pods share unused CPU",
         )
     if mid := _named([pod for pod in live if is_limited_mid(pod)]):
-        text = f"mid pods in the best-effort tier, which suppression does not limit: {mid}; {_OTHERS}"
+        text = f"mid pods in the best-effort tier are not suppressed: {mid}; {_OTHERS}"
         yield Finding(name="tier.mid", severity="note", text=text)
 
 
@@ -35,5 +35,5 @@ def _named(pods: Sequence[Pod]) -> str:
 def critical_findings(pod: Pod) -> Iterator[Finding]:
     """Report a critical pod that suppression does not limit."""
     if is_spared(pod):
-        text = "critical and without requests: it is in the best-effort tier, and suppression does not limit it"
+        text = "critical and without requests: it is in the best-effort tier, but is not suppressed"
         yield Finding(name="tier.critical", severity="note", text=text, advice="give it CPU requests")

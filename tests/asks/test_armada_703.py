@@ -52,10 +52,12 @@ def explained(document: dict[str, Any], *, enable: bool = True, silent_s: int = 
 @pytest.mark.parametrize(
     ("document", "cluster", "cause"),
     [
-        pytest.param(waiting("9000"), {}, "pending.too-high: batch-cpu: 9,000m is asked for", id="larger than a node"),
+        pytest.param(
+            waiting("9000"), {}, "pending.too-high: batch-cpu: the pod requests 9,000m", id="larger than a node"
+        ),
         pytest.param(waiting("100"), {"enable": False}, "colocation-config: enable is false", id="colocation is off"),
         pytest.param(waiting("100", nodeSelector={"disk": "ssd"}), {}, "pending.selector: ", id="no such label"),
-        pytest.param(waiting("100"), {"silent_s": 60}, "does not count: node-1 (frozen: ", id="nobody publishes"),
+        pytest.param(waiting("100"), {"silent_s": 60}, "is not considered: node-1 (frozen: ", id="nobody publishes"),
     ],
 )
 def test_each_cause_is_named(document: dict[str, Any], cluster: dict[str, Any], cause: str) -> None:
@@ -68,5 +70,5 @@ def test_each_cause_is_named(document: dict[str, Any], cluster: dict[str, Any], 
 def test_where_there_is_room_that_is_the_answer() -> None:
     text = explained(waiting("100"))
 
-    assert "there is room on node-1" in text
+    assert "the pod fits on node-1" in text
     assert "problem" not in text

@@ -23,8 +23,8 @@ def test_doctor_names_the_field_the_cause_and_the_remedy() -> None:
     (found,) = doctor(1)
 
     assert found.found == "resource-qos-config: beClass.cpuQOS.schedIdle 1 (cluster strategy)"
-    assert "Linux refuses any weight of an idle group (EINVAL)" in found.advice
-    assert "set schedIdle to 0 before" in found.advice
+    assert "Linux rejects a weight for an idle cgroup (EINVAL)" in found.advice
+    assert "set schedIdle to 0" in found.advice
 
 
 def test_without_it_there_is_nothing_to_name() -> None:

@@ -216,7 +216,7 @@ def test_policy_and_fence_together_let_an_agent_evict_a_best_effort_pod_of_its_n
             assert time.monotonic() < until_s, told
             time.sleep(0.2)
 
-        assert "an agent evicts pods of its own node alone" in told
+        assert "an agent may only evict pods of its own node" in told
         assert "a token that is bound to its pod" in own.evict(own.unbound, own.uid)
         assert "deleteOptions.preconditions.uid" in own.evict(own.bound, None)
         assert own.evict(own.bound, own.uid) == ""

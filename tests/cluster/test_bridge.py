@@ -325,7 +325,7 @@ async def test_without_a_config_map_everything_is_off_after_a_while(
     async with asyncio.timeout(10):
         while (await _policies(rig))[-1].version != DEFAULT.version:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    await until(lambda: f"there is no ConfigMap {OPERATORS}/slo-controller-config" in replica.health.not_fresh)
+    await until(lambda: f"ConfigMap {OPERATORS}/slo-controller-config does not exist" in replica.health.not_fresh)
 
 
 async def test_it_goes_on_where_it_was_when_the_api_server_comes_back(rig: BridgeRig) -> None:

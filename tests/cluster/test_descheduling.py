@@ -148,7 +148,10 @@ async def test_dry_it_says_whom_it_would_evict_and_evicts_nobody(rig: BridgeRig)
     assert load.free in {node for one in told.classes if one.load_class == "both_low" for node in one.nodes}
 
     text = await explain(rig, f"{load.namespace}/b")
-    assert f"would evict it, but only reports so (dryRun): {load.full} is over, 87.5% used, threshold 60%" in text, text
+    assert (
+        f"selected it for eviction, but only reports it (dryRun): {load.full} is over its thresholds, 87.5% "
+        "used, threshold 60%"
+    ) in text, text
     await load.one(lambda each: each.number == told.number + 3)
     assert load.there() == {"a", "b", "web"}
     assert replica.health.not_fresh == ""

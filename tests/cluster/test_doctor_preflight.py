@@ -83,7 +83,7 @@ def test_critical_pods_without_requests_are_named_with_what_agents_do_beside_the
     told = doctor(server.kubeconfig)["critical-pods"]
 
     assert (told["verdict"], told["found"]) == ("warning", "without requests: kube-system/kube-proxy-1")
-    assert "holds each other pod of the tier by its own quota" in told["advice"]
+    assert "must limit the other pods one by one" in told["advice"]
     assert "--requests=cpu=10m" in told["advice"]
 
 
@@ -116,7 +116,7 @@ def test_where_critical_classes_need_a_quota_an_installation_without_it_fails(li
 
     assert (before["verdict"], without["verdict"], after["verdict"]) == ("ok", "failed", "ok")
     assert before["found"] == "the installation creates ResourceQuota slacktide-critical-pods"
-    assert "no agent, bridge or webhook is created" in without["advice"]
+    assert "agent, bridge and webhook cannot be created" in without["advice"]
 
 
 def test_an_installation_without_that_quota_is_fine_where_critical_classes_need_none(server: ApiServer) -> None:
@@ -130,7 +130,7 @@ def test_who_may_not_look_is_told_which_right_it_takes(server: ApiServer) -> Non
 
     assert {name for name, verdict in verdicts(told).items() if verdict == "ok"} == {"version", "kube-scheduler"}
     assert "failed" not in verdicts(told).values()
-    assert told["batch-quota"]["advice"] == "ask with a kubeconfig that may list resourcequotas"
+    assert told["batch-quota"]["advice"] == "use a kubeconfig with the right to list resourcequotas"
     assert "403" in told["critical-pods"]["found"]
 
 
@@ -183,7 +183,7 @@ def test_a_kubelet_that_signed_its_own_certificate_is_named_and_what_to_do(crowd
     assert told["kubelet-certificates"]["found"].startswith("b: its certificate is not accepted")
     assert "serverTLSBootstrap" in told["kubelet-certificates"]["advice"]
     assert "kubelet.insecure=true" in told["kubelet-certificates"]["advice"]
-    assert insecure["kubelet-certificates"]["found"] == "2 of 2 nodes asked"
+    assert insecure["kubelet-certificates"]["found"] == "2 of 2 nodes checked"
 
 
 def test_kubelets_that_need_nodes_proxy_are_named(crowded: ApiServer) -> None:
@@ -207,7 +207,7 @@ def test_koordlet_is_a_failure_until_it_has_other_nodes_than_slacktide(crowded: 
     together = doctor(crowded.kubeconfig)["koordinator"]
 
     assert (before["verdict"], before["found"]) == ("failed", "koordlet runs: koordinator-system/koordlet-1")
-    assert (apart["verdict"], apart["found"]) == ("ok", "koordlet runs on other nodes than the 1 node of Slacktide")
+    assert (apart["verdict"], apart["found"]) == ("ok", "koordlet runs, but not on the 1 node of Slacktide")
     assert together["verdict"] == "failed"
     assert together["found"].endswith("koordinator-system/koordlet-2")
 
@@ -240,12 +240,12 @@ def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server
     policed = doctor(server.kubeconfig)["batch-amounts"]
 
     assert cpu_milli(worker["resources"]["requests"]["cpu"]) == EXAMPLE_CPU_MILLI
-    requests = " if its pods and Slacktide's use what they request"
-    assert (before["verdict"], before["found"]) == ("warning", f"small sells up to 1200m, and 0m{requests}")
+    requests = " if all its pods use what they request"
+    assert (before["verdict"], before["found"]) == ("warning", f"small can offer up to 1200m, and 0m{requests}")
     assert small["verdict"] == "ok"
-    assert (busier["verdict"], busier["found"]) == ("warning", f"small sells up to 1200m, and 390m{requests}")
+    assert (busier["verdict"], busier["found"]) == ("warning", f"small can offer up to 1200m, and 390m{requests}")
     assert "cpuReclaimThresholdPercent" in busier["advice"]
-    assert (policed["verdict"], policed["found"].split()[4]) == ("ok", "12000m,")
+    assert (policed["verdict"], policed["found"].split()[5]) == ("ok", "12000m,")
 
 
 LIMITED_BY = {
@@ -273,7 +273,7 @@ def test_limit_ranges_do_to_batch_pods_what_is_reported(crowded: ApiServer) -> N
     assert done == {"defaults": "Burstable", "largest": "Burstable", "pods": "403", "storage": "BestEffort"}
     assert told["verdict"] == "warning"
     assert told["found"] == (
-        "gives native requests or limits: defaults/defaults, largest/largest; refuses pods without them: pods/pods"
+        "sets native requests or limits: defaults/defaults, largest/largest; rejects pods without them: pods/pods"
     )
 
 
@@ -308,5 +308,5 @@ def test_missing_topics_are_fine_where_they_may_be_created_and_are_not(
     result = CliRunner().invoke(cli, [*asked, "--bootstrap", kafka_broker.bootstrap])
     told = {one["check"]: one for one in json.loads(result.stdout)["checks"]}["log.topics"]
 
-    assert (told["verdict"], told["found"].split(":")[1]) == ("ok", " may be created, as workers do when they start")
+    assert (told["verdict"], told["found"].split(":")[1]) == ("ok", " workers create them when they start")
     assert asyncio.run(describe_topics(kafka_broker.cluster, [topic.name for topic in TOPICS])) == {}

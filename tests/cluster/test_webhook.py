@@ -245,11 +245,11 @@ def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
         "an unbound token": 403,
     }
     said = {
-        "another node's pod": f"is not on node {mine}, which the token is for",
-        "an LS pod": f"pod {batch}/web is not of QoS class BE, and no other is evicted",
+        "another node's pod": f"is not on node {mine}, the node of the token",
+        "an LS pod": f"pod {batch}/web is not of QoS class BE, the only class that may be evicted",
         "a wrong uid": "decide again with the newest pod list",
         "no uid": "deleteOptions.preconditions.uid is missing",
-        "an unbound token": "evict with a token that is bound to the agent's own pod",
+        "an unbound token": "evict with a token of the agent's own pod",
     }
     assert [what for what, words in said.items() if words not in found[what][1]] == []
     for name in ("worker", "elsewhere", "web"):
@@ -266,7 +266,7 @@ def test_the_bridge_evicts_best_effort_pods_of_any_node_and_no_others(
 
     with evict_by_load(admitting):
         status, said = refused(admitting, service, bridge)
-        assert (status, "is not of QoS class BE, and no other is evicted" in said) == (403, True)
+        assert (status, "is not of QoS class BE, the only class that may be evicted" in said) == (403, True)
         assert refused(admitting, job, bridge, uid="0")[0] == 404
         assert refused(admitting, job, bridge, uid="")[0] == 422, "by the policy that looks first"
         evict(admitting, job, bridge)
@@ -327,8 +327,9 @@ def test_without_its_configurations_it_says_that_nobody_asks(admitting: ApiServe
         kept["metadata"].pop(field, None)
     admitting.post(f"{CONFIGURATIONS}/validatingwebhookconfigurations", kept)
 
-    assert "no validatingwebhookconfigurations/slacktide: the API server does not call it; apply the manifests" in str(
-        said
+    assert (
+        "no validatingwebhookconfigurations/slacktide: the API server does not call the webhook; apply the manifests"
+        in str(said)
     )
 
 

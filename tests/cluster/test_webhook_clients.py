@@ -99,7 +99,7 @@ def test_nobody_else_is_answered(asking: ApiServer, guarded: Webhook, path: str)
     kubelet = asking.pki.certificate("kubelet", "/O=system:nodes/CN=system:node:a")
     own = asking.pki.certificate("webhooks.kubeconfig", "")
 
-    assert posted(guarded, path, asked, kubelet) == (403, "this client certificate's common name is not allowed")
+    assert posted(guarded, path, asked, kubelet) == (403, "the common name of the client certificate is not allowed")
     with pytest.raises(OSError, match=r"(?i)certificate required|reset|EOF|broken pipe|closed connection"):
         posted(guarded, path, asked, None)
     assert posted(guarded, "/validate-evictions", asked, own)[0] == 200, "the API server's own"

@@ -73,10 +73,10 @@ async def test_the_list_names_each_pod_that_came_past_and_no_other(
     assert (event["regarding"]["name"], event["type"]) == ("missed", "Warning")
     assert event["reportingController"] == "slacktide.io/webhook"
     assert event["note"].startswith(
-        "the webhook was unavailable when it was created, so profile batch-workload-profile did not change it: "
+        "the webhook was unavailable when the pod was created, so profile batch-workload-profile was not applied: "
         "metadata.labels[koordinator.sh/mutated] is absent, not true; "
     )
-    assert event["note"].endswith("Delete the pod, so that its controller creates it again")
+    assert event["note"].endswith("Delete the pod, so that its controller recreates it")
 
     assert count == len(records), "those of other tests among them"
     [told_of] = [one for one in records if one.namespace in {batch, elsewhere}]

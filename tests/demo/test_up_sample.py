@@ -93,7 +93,7 @@ def test_whoever_has_no_pods_is_asked_on_a_terminal_and_gets_the_sample(tmp_path
         assert up.stop()[0] == 0
     assert "sample: node virtual-1 with a service and batch work" in up.text()
     assert "no group holds pods" in up.text()
-    assert "Run the sample now, a service and batch work of its own? [Y/n]" in up.text()
+    assert "Run a sample service and batch work now? [Y/n]" in up.text()
 
 
 def test_whoever_declines_the_sample_is_told_what_lacks(tmp_path: Path) -> None:
@@ -108,4 +108,6 @@ def test_the_sample_and_an_inventory_contradict_each_other() -> None:
     refused = CliRunner().invoke(cli, ["up", "--sample", "--kubepods", "kubepods"])
 
     assert refused.exit_code == 2
-    assert "--sample and --kubepods: the sample brings its own node and pods" in " ".join(refused.output.split())
+    assert "--sample and --kubepods exclude each other: the sample has its own node and pods" in " ".join(
+        refused.output.split()
+    )

@@ -326,7 +326,7 @@ async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret
     }
     assert "kubectl create token slacktide-scheduler -n slacktide-system" in found["scheduler"].advice
     assert "SCRAM-SHA-512 as slacktide-webhook: no right to slacktide.dead-letter.v1 (Write), " in found["stream"].found
-    assert found["stream"].advice == "grant what slacktide topics acl stream prints"
+    assert found["stream"].advice == "grant the ACLs that slacktide topics acl stream prints"
     assert "No such file or directory" in found["webhook"].found
     assert "Secret slacktide-kafka-webhook" in found["webhook"].advice
     assert "login as slacktide-agent by SCRAM-SHA-512 refused" in found["topics"].found

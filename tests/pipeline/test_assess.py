@@ -113,16 +113,19 @@ def test_series_that_are_missing_or_renamed_are_named(tmp_path: Path) -> None:
         other = run("--prometheus", url, "--since", "2025-01-01T00:00:00Z", "--until", "2025-01-01T02:00:00Z")
         assert "no series kube_node_status_capacity" in other.output
         wrong = run("--prometheus", url + "/elsewhere", *span)
-        assert (wrong.exit_code, "Name the address before /api/v1" in wrong.output) == (1, True)
+        assert (wrong.exit_code, "Give the address without /api/v1" in wrong.output) == (1, True)
         broken = run("--prometheus", url, *span, "--matcher", "cluster=")
-        assert (broken.exit_code, "refuses a query (400)" in broken.output) == (1, True)
+        assert (broken.exit_code, "rejected a query (400)" in broken.output) == (1, True)
     with prometheus(tmp_path / "renamed", World(nodes=1, hours=3, cadvisor_label="instance")) as url:
         renamed = run("--prometheus", url, *span)
-        assert (renamed.exit_code, "have no label node. --node-label names" in renamed.output) == (1, True)
+        assert (renamed.exit_code, "have no label node. Give the label" in renamed.output) == (1, True)
         assert found("--prometheus", url, *span, "--node-label", "instance")["cluster"]["nodes"] == 1
         other = run("--prometheus", url, *span, "--node-label", "pod")
-        assert (other.exit_code, "names no node of kube-state-metrics: 'web-node-0000'" in other.output) == (1, True)
-    for name, target, complaint in (("exported", "", "have no label node"), ("moved", "node-0000", "names 1 node")):
+        assert (other.exit_code, "contains 'web-node-0000', but kube-state-metrics knows nodes" in other.output) == (
+            1,
+            True,
+        )
+    for name, target, complaint in (("exported", "", "have no label node"), ("moved", "node-0000", "has 1 node")):
         (tmp_path / name).mkdir()
         world = World(nodes=3, hours=3, kube_label="exported_node", kube_target=target)
         with prometheus(tmp_path / name, world) as url:
@@ -135,7 +138,7 @@ def test_a_server_of_a_private_authority_needs_its_certificate(tmp_path: Path) -
     made = Certificates(tmp_path / "certificates")
     web = f"tls_server_config:\n  cert_file: {made.server}\n  key_file: {made.server_key}\n"
     with prometheus(tmp_path, None, web=web, ca=made.ca) as url:
-        assert "--ca FILE names the authority" in run("--prometheus", url).output
+        assert "give the CA that signed it with --ca FILE" in run("--prometheus", url).output
         assert "no series kube_node_status_capacity" in run("--prometheus", url, "--ca", str(made.ca)).output
 
 
@@ -146,4 +149,4 @@ def test_a_server_that_is_away_or_asks_for_a_login_is_named_with_what_to_do(tmp_
     with prometheus(tmp_path, None, web=LOGIN) as url:
         assert "--token-file FILE" in run("--prometheus", url).output
         assert "no series kube_node_status_capacity" in run("--prometheus", url, env=login).output
-    assert "is not http://HOST:PORT" in run("--prometheus", "prometheus:9090").output
+    assert "accepted: http://HOST:PORT" in run("--prometheus", "prometheus:9090").output

@@ -150,7 +150,7 @@ def test_topics_of_older_installations_are_told_and_mended(kafka_broker: KafkaBr
     assert f"~ {SAMPLE.name}: message.timestamp.type CreateTime -> LogAppendTime" in text
     told = " ".join(slacktide("doctor")[1].split())
     assert f"warning log.timestamps CreateTime: {min(topic.name for topic in TOPICS)}, " in told
-    assert f"from where records are read: slacktide topics apply --bootstrap {kafka_broker.bootstrap}" in told
+    assert f"run slacktide topics apply --bootstrap {kafka_broker.bootstrap}. With CreateTime" in told
     assert slacktide("topics", "apply")[0] == 0
     assert slacktide("topics", "plan")[0] == 0
     state = asyncio.run(describe_topics(kafka_broker.cluster, [SAMPLE.name]))[SAMPLE.name]

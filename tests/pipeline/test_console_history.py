@@ -171,7 +171,7 @@ def test_a_kept_decision_reads_as_explain_does(recorded: Recorded) -> None:
         at = steps["allocatable"].place
         told, text = explained(recorded.log, (at.topic, at.partition, at.offset))
         assert decision.explanation.figures == told.figures
-        sells = text[text.index("what it sells:") :]
+        sells = text[text.index("what it offers to batch, mid and free pods:") :]
         assert sells in node_text(decision.explanation)
         for step in decision.explanation.steps:
             of_log, _ = explained(recorded.log, (step.place.topic, step.place.partition, step.place.offset))

@@ -125,7 +125,7 @@ def test_a_controller_without_the_group_is_told_from_one_that_is_not_mounted(gro
     _, checks = doctor("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))
     mounted = (MOUNT / "cpuset").is_dir()
 
-    found = "not handed on to the best-effort group" if mounted else "absent"
+    found = "not delegated to the best-effort cgroup" if mounted else "absent"
     assert checks["controller.cpuset"]["found"] == found
     assert checks["controller.freezer"]["found"] == "usable"
     assert checks["controller.cpu"]["found"] == "usable"
@@ -191,7 +191,7 @@ def test_an_agent_that_is_frozen_is_not_ready(tmp_path: Path) -> None:
     assert (code, frozen["agent.live"]["verdict"]) == (1, "failed")
     assert frozen["agent.live"]["found"] == f"http://127.0.0.1:{port}: no answer within 3 s"
     assert silent["node.fresh"]["verdict"] == "failed"
-    assert "the workers report the node stale" in silent["node.fresh"]["found"]
+    assert "the workers have marked the node stale" in silent["node.fresh"]["found"]
 
 
 def fresh(checks: dict[str, Any]) -> bool:

@@ -57,7 +57,7 @@ async def test_it_follows_a_shadow_live_and_looks_up_what_was_said(rig: Rig) -> 
     assert (limit["mean_milli"], limit["greatest_milli"]) == (-700, -700)
     assert said["all"]["agreement"] == 0
     assert looked_up[0] == 0, looked_up[2]
-    assert "0.0% of 24 answers the same, of 1 node" in looked_up[1]
+    assert "0.0% of 24 answers are equal, for 1 node" in looked_up[1]
 
 
 async def test_ctrl_c_ends_it_with_what_was_compared_until_then(rig: Rig) -> None:
@@ -79,7 +79,7 @@ async def test_a_node_that_no_shadow_answers_for_is_told_with_those_that_are_nea
         code, out, err = await compare(rig, "--for", "4s", "--since", "1h", "--node", "node-33")
 
     assert (code, out) == (1, "")
-    assert "no shadow has answered for a node node-33; known: node-3, " in err
+    assert "no shadow has answered for node node-33; known: node-3, " in err
 
 
 async def test_it_says_how_to_start_a_shadow_where_there_is_none(rig: Rig) -> None:

@@ -174,7 +174,7 @@ async def test_an_operator_publishes_looks_simulates_and_reports(
         await until(lambda: waits_no_more(at))
         assert part.metric("slacktide_queue_admissions_total") == 2
     missing = await asyncio.to_thread(CliRunner().invoke, cli, ["queue", "outcome", "lab/trian", "stopped", *at])
-    assert "no Workload lab/trian holds quota; known: office/monthly" in missing.output
+    assert "Workload lab/trian holds no quota; known: office/monthly" in missing.output
     assert "deleted" in await said("publish", str(EXAMPLE), "--delete", *at)
 
 
@@ -201,10 +201,10 @@ async def test_a_quota_follows_what_nodes_sell_and_a_job_is_explained_and_decide
     explained = await asyncio.to_thread(CliRunner().invoke, cli, ["explain", "job", "jobs/w2", *at])
     assert explained.exit_code == 0, explained.output
     assert "queue a: position 1 of 1, " in explained.output
-    assert "would be admitted with: 2 more cpu of default" in explained.output
+    assert "would be admitted with 2 more cpu of default" in explained.output
     again = await asyncio.to_thread(CliRunner().invoke, cli, ["replay", "--queue", *at])
     assert again.exit_code == 0, again.output
-    assert "all equal, byte for byte" in again.output
+    assert "all are equal, byte for byte" in again.output
 
 
 async def waits_no_more(at: tuple[str, str]) -> bool:

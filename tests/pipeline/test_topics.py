@@ -76,7 +76,7 @@ def test_plan_then_apply_then_nothing_is_left_to_do(broker) -> None:
     again = slacktide(broker, "topics", "apply")
     assert (again.exit_code, again.stdout) == (
         0,
-        "nothing to do: the cluster has every topic as in the table of topics\n",
+        "nothing to do: all topics match the table of topics\n",
     )
     assert slacktide(broker, "topics", "plan").exit_code == 0
 
@@ -102,7 +102,7 @@ def test_another_partition_count_is_told_and_left(broker) -> None:
     applied = slacktide(broker, "topics", "apply")
 
     assert applied.exit_code == 0
-    assert f"! {COMMAND.name}: 3 partitions, the table has 12: stays" in applied.stdout
+    assert f"! {COMMAND.name}: 3 partitions, but the table has 12: not changed" in applied.stdout
     assert slacktide(broker, "topics", "plan").exit_code == 2
 
 
@@ -115,7 +115,7 @@ def test_list_shows_what_is_there_and_needs_no_broker_for_the_table_alone(broker
     assert lines[1].split() == f"{SAMPLE.name} node 12 48 h delete 3 1 agent stream".split()
     assert len(lines) == 1 + len(TOPICS)
 
-    assert "missing: slacktide topics apply" in slacktide(broker, "topics", "list").stdout
+    assert "missing; create it: slacktide topics apply" in slacktide(broker, "topics", "list").stdout
     broker.apply_topics()
     assert "12 partitions, replication 1, 0 records" in slacktide(broker, "topics", "list").stdout
 
@@ -214,7 +214,7 @@ def test_tail_of_an_unknown_or_missing_topic_says_what_to_do(broker) -> None:
         "Error: no topic comand; did you mean node.command or node.command.shadow?\n",
     )
     assert missing.exit_code == 1
-    assert missing.stderr.endswith(f"topic {COMMAND.name} is not there: slacktide topics apply\n")
+    assert missing.stderr.endswith(f"topic {COMMAND.name} does not exist; create it: slacktide topics apply\n")
 
 
 async def test_lag_counts_what_no_worker_has_read(broker) -> None:
@@ -225,7 +225,7 @@ async def test_lag_counts_what_no_worker_has_read(broker) -> None:
     assert done.exit_code == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1 + 2 * SAMPLE.partitions + 2
     assert done.stdout.splitlines()[-2].startswith("5 records, ")
-    assert "group slacktide-stream has never committed here" in done.stdout
+    assert "group slacktide-stream has no committed offsets" in done.stdout
 
 
 async def test_dead_letters_are_listed_and_shown(broker) -> None:
@@ -253,7 +253,7 @@ async def test_dead_letters_are_listed_and_shown(broker) -> None:
     assert shown.splitlines()[-1] == "{oops"
     absent = slacktide(broker, "dead-letter", "show", "2")
     assert absent.exit_code == 1
-    assert "no dead letter at offset 2: slacktide dead-letter list" in absent.stderr
+    assert "no dead letter at offset 2; list offsets: slacktide dead-letter list" in absent.stderr
 
 
 def refused(offset: int, out: Out) -> Out:
@@ -296,20 +296,20 @@ async def test_refused_records_are_written_again_once(broker) -> None:
     assert " 2:0 a [ce_id=x] {" in planned[2]
     assert json.loads(planned[2].partition("] ")[2])["node"] == "a"
     assert planned[1].split() == ["0", "node.sample.v1", "2:0", "a", "put", "back", str(len(bad[0].value or b""))]
-    assert planned[-1] == "would be put back: 1, earlier: 0, left: 0"
+    assert planned[-1] == "would be written: 1, written earlier: 0, not written: 0"
     assert len([record async for record in read_topic(broker.cluster, SAMPLE.name)]) == 2
 
     done = slacktide(broker, *REPLAY, "--key", "a", "--since", "1h").stdout.splitlines()
     assert done[-2] == f"written to {SAMPLE.name} 2:2"
-    assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "put back: 1, earlier: 1, left: 0"
-    assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "put back: 0, earlier: 2, left: 0"
+    assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "written: 1, written earlier: 1, not written: 0"
+    assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "written: 0, written earlier: 2, not written: 0"
     back = [record async for record in read_topic(broker.cluster, SAMPLE.name, start={2: 2})]
     assert [(one.partition, one.offset, one.key, one.value) for one in back] == [
         (2, 2, b"a", bad[0].value),
         (2, 3, b"b", bad[1].value),
     ]
     assert [name for name, _ in back[0].headers] == ["ce_id", "ce_deadletter"]
-    assert slacktide(broker, *REPLAY, "--key", "c").stdout == "put back: 0, earlier: 0, left: 0\n"
+    assert slacktide(broker, *REPLAY, "--key", "c").stdout == "written: 0, written earlier: 0, not written: 0\n"
 
 
 async def test_a_forged_dead_letter_never_gets_its_content_written(broker) -> None:
@@ -327,10 +327,10 @@ async def test_a_forged_dead_letter_never_gets_its_content_written(broker) -> No
     both = slacktide(broker, *REPLAY).stdout.splitlines()
     named = slacktide(broker, "dead-letter", "replay", "--topic", "policy")
 
-    assert both[-1] == "put back: 0, earlier: 0, left: 1"
-    assert "the record there is not the one that the dead letter describes" in both[1]
+    assert both[-1] == "written: 0, written earlier: 0, not written: 1"
+    assert "the record is not the one in the dead letter" in both[1]
     assert named.exit_code == 2
-    assert "slacktide.policy.v1 cannot be written again: its writer republishes it" in named.stderr
+    assert "slacktide.policy.v1 cannot be replayed, because its writer republishes it" in named.stderr
     assert len([record async for record in read_topic(broker.cluster, POLICY.name)]) == 1
     assert len([record async for record in read_topic(broker.cluster, SAMPLE.name)]) == 1
 
@@ -343,9 +343,9 @@ async def test_a_record_of_a_re_created_topic_is_left(broker) -> None:
 
     said = slacktide(broker, *REPLAY).stdout.splitlines()
 
-    assert said[-1] == "put back: 0, earlier: 0, left: 2"
-    assert "was the topic re-created?" in said[1]
-    assert "or no record there yet: was it re-created?" in said[2]
+    assert said[-1] == "written: 0, written earlier: 0, not written: 2"
+    assert "check whether the topic was re-created" in said[1]
+    assert "no such partition or record; check whether the topic was re-created" in said[2]
 
 
 @pytest.mark.kafka
@@ -358,8 +358,8 @@ async def test_an_expired_record_is_left(kafka_broker) -> None:
 
     said = slacktide(kafka_broker, *REPLAY).stdout.splitlines()
 
-    assert said[-1] == "put back: 0, earlier: 0, left: 1"
-    assert "left: the original has expired" in said[1]
+    assert said[-1] == "written: 0, written earlier: 0, not written: 1"
+    assert "not written: the original record has expired" in said[1]
 
 
 def test_replay_names_the_topics_that_may_be_written(embedded_broker) -> None:

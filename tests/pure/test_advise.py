@@ -187,8 +187,10 @@ def test_a_grid_may_stand_in_a_file(day: Path, tmp_path: Path) -> None:
         pytest.param(["--suppress", "55,x"], "accepted: such as 55,65,75", id="no number"),
         pytest.param(["--suppress", "0"], "from 1 to 100", id="out of range"),
         pytest.param(["--suppress", "55,"], "lacks a percent", id="a comma too many"),
-        pytest.param(["--since", "2030-01-01T00:00:00Z"], "the span begins", id="a span of nothing"),
-        pytest.param(["--node", "node-9"], "no sample in the span is of a node node-9", id="an unknown node"),
+        pytest.param(
+            ["--since", "2030-01-01T00:00:00Z"], "must be earlier than the end of the span", id="a span of nothing"
+        ),
+        pytest.param(["--node", "node-9"], "no sample in the span is from node node-9", id="an unknown node"),
         pytest.param(["--until", "2027-01-15T08:00:00Z", "--since", "2027-01-15T07:00:00Z"], "span", id="too early"),
         pytest.param(["--suppress", "1,2,3,4,5,6,7,8,9", "--mem-evict", "1,2,3,4,5,6,7,8"], "at most 64", id="many"),
     ],
@@ -214,7 +216,7 @@ def test_a_log_without_samples_is_an_error_that_names_the_topics(tmp_path: Path)
     header = Header(since_ms=START_MS, until_ms=START_MS + 1_000, topics=REPLAYED)
     file.write_bytes(head_line(header) + end_line(0))
 
-    assert "export the topics policy and node.sample" in asked(file, exit_code=1)
+    assert "the export contains the topics policy and node.sample" in asked(file, exit_code=1)
 
 
 def test_many_policies_have_two_letters() -> None:

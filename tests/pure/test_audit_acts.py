@@ -112,6 +112,6 @@ def test_the_list_names_rule_threshold_policy_and_credit() -> None:
 
 
 def test_an_empty_answer_names_what_the_audit_has() -> None:
-    assert "the audit has no record until" in nothing("", [], 0, START_MS).lower()
+    assert "the audit contains no record until" in nothing("", [], 0, START_MS).lower()
     assert "no record of node node-2" in nothing("node-2", ["node-1"], 0, START_MS)
-    assert nothing("node-2", ["node-1"], 0, START_MS).endswith("but records of 1 node; known: node-1")
+    assert nothing("node-2", ["node-1"], 0, START_MS).endswith("It contains records of 1 node; known: node-1")

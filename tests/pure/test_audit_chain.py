@@ -129,5 +129,5 @@ def test_a_file_of_another_kind_is_one_error(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert result.output == (
-        f"Error: {file}: none of its 3 lines is one of an audit export; give a file of slacktide audit export\n"
+        f"Error: {file}: none of its 3 lines is from an audit export; give a file that slacktide audit export wrote\n"
     )

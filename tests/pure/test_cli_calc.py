@@ -37,7 +37,7 @@ def test_each_line_is_answered_in_order_and_one_that_is_wrong_stops_none() -> No
         {"name": "four", "output": {"be_cfs_quota_us": 90_000}},
     ]
     assert done.exit_code == 1
-    assert done.stderr == "2 of 4 cases could not be computed\n"
+    assert done.stderr == "2 of 4 cases could not be computed; their lines contain the error\n"
 
 
 def test_a_key_that_is_wrong_is_named_by_its_maps_path() -> None:

@@ -67,7 +67,7 @@ def test_a_good_policy_passes_and_says_what_of_it_is_in_vain_or_not_built(files:
     assert [line.removeprefix(f"{policy}: ") for line in result.output.splitlines()] == [
         'data["colocation-config"].nodeConfigs[1].metricMemoryCollectPolicy: checked, not yet in effect',
         (
-            "resource-threshold-config.cpuEvictThresholdPercent (cluster strategy): without effect: "
+            "resource-threshold-config.cpuEvictThresholdPercent (cluster strategy): no effect: "
             "evictEnabledPriorityThreshold is unset"
         ),
         result.output.splitlines()[-1].removeprefix(f"{policy}: "),
@@ -91,11 +91,14 @@ def test_a_good_policy_passes_and_says_what_of_it_is_in_vain_or_not_built(files:
         ),
         (
             config_map() | {"metadata": {"name": "slo-controler-config"}},
-            "metadata.name: slo-controler-config: no part reads it; did you mean slo-controller-config?",
+            (
+                "metadata.name: slo-controler-config: no part of Slacktide reads this ConfigMap; did you mean "
+                "slo-controller-config?"
+            ),
         ),
         (
             config_map() | {"metadata": {}},
-            "metadata.name: missing: no part reads it; the bridge reads slo-controller-config",
+            "metadata.name: missing: no part of Slacktide reads this ConfigMap; the bridge reads slo-controller-config",
         ),
     ],
     ids=["key", "key of the data", "name", "no name"],
@@ -108,7 +111,7 @@ def test_a_misspelt_name_fails_unless_leniency_is_asked_for(tmp_path: Path, miss
     assert (strict.exit_code, lenient.exit_code) == (1, 0)
     assert f"{policy}: {line}" in strict.stdout.splitlines()
     assert f"{policy}: {line}" in lenient.stdout.splitlines()
-    assert strict.stderr == "1 name without effect: correct them, or pass --lenient\n"
+    assert strict.stderr == "1 name without effect: correct them, or give --lenient\n"
 
 
 def test_a_bridge_may_read_a_config_map_of_another_name(tmp_path: Path) -> None:
@@ -134,7 +137,7 @@ def test_a_bad_policy_fails_with_every_finding(tmp_path: Path) -> None:
             "accepted: a whole number from 1 to 10000"
         ),
     ]
-    assert result.stderr == "2 findings: refused\n"
+    assert result.stderr == "2 findings: the policy is not valid\n"
 
 
 @pytest.mark.parametrize("content", [None, "{", "kind: Pod"], ids=["no file", "no YAML", "no ConfigMap"])
@@ -199,10 +202,10 @@ def test_what_is_in_vain_is_called_out(files: tuple[Path, Path]) -> None:
             "evictEnabledPriorityThreshold is unset"
         ),
         "",
-        "an earlier node strategy holds, not these that match, too:",
+        "an earlier node strategy applies instead of these, which also match:",
         "colocation-config: west",
         "",
-        "the node's own annotations and labels:",
+        "set by the node's own annotations and labels:",
         f"label {MEMORY_LABEL}: '-1' is ignored: accepted: a decimal, 0 or more",
     ]
 

@@ -94,13 +94,16 @@ def test_the_index_links_each_page() -> None:
 
 def test_an_unknown_path_names_those_that_exist() -> None:
     with Endpoints("127.0.0.1", 0, Health()) as endpoints:
-        assert get(f"{endpoints.url}/health") == (404, "no /health: /, /metrics, /live, /ready, /fresh\n")
+        assert get(f"{endpoints.url}/health") == (
+            404,
+            "no page /health; available: /, /metrics, /live, /ready, /fresh\n",
+        )
 
 
 def test_a_process_whose_loop_hangs_is_not_live() -> None:
     """The endpoints have threads of their own: they tell what the loop cannot."""
-    with Endpoints("127.0.0.1", 0, Health(), lambda: "the event loop has not turned for 12 s") as endpoints:
-        assert get(f"{endpoints.url}/live") == (503, "the event loop has not turned for 12 s\n")
+    with Endpoints("127.0.0.1", 0, Health(), lambda: "the event loop has been blocked for 12 s") as endpoints:
+        assert get(f"{endpoints.url}/live") == (503, "the event loop has been blocked for 12 s\n")
 
 
 class Hand:
@@ -128,7 +131,7 @@ def test_a_process_is_not_live_when_one_of_its_parts_has_stopped() -> None:
 
     assert set(said[: 100 + int(process.STOPPED_S)]) == {""}
     assert said[-1] == "sampling stopped 300 s ago"
-    assert beat.stuck() == "the event loop has not turned for 11 s"
+    assert beat.stuck() == "the event loop has been blocked for 11 s"
 
 
 def test_a_taken_port_is_refused_with_the_way_out() -> None:

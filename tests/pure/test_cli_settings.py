@@ -140,4 +140,4 @@ def test_a_report_that_could_not_be_written_is_said_before_the_demo_runs(folder:
     done = run("demo", "--report", str(tmp_path / folder / "demo.json"))
 
     assert done.exit_code == 2
-    assert f"'--report': {tmp_path / folder} is no folder that can be written to" in done.stderr
+    assert f"'--report': {tmp_path / folder} is not a writable folder" in done.stderr

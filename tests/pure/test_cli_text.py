@@ -138,7 +138,7 @@ def test_a_dead_letter_of_a_null_or_a_cut_value_says_so() -> None:
     cut = DeadLetter(**whole, value_base64=base64.b64encode(b"abc").decode(), value_bytes=9)
 
     assert "value    null" in dead_letter_text(record(encode(DeadLetter(**whole))))
-    assert "value    9 bytes, the first 3 kept" in dead_letter_text(record(encode(cut)))
+    assert "value    9 bytes, only the first 3 stored" in dead_letter_text(record(encode(cut)))
 
 
 @pytest.mark.parametrize(("text", "ms"), [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000)])

@@ -28,7 +28,7 @@ def test_a_cluster_that_has_all_as_asked_needs_nothing() -> None:
     there = {topic.name: as_asked(topic) for topic in TOPICS}
 
     assert changes(TOPICS, there, 3) == []
-    assert plan_text([]) == "nothing to do: the cluster has every topic as in the table of topics"
+    assert plan_text([]) == "nothing to do: all topics match the table of topics"
 
 
 def test_an_empty_cluster_needs_every_topic() -> None:
@@ -60,8 +60,12 @@ def test_a_setting_that_drifted_is_set_again_and_only_that() -> None:
 @pytest.mark.parametrize(
     ("there", "text"),
     [
-        pytest.param({"partitions": 6}, "6 partitions, the table has 12: stays", id="partitions: keys would move"),
-        pytest.param({"replication": 1}, "replication 1, could be 3: stays", id="replication: data would move"),
+        pytest.param(
+            {"partitions": 6}, "6 partitions, but the table has 12: not changed", id="partitions: keys would move"
+        ),
+        pytest.param(
+            {"replication": 1}, "replication 1, but 3 is possible: not changed", id="replication: data would move"
+        ),
     ],
 )
 def test_what_cannot_be_changed_in_place_is_said_and_left(there: dict[str, int], text: str) -> None:
@@ -71,7 +75,7 @@ def test_what_cannot_be_changed_in_place_is_said_and_left(there: dict[str, int],
 
     assert found.kind == "differs"
     assert found.text.startswith(text)
-    assert plan_text([found]).splitlines()[-1] == "0 to create, 0 to change, 1 that differ and stay"
+    assert plan_text([found]).splitlines()[-1] == "0 to create, 0 to change, 1 with differences that are not changed"
 
 
 def test_a_broker_that_tells_no_settings_is_believed() -> None:

@@ -58,7 +58,7 @@ def test_the_first_act_is_said_once_with_who_decided_and_what_changed() -> None:
     said = told(outcome("stream", "unchanged"), outcome("stream", "applied"), outcome("stream", "applied"))
 
     assert said == [
-        "first decision by the stream 4.3 s after the start: 500 millicores stays (stepped)",
+        "first decision by the stream 4.3 s after the start: limit unchanged: 500 millicores (stepped)",
         "first applied decision 4.3 s after the start, by the stream: no limit -> 500 millicores (stepped)",
     ]
 
@@ -168,10 +168,10 @@ def test_how_to_connect_to_kafka_is_passed_on_to_both() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("--kubelet-token t", "--kubelet-token is for a kubelet: give its address with --kubelet"),
-        ("--kubelet-insecure", "--kubelet-insecure is for a kubelet"),
+        ("--kubelet-token t", "--kubelet-token requires a kubelet: give its address with --kubelet"),
+        ("--kubelet-insecure", "--kubelet-insecure requires a kubelet"),
         ("--kubelet https://n --kubelet-key k", "give it with --kubelet-cert"),
-        ("--kubelet https://n --host-workloads h.yaml", "the pods are listed by one of them"),
+        ("--kubelet https://n --host-workloads h.yaml", "both list the pods; remove one of both"),
         ("--kubepods kubepods --host-workloads h.yaml", "--kubepods and --host-workloads"),
     ],
 )

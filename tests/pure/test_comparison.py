@@ -136,8 +136,8 @@ def test_the_text_names_policies_rules_pods_and_nodes() -> None:
     use = NodeUse(cpu_milli=1_500, mem_bytes=5 * GIB)
     text = shown(compared(*records(TIGHT, keyframe(1, use=use))), 30)
 
-    assert f"policy {SUPPRESS.version}, in its shadow {TIGHT.version}: 1 sample" in text
-    assert "0.0% of 1 answer the same, of 1 node, after 30 s" in text
+    assert f"policy {SUPPRESS.version}, shadow policy {TIGHT.version}: 1 sample" in text
+    assert "0.0% of 1 answer are equal, for 1 node, after 30 s" in text
     assert any(line.split() == ["cpu_suppress", "1", "0", "-700m", "-700m"] for line in text.splitlines())
     assert any(line.split() == ["jobs/batch", "shadow", "1"] for line in text.splitlines())
 

@@ -213,7 +213,7 @@ def test_a_file_that_is_not_there_is_told_before_anybody_is_asked(tmp_path: Path
     code, said = asked("--kafka-config", str(tmp_path / "none.conf"))
 
     assert code == 1
-    assert "none.conf: --kafka-config: No such file or directory: accepted: a file of lines KEY=VALUE" in said
+    assert "none.conf: --kafka-config: No such file or directory: accepted: a file with lines KEY=VALUE" in said
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_password_that_everybody_may_read_is_warned_of(
     (tmp_path / FILE).chmod(mode)
 
     assert read(tmp_path / FILE, {}).username == "slacktide-agent"
-    assert caplog.text.count("everybody on this machine may read it: chmod o= ") == warnings
+    assert caplog.text.count("to restrict access: chmod o= ") == warnings
     assert "hunter2" not in caplog.text
 
 

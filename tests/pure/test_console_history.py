@@ -229,7 +229,7 @@ def test_a_file_that_is_torn_while_it_is_written_to_is_set_aside_and_followed_on
     raw[PAGE_BYTES:] = bytes(len(raw) - PAGE_BYTES)
     path.write_bytes(raw)
     store._db.execute("PRAGMA shrink_memory")  # nor does the process have the pages any more
-    with pytest.raises(StoreError, match="start it again"):
+    with pytest.raises(StoreError, match="restart the console"):
         History(path).cluster_at(BEGIN_S * 1_000)
     for minute in range(4, 7):
         store.add(_noise(BEGIN_S + minute * POINTS, nodes=40, seed=minute))
@@ -268,10 +268,10 @@ def test_a_disk_without_room_costs_minutes_which_are_reported(tmp_path: Path) ->
         if calls in {2, 3}:
             pages = store._db.execute("PRAGMA page_count").fetchone()[0]
             store._db.execute(f"PRAGMA max_page_count={pages}")
-            with pytest.raises(StoreError, match="make room"):
+            with pytest.raises(StoreError, match="free disk space"):
                 add(_noise(minute.start_s, nodes=20, seed=1))
             store._db.execute("PRAGMA max_page_count=100000")
-            raise StoreError("history.db: a minute could not be stored: full; make room")
+            raise StoreError("history.db: cannot write a minute: full; free disk space")
         add(minute)
 
     store.add = full  # type: ignore[method-assign]
@@ -283,7 +283,7 @@ def test_a_disk_without_room_costs_minutes_which_are_reported(tmp_path: Path) ->
             await follower._store()
 
     asyncio.run(run())
-    [gap] = [gap for gap in History(path).bounds().gaps if gap.reason.startswith("the history's file")]
+    [gap] = [gap for gap in History(path).bounds().gaps if gap.reason.startswith("the history file")]
     assert gap.to_ms - gap.from_ms == 120_000
     store.close()
 

@@ -108,7 +108,7 @@ def test_a_figure_of_a_queue_opens_who_holds_and_who_waits() -> None:
 def test_without_records_the_page_is_empty() -> None:
     empty = page(())
     assert not any(empty[name] for name in ("jobs", "queues", "workloads", "notes"))
-    with pytest.raises(NotKeptError, match=r"no status of a Job jobs/none .* slacktide\.job\.status\.v1"):
+    with pytest.raises(NotKeptError, match=r"no status of Job jobs/none .* slacktide\.job\.status\.v1"):
         page(log(), job="jobs/none")
 
 

@@ -86,7 +86,7 @@ def test_a_pod_has_its_use_and_its_bounds_and_each_opens_the_text_of_explain(his
 def test_a_placement_reads_why_its_node_was_taken_and_who_refused(history: History) -> None:
     [placed, gone] = asked(history, "pod", 160, pod=POD)["events"]
     assert placed["text"] == (
-        "2 of 5 nodes would take it; node-1 was number 2 with score 81.2 (scored); 3 refused: no figures for 30 s"
+        "2 of 5 nodes accept it; node-1 was rank 2 with score 81.2 (scored); 3 rejected: no figures for 30 s"
     )
     assert (gone["kind"], gone["text"]) == ("evicted", "BEMemoryEvict, 83% used, threshold 70%")
     assert gone["credit"].startswith("credit: 1 spent")

@@ -117,4 +117,4 @@ def test_a_grant_of_another_boot_is_named_as_such(tmp_path: Path) -> None:
     ]
     stored(tmp_path / "history.sqlite", records)
     [event] = answer(History(tmp_path / "history.sqlite"), "pod", _asked(60, pod=POD))["events"]
-    assert event["credit"].endswith(f"the grant was of another boot, {CREDIT.name} 0:0")
+    assert event["credit"].endswith(f"the grant is from another boot, {CREDIT.name} 0:0")

@@ -135,8 +135,8 @@ def test_the_summary_holds_every_figure():
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        pytest.param(3.4, "Weights alone give 3.40 x.", id="the loop wins"),
-        pytest.param(1.31, "On this load weights alone do as well, with 1.50 CPUs", id="as good, with more work"),
+        pytest.param(3.4, "With weights alone, it is 3.40 x.", id="the loop wins"),
+        pytest.param(1.31, "On this load, weights alone are as good, with 1.50 CPUs", id="as good, with more work"),
     ],
 )
 def test_the_verdict_states_what_weights_alone_would_do(weights, said):
@@ -158,7 +158,7 @@ def test_the_verdict_on_memory_says_what_the_service_kept(controlled, same):
     slow = Slowdown(uncontrolled=None, weights=3.0, controlled=controlled)
     report = msgspec.structs.replace(GOOD, scenario="memory", shares=shares, ls_slowdown=slow)
 
-    assert "of 150 MiB the service keeps 40 MiB, and its p99 is 3.00 x" in verdict(report)
+    assert "the service keeps 40 MiB of 150 MiB, and its p99 is 3.00 x" in verdict(report)
     assert ("did not slow the service" in verdict(report)) == same
     assert [row[0] for row in rows(report)] == ["alone", "weights", "controlled"]
     assert sentences(report)[0] == ("service's memory", "alone 150 MiB, weights 40 MiB, controlled 149 MiB")
@@ -176,7 +176,7 @@ def test_a_machine_that_is_busy_with_something_else_is_said_to_be():
     """Its figures mean little, and whoever quotes them should know."""
     busy = msgspec.structs.replace(GOOD, utilization=Utilization(ls_alone=0.2, colocated=0.3, others=0.7))
 
-    assert "these figures mean little" in str(sentences(busy))
+    assert "these figures are not reliable" in str(sentences(busy))
     assert "mean little" not in str(sentences(GOOD))
 
 

@@ -80,8 +80,8 @@ def test_a_decision_is_told_with_its_arithmetic():
 @pytest.mark.parametrize(
     ("bound", "ends"),
     [
-        ("stepped", "= 310, a step is +200m"),
-        ("floored", "= 310, never below 20m"),
+        ("stepped", "= 310, at most +200m per step"),
+        ("floored", "= 310, at least 20m"),
         ("disabled", "system 100 = 310, disabled"),
         ("kept", "= 310, kept"),
     ],

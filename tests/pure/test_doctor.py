@@ -131,18 +131,18 @@ def test_of_what_is_as_it_should_be_nothing_is_advised(findings: list[Finding]) 
 @pytest.mark.parametrize(
     ("facts", "check", "verdict", "found", "advice"),
     [
-        pytest.param({"kernel": "4.18.0-553.el8"}, "machine.kernel", "warning", "4.18.0-553.el8", "it throttles"),
-        pytest.param({"kernel": "4.19.0"}, "machine.kernel", "warning", "4.19.0", "no evicted pod can be ended"),
+        pytest.param({"kernel": "4.18.0-553.el8"}, "machine.kernel", "warning", "4.18.0-553.el8", "it also throttles"),
+        pytest.param({"kernel": "4.19.0"}, "machine.kernel", "warning", "4.19.0", "the agent cannot end evicted pods"),
         pytest.param({"kernel": "3.19.8"}, "machine.kernel", "warning", "3.19.8", "newer kernel"),
         pytest.param({"kernel": ""}, "machine.kernel", "warning", "unknown", "--proc-mount"),
-        pytest.param({"kernel": "linux"}, "machine.kernel", "warning", "'linux', no version", "--proc-mount"),
+        pytest.param({"kernel": "linux"}, "machine.kernel", "warning", "'linux', not a version", "--proc-mount"),
         pytest.param({"clock_source": "hpet"}, "clock.source", "warning", "hpet", "available_clocksource"),
         pytest.param({"clock_source": ""}, "clock.source", "warning", "unknown", "mount /sys"),
         pytest.param(
             {"clock_kept_by": "", "clock_synchronised": False},
             "clock.synchronised",
             "warning",
-            "unknown: no chronyd, ntpd or timesyncd seen",
+            "unknown: chronyd, ntpd and timesyncd do not run here",
             "run chronyd or systemd-timesyncd",
         ),
         pytest.param(
@@ -166,7 +166,7 @@ def test_of_what_is_as_it_should_be_nothing_is_advised(findings: list[Finding]) 
             "state.folder",
             "warning",
             "/x, 63 MiB free",
-            "make room",
+            "free disk space",
         ),
     ],
 )
@@ -225,7 +225,7 @@ def test_rights_that_are_not_told_are_unknown_each() -> None:
             "knob.cpu-quota",
             "failed",
             "cpu.max not writable: Permission denied",
-            "run as root; in a container, privileged or with /sys/fs/cgroup mounted read-write",
+            "run as root; in a container, run privileged or mount /sys/fs/cgroup read-write",
             id="a knob that acts today, not writable",
         ),
         pytest.param(
@@ -248,8 +248,8 @@ def test_rights_that_are_not_told_are_unknown_each() -> None:
             replace(V2, controllers=dict(V2.controllers) | {"cpu": "not handed on"}),
             "controller.cpu",
             "failed",
-            "not handed on to the best-effort group",
-            "write +cpu to cgroup.subtree_control of each group from /sys/fs/cgroup to kubepods.slice",
+            "not delegated to the best-effort cgroup",
+            "write +cpu to cgroup.subtree_control of each cgroup from /sys/fs/cgroup to kubepods.slice",
             id="v2, a required controller not handed on",
         ),
         pytest.param(
@@ -281,7 +281,7 @@ def test_rights_that_are_not_told_are_unknown_each() -> None:
             "pressure.groups",
             "warning",
             f"memory.pressure: {UNPRIVILEGED}",
-            "grant CAP_SYS_RESOURCE; without, a rise in CPU use is sampled at once all the same",
+            "grant CAP_SYS_RESOURCE; until then, only a rise in CPU use triggers an immediate sample",
             id="v2 without the right to short windows",
         ),
     ],
@@ -300,7 +300,7 @@ def test_an_idle_tier_is_named_for_the_kubelet_cannot_write_its_weight(facts: Cg
     (idle,) = (one for one in cgroup_findings(replace(facts, idle_tier=True)) if one.check == "cgroup.idle-tier")
 
     assert (idle.verdict, idle.found) == ("warning", "cpu.idle is 1")
-    assert f"Linux refuses its write of {weight} (EINVAL)" in idle.advice
+    assert f"Linux rejects its write of {weight} (EINVAL)" in idle.advice
     assert "cpuPolicy podIdle" in idle.advice
 
 
@@ -313,7 +313,7 @@ def test_idle_pods_leave_the_kubelet_its_weights() -> None:
 def test_of_v1_only_what_it_never_had_is_missed() -> None:
     findings = list(cgroup_findings(replace(V1, hybrid=True, refused_triggers={"cpu": NO_GROUPS})))
 
-    assert findings[0].found == "v1, with v2 beside it (hybrid), at /sys/fs/cgroup"
+    assert findings[0].found == "v1, with v2 mounted beside it (hybrid), at /sys/fs/cgroup"
     assert [(one.check, one.verdict) for one in findings if one.verdict != "ok"] == [
         *((f"knob.memory-{name}", "warning") for name in ("min", "low", "high")),
         ("pressure.groups", "warning"),
@@ -379,22 +379,27 @@ def test_what_stands_on_something_missing_is_not_complained_of_too(
             id="topics missing",
         ),
         pytest.param(
-            {"changes": [change("set")]}, "log.topics", "warning", "1 set otherwise", "topics apply sets it", id="drift"
+            {"changes": [change("set")]},
+            "log.topics",
+            "warning",
+            "1 set otherwise",
+            "to set them, run slacktide topics apply",
+            id="drift",
         ),
         pytest.param(
             {"changes": [change("differs")]},
             "log.topics",
             "warning",
-            "1 that differ and stay",
-            "slacktide topics plan --bootstrap kafka-1:9092 shows what differs",
+            "1 with differences that topics apply does not change",
+            "see the differences: slacktide topics plan --bootstrap kafka-1:9092",
             id="what stays",
         ),
         pytest.param(
             {"newest": Newest(topic="t", timestamp_ms=NOW_MS + 5_001, by_broker=True)},
             "log.clock",
             "warning",
-            "newest of t is 5.0 s ahead",
-            "this clock is behind, or the broker's clock ahead",
+            "the newest record of t is 5.0 s ahead",
+            "this clock is behind, or the broker's clock is ahead",
             id="a record from the future",
         ),
         pytest.param(
@@ -410,7 +415,7 @@ def test_what_stands_on_something_missing_is_not_complained_of_too(
             "log.batch-size",
             "warning",
             "a 20000000",
-            "a larger batch becomes a dead letter",
+            "larger batches become dead letters",
             id="batches that would not be read",
         ),
     ],
@@ -430,7 +435,7 @@ def test_the_embedded_broker_and_its_lacks_are_named() -> None:
 
     assert found["log.broker"].verdict == "warning"
     assert "for development" in found["log.broker"].advice
-    assert "none to be had of the embedded broker" in found["log.idempotent-producer"].advice
+    assert "the embedded broker does not support it" in found["log.idempotent-producer"].advice
     assert (found["log.transactions"].verdict, found["log.transactions"].found) == ("ok", "no")
 
 
@@ -454,7 +459,7 @@ def test_psi_of_groups_is_reported_and_missed_by_no_machine_of_its_own() -> None
     }
 
     assert {trouble: [(one.verdict, one.found) for one in ones] for trouble, ones in found.items()} == {
-        "": [("ok", "PSI of groups is readable")],
+        "": [("ok", "PSI of cgroups is readable")],
         "cpu.pressure: Operation not supported": [("ok", "none: cpu.pressure: Operation not supported")],
     }
 
@@ -475,7 +480,7 @@ def test_a_policy_by_pressure_is_void_where_the_kernel_has_none_of_groups(
     (void,) = (one for one in of_policy(cgroups, threshold=threshold) if one[0] == "policy.void-here")
 
     assert void[1].endswith(f"cpuSuppressSignal {signal} (cluster strategy)")
-    assert "Best-effort pods are held by use" in void[2]
+    assert "Best-effort pods are limited by CPU use" in void[2]
     assert advice in void[2]
 
 
@@ -521,8 +526,9 @@ def test_a_cpuset_policy_takes_nothing_where_its_floor_is_the_machine() -> None:
             "policy.cpuset-floor",
             "resource-threshold-config.cpuSuppressPolicy cpuset (node strategy small)",
             (
-                "a best-effort CPU set never goes below 2 CPUs, and there are 2: the CPU quota is used; "
-                "lower resource-threshold-config.cpusetMinCPUs to have it"
+                "no CPU set is used here, only the CPU quota: a best-effort CPU set has at least 2 CPUs, and "
+                "this machine has 2; "
+                "to use a CPU set, lower resource-threshold-config.cpusetMinCPUs"
             ),
         )
     ]
@@ -571,9 +577,9 @@ def test_a_rule_whose_knob_cannot_be_used_is_void_here(configs: dict, knob_name:
         return [(what, why) for check, what, why in of_policy(cgroups, **configs) if check == "policy.void-here"]
 
     assert void(V2) == []
-    instead = "; the CPU quota is used" if knob_name == "cpu-set" else ""
+    instead = "; the CPU quota is used instead" if knob_name == "cpu-set" else ""
     assert void(knob(knob_name, state="not writable")) == [
-        (found, f"cannot act on this machine: see knob.{knob_name}{instead}")
+        (found, f"no effect on this machine: see knob.{knob_name}{instead}")
     ]
     assert void(replace(V2, knobs={})) == []  # that there is no group is said already
 
@@ -584,7 +590,7 @@ def test_over_an_idle_tier_whose_weight_it_cannot_write_a_kubelet_does_not_start
 
     assert [found for _, found, _ in said] == ["resource-qos-config: beClass.cpuQOS.schedIdle 1 (cluster strategy)"]
     assert "EINVAL" in said[0][2]
-    assert "a kubelet that restarts ends at once" in said[0][2]
+    assert "does not start again until" in said[0][2]
 
 
 def test_what_a_policy_sets_in_vain_or_too_early_is_named() -> None:
@@ -950,7 +956,7 @@ def test_what_systemd_has_to_hand_on_is_said_in_its_words() -> None:
     assert (cpu.verdict, "CPUWeight=" in cpu.advice) == ("failed", True)
     facts = replace(V1, driver="none", controllers=dict(V1.controllers) | {"freezer": "not handed on"})
     freezer = next(one for one in cgroup_findings(facts) if one.check == "controller.freezer")
-    assert freezer.advice == "on cgroup v1 systemd makes no groups in this hierarchy; use cgroup v2"
+    assert freezer.advice == "on cgroup v1, systemd creates no cgroups in this hierarchy; use cgroup v2"
 
 
 def test_two_layouts_at_once_are_refused(tmp_path) -> None:
@@ -965,7 +971,7 @@ AGENT = AgentFacts(url="http://127.0.0.1:9464", not_live="", not_ready="", not_f
     [
         (None, {"agent.live": "ok"}),
         (AGENT, {"agent.live": "ok"}),
-        (replace(AGENT, not_live="the event loop has not turned for 12 s"), {"agent.live": "failed"}),
+        (replace(AGENT, not_live="the event loop has been blocked for 12 s"), {"agent.live": "failed"}),
         (replace(AGENT, not_ready="Kafka is unreachable"), {"agent.live": "ok", "agent.ready": "failed"}),
         (replace(AGENT, not_fresh="the guard is in charge"), {"agent.live": "ok", "agent.fresh": "warning"}),
     ],

@@ -40,8 +40,8 @@ def test_before_tokens_named_nodes_evictions_are_refused_and_that_is_said() -> N
 
     assert bad(old) == ["version", "token"]
     assert of(old)["version"].found == "Kubernetes v1.29.3"
-    assert "throttled and frozen only" in of(old)["version"].advice
-    assert of(old)["token"].found == "bound to pod slacktide-system/slacktide-agent-x, but names no node"
+    assert "only throttled and frozen" in of(old)["version"].advice
+    assert of(old)["token"].found == "bound to pod slacktide-system/slacktide-agent-x, but without the name of its node"
 
 
 @pytest.mark.parametrize(

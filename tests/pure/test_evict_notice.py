@@ -104,7 +104,7 @@ def test_explain_shows_a_notice_until_the_pod_goes() -> None:
     asked_ms = ahead[0].body.acted_ms + 2_000
     (found,) = notice_findings(ahead[:1], "batch", "job-0", asked_ms)
 
-    assert found.text.startswith("notice by BEMemoryEvict: evicted in 3 s, if the rule still selects it then; ")
+    assert found.text.startswith("BEMemoryEvict gave notice: it evicts the pod in 3 s if it still selects it; ")
     assert list(notice_findings(outcomes, "batch", "job-0", asked_ms + 4_000)) == [], "it went"
     assert list(notice_findings(ahead, "batch", "job-0", asked_ms + 60_000)) == [], "it lapsed"
     assert list(notice_findings(ahead, "batch", "job-1", asked_ms)) == []

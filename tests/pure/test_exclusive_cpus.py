@@ -166,7 +166,9 @@ def test_explain_names_the_cpus_and_their_pod() -> None:
     findings = explain_node(node_log(chain.node, chain.records), now_ms or START_MS + 3_100).findings
     [found] = [one for one in findings if one.name == "cpus.exclusive"]
 
-    assert found.text == ("exclusive CPUs: shop/owner has 2-5; no best-effort pod runs there, and no idle part is sold")
+    assert found.text == (
+        "exclusive CPUs: shop/owner has 2-5; best-effort pods cannot use them, even when they are idle"
+    )
 
 
 UID, MAIN, SIDE = "6a0e-11aa", "a1" * 32, "b2" * 32

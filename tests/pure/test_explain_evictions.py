@@ -96,4 +96,4 @@ def test_without_credit_nobody_of_a_real_agents_victims_counts_as_evicted() -> N
     assert not any(one.done for one in found)
     assert {one.reason for one in found} == {NO_CREDIT}
     assert told["evicted"].severity == "ok"
-    assert f"held back: {NO_CREDIT}" in told["eviction.no-credit"].text
+    assert f"not carried out: {NO_CREDIT}" in told["eviction.no-credit"].text

@@ -47,9 +47,9 @@ def test_a_nodes_mid_resources_are_one_line_with_all_terms() -> None:
     cpu, memory = mid_lines(chain(61, gib=8))
 
     assert cpu == (
-        "mid-cpu 551m = what production leaves 151m "
+        "mid-cpu 551m = 151m that production pods are predicted not to use "
         "(requests 2,000m - predicted peak 1,849m incl. 10% and system 646m) "
-        "+ 20% of 2,000m nobody asked for; capped by nothing"
+        "+ 20% of 2,000m that no pod requested; limited by nothing"
     )
     assert memory.startswith("mid-memory 5,")
 
@@ -65,13 +65,13 @@ def test_a_nodes_mid_resources_are_one_line_with_all_terms() -> None:
 def test_why_nothing_is_predicted_is_told(minutes: int, boot_id: str, why: str) -> None:
     cpu, _ = mid_lines(chain(minutes, boot_id=boot_id))
 
-    assert f"what production leaves 0m {why} + 20%" in cpu
+    assert f"0m that production pods are predicted not to use {why} + 20%" in cpu
 
 
 def test_young_pods_are_named() -> None:
     cpu, _ = mid_lines(chain(20))
 
-    assert cpu.endswith("; 1 production pods have too few samples and leave nothing, such as shop/front")
+    assert cpu.endswith("; 1 production pods have too few samples and add nothing, such as shop/front")
 
 
 def pod_finding(made: Chain, pod: Pod = SERVICE) -> Finding:
@@ -90,7 +90,8 @@ def test_a_pods_peaks_are_told_with_their_samples_and_since_when() -> None:
 
 def test_a_young_pod_is_told_why() -> None:
     assert pod_finding(chain(20)).text.endswith(
-        "it leaves nothing to mid pods: young, with samples of 1,200 s since its containers began, and it takes 3,600 s"
+        "its unused request is not offered to mid pods: its containers have samples of 1,200 s, and a "
+        "prediction requires 3,600 s"
     )
 
 
@@ -100,5 +101,5 @@ def test_a_pod_without_a_model_is_told_so() -> None:
     made.put(nobody, FORECAST)
 
     assert pod_finding(made).text == (
-        "no peak is predicted; it leaves nothing to mid pods: its agent has no model of it"
+        "no peak is predicted; its unused request is not offered to mid pods: its agent has no model of it"
     )

@@ -26,7 +26,7 @@ def explained(spec: JobSpec, *pods) -> JobExplanation:
 def test_it_names_what_is_left_and_how_long_that_takes():
     job = explained(JobSpec(completions=13), *[pod(f"p{number}", "Succeeded") for number in range(3)])
     assert (job.left, job.pace_per_min) == (10, 60.0)
-    assert "3 of 13 succeeded, 0 failed, 10 left; at 60.0 a minute lately: 0 min" in job_text(job)
+    assert "3 of 13 succeeded, 0 failed, 10 left; 0 min at the recent rate of 60.0 a minute" in job_text(job)
 
 
 def test_a_job_that_failed_has_its_reason_first():

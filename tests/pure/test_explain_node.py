@@ -107,7 +107,7 @@ def test_a_node_whose_samples_are_too_old_to_be_read_is_silent_all_the_same() ->
 
     told = explain(chain, now_ms)
     seq = decode(last(chain, METRIC).value, NodeMetric).seq
-    assert named(told, "agent.silent").text.endswith(f"figures were last made of sample seq {seq}")
+    assert named(told, "agent.silent").text.endswith(f"the last figures are from sample seq {seq}")
     assert {step.name for step in told.steps} == {"window", "allocatable"}
 
 
@@ -119,8 +119,8 @@ def test_a_stale_node_is_told_with_what_is_kept_for_running_pods() -> None:
         chain.append(out, now_ms + 9_000)
     told = explain(chain, now_ms + 10_000)
 
-    assert "had been silent for 9.0 s" in named(told, "window.stale").text
-    assert named(told, "batch.stale").text.endswith("what running pods asked for (batch-cpu 500m)")
+    assert "after 9.0 s of silence" in named(told, "window.stale").text
+    assert named(told, "batch.stale").text.endswith("the requests of running pods (batch-cpu 500m)")
     cpu = told.figures[0]
     assert cpu.because is not None
     assert (cpu.published, cpu.floored, cpu.because.bound) == (500, True, "floored")
@@ -153,7 +153,7 @@ def test_batch_pods_that_use_all_leave_nothing_to_free_pods() -> None:
     ]
     told = explain(chain, chain.run(1, 12, use=NodeUse(cpu_milli=3_900, mem_bytes=4 * GIB), pod_use=uses))
 
-    assert "free-cpu would be 0: batch_used_milli leaves nothing" in named(told, "free.exhausted").text
+    assert "free-cpu would be 0 because of batch_used_milli" in named(told, "free.exhausted").text
 
 
 def test_disabled_by_policy_names_the_key_and_who_said_it() -> None:
@@ -173,7 +173,7 @@ def test_a_dry_run_of_resources_is_explained_and_their_arithmetic_stays() -> Non
     chain = Chain(policy_of(replace(SUPPRESS.colocation, resource_dry_run=True), SUPPRESS.resource_threshold))
     told = explain(chain, chain.run(1, 12))
 
-    assert "the Node shows none" in named(told, "batch.dry-run").text
+    assert "not written to the Node" in named(told, "batch.dry-run").text
     assert next(figure for figure in told.figures if figure.of == "batch_cpu_milli").published
 
 
@@ -183,8 +183,8 @@ def test_latency_sensitive_pods_that_use_all_are_the_term_that_made_it_nothing()
     told = explain(chain, chain.run(1, 12, **BUSY))
 
     found = named(told, "batch.exhausted")
-    assert found.text.startswith("batch-cpu is 0: high_priority_milli leaves nothing: capacity_milli 4,000m - margin")
-    assert found.text.endswith("most by shop/front 3,400m")
+    assert found.text.startswith("batch-cpu is 0 because of high_priority_milli: capacity_milli 4,000m - margin")
+    assert found.text.endswith("largest: shop/front 3,400m")
     cpu = next(figure for figure in told.figures if figure.of == "batch_cpu_milli")
     assert (cpu.published, cpu.emptied_by) == (0, "high_priority_milli")
 
@@ -211,7 +211,7 @@ def test_who_counts_most_is_told_as_the_policy_counts(calculate: str, most: str)
     told = explain(chain, chain.run(1, 12))
 
     found = named(told, "batch.exhausted")
-    assert found.text.endswith(f"most by {most}")
+    assert found.text.endswith(f"largest: {most}")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_the_term_that_left_nothing_is_named(changes: dict, term: str) -> None:
     chain = Chain(policy)
     told = explain(chain, chain.run(1, 3))
 
-    assert f"{term} leaves nothing" in named(told, "batch.exhausted").text
+    assert f"because of {term}:" in named(told, "batch.exhausted").text
 
 
 def test_a_node_under_another_policy_than_is_in_force_is_said() -> None:
@@ -238,7 +238,7 @@ def test_a_node_under_another_policy_than_is_in_force_is_said() -> None:
     told = explain(chain, START_MS + 4_100)
 
     assert named(told, "policy.other").text == (
-        f"the agent decides by policy {SUPPRESS.version}, in force is {other.version}"
+        f"the agent uses policy {SUPPRESS.version}, but {other.version} is in force"
     )
     assert "other policy" in named(told, "command.skipped").text
     assert named(told, "policy.other").severity == "problem"
@@ -268,8 +268,8 @@ def test_samples_that_nobody_answers_tell_of_a_silent_worker() -> None:
     chain.run(1, 3)
     told = explain(chain, chain.run(4, 12, answered=False))
 
-    assert "the sample with seq 9 has waited" in named(told, "worker.silent").text
-    assert "the last that was answered is seq 3" in named(told, "worker.silent").text
+    assert "sample seq 9 has been unanswered" in named(told, "worker.silent").text
+    assert "the last answered sample is seq 3" in named(told, "worker.silent").text
 
 
 def test_a_guard_in_charge_is_said_with_its_reason() -> None:
@@ -316,7 +316,7 @@ def test_a_command_of_which_nothing_is_heard_is_said_after_some_seconds() -> Non
     now_ms = chain.run(1, 1)
 
     assert "command.unheard" not in names(explain(chain, now_ms))
-    assert "no outcome arrived" in named(explain(chain, now_ms + 5_000), "command.unheard").text
+    assert "no outcome was received" in named(explain(chain, now_ms + 5_000), "command.unheard").text
 
 
 def test_what_the_agent_cannot_read_is_said() -> None:
@@ -362,7 +362,7 @@ def test_a_node_that_does_not_exist_is_told_with_who_decides_that() -> None:
     chain.publish(replace(SUPPRESS, node_source="inventory"))
     told = explain(chain, chain.run(1, 3))
 
-    assert "nothing is sold: unknown node: no inventory record" in named(told, "node.unknown").text
+    assert "no batch resources are published: unknown node: no inventory record" in named(told, "node.unknown").text
 
 
 def test_the_inventory_that_figures_go_by_is_named_with_its_place() -> None:

@@ -120,7 +120,7 @@ def batch_cpu(log: NodeLog) -> int:
 def test_a_pod_that_would_fit_is_told_so_with_the_node() -> None:
     told = explain([node()], pod(containers=asking("200")))
 
-    assert named(told, "pending.fits").text == "there is room on node-1"
+    assert named(told, "pending.fits").text == "the pod fits on node-1"
     assert not {one.name for one in told.findings if one.severity == "problem"}
 
 
@@ -133,7 +133,7 @@ def test_what_others_asked_for_is_not_left() -> None:
     cpu = told.rooms[0].rooms[0]
     assert (cpu.asked, cpu.sold, cpu.left) == (sold - 400, sold, sold - 500)
     assert named(told, "pending.short").text == (
-        f"batch-cpu is short on every node: {sold - 400:,}m is asked for, most is left on node-1: {sold - 500:,}m"
+        f"batch-cpu is short on every node: {sold - 400:,}m is requested, node-1 has most free: {sold - 500:,}m"
     )
 
 
@@ -147,7 +147,9 @@ def test_without_a_score_what_is_left_is_told_by_the_nodes_pods() -> None:
 def test_the_node_that_comes_nearest_is_named() -> None:
     told = explain([node("node-1"), node("node-2", cpu_milli=8_000)], pod(containers=asking("3500", "64Gi")))
 
-    assert "batch-memory: 65,536 MiB is asked for, and no node has more than" in named(told, "pending.too-high").text
+    assert (
+        "batch-memory: the pod requests 65,536 MiB, but no node has more than" in named(told, "pending.too-high").text
+    )
     assert [room.node for room in told.rooms] == ["node-1", "node-2"]
 
 
@@ -156,8 +158,7 @@ def test_more_than_any_node_sells_to_all_pods_together_is_too_high() -> None:
     told = explain([there], pod(containers=asking("9000")))
 
     assert named(told, "pending.too-high").text == (
-        f"batch-cpu: 9,000m is asked for, and no node has more than {batch_cpu(there):,}m of it for all pods together "
-        "(node-1)"
+        f"batch-cpu: the pod requests 9,000m, but no node has more than {batch_cpu(there):,}m in total (node-1)"
     )
     assert "pending.short" not in names(told)
 
@@ -165,7 +166,9 @@ def test_more_than_any_node_sells_to_all_pods_together_is_too_high() -> None:
 def test_a_selector_that_no_node_meets_names_the_label_and_what_is_there() -> None:
     told = explain([node(pool="web")], pod(nodeSelector={"pool": "batch"}))
 
-    assert named(told, "pending.selector").text.endswith("of 1: node-1: pool=batch wanted, pool=web there")
+    assert named(told, "pending.selector").text.endswith(
+        "such as node-1: nodeSelector requires pool=batch, the node has pool=web"
+    )
     assert told.rooms[0].selected is False
 
 
@@ -200,7 +203,7 @@ def test_an_empty_term_of_node_affinity_matches_no_node() -> None:
     terms.append({})
     told = explain([node(pool="web")], pod(affinity=affinity))
     assert not told.rooms[0].selected
-    assert "node affinity without terms" in named(told, "pending.selector").text
+    assert "node affinity has no terms" in named(told, "pending.selector").text
     terms.append({"matchExpressions": [{"key": "pool", "operator": "Exists"}]})
     assert explain([node(pool="web")], pod(affinity=affinity)).rooms[0].selected
 
@@ -224,7 +227,9 @@ def test_another_scheduler_does_not_know_batch_resources() -> None:
 def test_nodes_that_sell_nothing_say_why() -> None:
     told = explain([node(enable=False)], pod())
 
-    assert "nothing is sold: batch resources are disabled by policy" in named(told, "pending.short").text
+    assert (
+        "no batch resources are published: batch resources are disabled by policy" in named(told, "pending.short").text
+    )
     assert "batch resources are disabled" in told.rooms[0].why_none
     assert not told.rooms[0].fits
 
@@ -242,8 +247,8 @@ def test_a_stale_node_takes_no_pod() -> None:
 
     found = named(told, "pending.passed-over")
     assert found.severity == "problem"
-    assert found.text == "this node does not count: node-1 (stale for 12 s, with room)"
-    assert found.advice == "`slacktide explain node node-1` names why it is silent"
+    assert found.text == "this node is not considered: node-1 (stale for 12 s, with room)"
+    assert found.advice == "`slacktide explain node node-1` shows why it is silent"
     assert "pending.short" not in names(told)
     assert "stale for 12 s" in pod_text(told)
 
@@ -269,7 +274,7 @@ def test_figures_that_nobody_says_again_are_no_room() -> None:
         pytest.param(lambda: stale(node("node-2", cpu_milli=8_000)), "node-2 (stale for 12 s, with room)", id="stale"),
         pytest.param(
             lambda: node("node-2", cpu_milli=8_000, pool="web"),
-            "node-2 (pool=batch wanted, pool=web there, with room)",
+            "node-2 (nodeSelector requires pool=batch, the node has pool=web, with room)",
             id="other labels",
         ),
     ],
@@ -279,12 +284,12 @@ def test_a_node_with_room_that_does_not_count_is_named_beside_those_that_are_sho
     other: Callable[[], NodeLog], why: str, asked: str, short: str
 ) -> None:
     small = node("node-1", cpu_milli=3_000, pool="batch")
-    wanted = {"nodeSelector": {"pool": "batch"}} if "wanted" in why else {}
+    wanted = {"nodeSelector": {"pool": "batch"}} if "nodeSelector" in why else {}
     told = explain([small, other()], pod(containers=asking(asked), **wanted))
 
-    assert "node that counts" in named(told, short).text
+    assert "node that is considered" in named(told, short).text
     assert "node-1" in named(told, short).text
-    assert named(told, "pending.passed-over").text == f"this node does not count: {why}"
+    assert named(told, "pending.passed-over").text == f"this node is not considered: {why}"
 
 
 def test_of_native_amounts_it_is_said_that_others_are_not_counted() -> None:
@@ -292,7 +297,7 @@ def test_of_native_amounts_it_is_said_that_others_are_not_counted() -> None:
     told = explain([node()], pod(containers=[{"name": "main", "resources": {"requests": native}}]))
 
     assert named(told, "pending.fits").text == (
-        "there is room on node-1; what others asked for of cpu and memory is not counted"
+        "the pod fits on node-1; requests of other pods for cpu and memory are not subtracted"
     )
 
 
@@ -340,7 +345,7 @@ def test_a_cordoned_node_has_no_room() -> None:
 def test_beside_a_cordoned_node_the_others_are_named() -> None:
     told = explain([cordoned("node-1"), node("node-2")], pod(containers=asking("200")))
 
-    assert named(told, "pending.fits").text == "there is room on node-2"
+    assert named(told, "pending.fits").text == "the pod fits on node-2"
 
 
 BOUGHT = Resources(batch_cpu_milli=500, batch_mem_bytes=GIB)
@@ -362,7 +367,7 @@ def test_a_pod_that_is_held_is_said_to_be_held_and_not_to_ask_for_too_much() -> 
     found = named(told, "pod.held")
     assert found.severity == "warning"
     assert found.text == (
-        "held: the best-effort pods of node-1 may use 20m of CPU, which request 500m together; "
+        "CPU limit: the best-effort pods of node-1 may use 20m, and request 500m together; "
         "this pod was throttled in 90% of its periods"
     )
     assert "lint.idle" not in names(told)
@@ -397,7 +402,7 @@ def test_a_pod_that_came_past_the_webhook_says_what_it_lacks() -> None:
     assert told is not None
 
     found = named(told, "pod.missed")
-    assert "metadata.labels[koordinator.sh/qosClass] absent, BE by profile batch" in found.text
+    assert "metadata.labels[koordinator.sh/qosClass] is absent, profile batch sets BE" in found.text
     assert "delete it" in found.advice
 
 
@@ -439,7 +444,7 @@ def test_a_pod_that_its_node_lists_and_nobody_measures_is_on_that_node() -> None
     told = explain([there], on=there, name="jobs/young")
 
     assert (told.node, told.running, told.rooms) == ("node-1", None, [])
-    assert named(told, "pod.unmeasured").text.startswith("node-1 lists it as Pending, and no figures contain it")
+    assert named(told, "pod.unmeasured").text.startswith("node-1 lists the pod as Pending, but has no figures of it")
 
 
 def test_a_pod_whose_group_outlives_it_is_said() -> None:
@@ -450,7 +455,7 @@ def test_a_pod_whose_group_outlives_it_is_said() -> None:
     told = explain([there], on=node_log("node-1", chain.records), name="jobs/batch")
 
     assert told.node == "node-1"
-    assert "whose pod list no longer has it" in named(told, "pod.unlisted").text
+    assert "but the node's pod list does not contain it" in named(told, "pod.unlisted").text
 
 
 def test_of_a_pod_that_nothing_is_said_of_there_is_no_explanation() -> None:
@@ -504,7 +509,7 @@ def test_often_is_a_problem_with_something_to_do() -> None:
 def test_an_eviction_without_credit_was_held_back() -> None:
     told = explain([node()], outcomes=[evicted(1, result="refused", reason=NO_CREDIT, count=7, spent=spent(0))])
 
-    assert named(told, "eviction.no-credit").text.startswith("7 evictions were wanted")
+    assert named(told, "eviction.no-credit").text.startswith("7 evictions were selected")
     assert named(told, "evicted").severity == "ok"
     assert told.evictions[0].done is False
 
@@ -604,7 +609,7 @@ def test_native_amounts_of_a_best_effort_pod_were_not_translated() -> None:
 
     found = [one for one in told.findings if one.name == "lint.requests"]
     assert [(one.severity, one.text) for one in found] == [
-        ("problem", f"main: neither requests nor limits batch-{name}; it asks for native {name} instead")
+        ("problem", f"main: neither a request nor a limit for batch-{name}; it requests native {name} instead")
         for name in ("cpu", "memory")
     ]
 
@@ -646,7 +651,7 @@ def test_its_file_tells_who_makes_it_and_who_calls_it(document: dict[str, Any], 
 
 
 def test_a_file_without_the_pod_is_refused_with_those_that_it_has() -> None:
-    with pytest.raises(ConfigError, match=r"pod\.yaml: kind: jobs/etl-x2lqp: accepted: the Pod jobs/other"):
+    with pytest.raises(ConfigError, match=r"pod\.yaml: kind: jobs/etl-x2lqp: accepted: Pod jobs/other"):
         manifest_of(pod(), "pod.yaml", "jobs", "other")
 
 
@@ -691,9 +696,9 @@ def test_for_a_terminal_there_is_a_table_of_nodes_and_one_of_evictions() -> None
     text = pod_text(told)
 
     assert "pod jobs/etl-x2lqp, on no node, BE, koord-batch" in text
-    assert "asked for: batch-cpu 1,000m, batch-memory 1,024 MiB" in text
+    assert "requested: batch-cpu 1,000m, batch-memory 1,024 MiB" in text
     assert f"{batch_cpu(there) - 500:,}m / {batch_cpu(there):,}m" in text
-    assert "pool=batch wanted, pool=web there" in text
+    assert "nodeSelector requires pool=batch, the node has pool=web" in text
     assert "83% used, threshold 70%" in text
 
 
@@ -759,25 +764,30 @@ def test_a_pod_that_a_pass_would_evict_is_told_why_with_the_numbers() -> None:
 
     assert finding.severity == "note"
     assert finding.text == (
-        "pass 4/6, 5 s ago (slacktide.cluster.descheduling.v1 0:0), would evict it, but only reports so (dryRun): "
-        "node-1 is over, 90% used, threshold 65%; cpu used 7,200m, threshold 5,200m, the pod's share 2,100m"
+        "pass 4/6, 5 s ago (slacktide.cluster.descheduling.v1 0:0), selected it for eviction, but only "
+        "reports it (dryRun): "
+        "node-1 is over its thresholds, 90% used, threshold 65%; cpu used 7,200m, threshold 5,200m, the "
+        "pod's share 2,100m"
     )
     acting = named(descheduled(msgspec.structs.replace(PASS, dry_run=False)), "descheduling.chosen")
     assert acting.severity == "warning"
-    assert "chose it to be evicted: node-1 is over" in acting.text
+    assert "selected it for eviction: node-1 is over" in acting.text
 
 
 def test_a_pod_that_no_pass_chose_is_told_why_it_stays() -> None:
     def why(**other: Any) -> str:
         finding = named(descheduled(msgspec.structs.replace(PASS, **other), name="other"), "descheduling.stays")
-        return finding.text.partition("did not choose it: ")[2]
+        return finding.text.partition("did not select it: ")[2]
 
-    assert why() == "node-1 is over, 90% used, threshold 65%; other pods suffice; staying: 3 not_best_effort"
+    assert why() == (
+        "node-1 is over its thresholds, 90% used, threshold 65%; evicting other pods was enough; not "
+        "evicted: 3 not_best_effort"
+    )
     waiting = msgspec.structs.replace(
         PASS.sources[0], bound="waiting", staying=[], terms=PASS.sources[0].terms | {"row_passes": 2}
     )
     assert why(sources=[waiting], bound="none_lasting", victims=[]).endswith(
-        "it has not been over for long enough (2 of 5 passes tolerated)"
+        "it has not been over its thresholds for long enough (2 of 5 passes tolerated)"
     )
     assert why(sources=[], bound="none_over", victims=[]) == "no node is over its high thresholds"
     assert why(sources=[]) == "node-1 is not over its high thresholds"
@@ -822,11 +832,11 @@ def test_what_a_scheduler_was_told_last_is_told_without_the_pods_file() -> None:
     finding = named(told, "pending.refused")
     assert finding.severity == "problem"
     assert finding.text == (
-        "none of the 3 nodes that its scheduler asked about takes it: "
+        "the scheduler asked about 3 nodes, and none accepts the pod: "
         "batch_short:cpu on 2 (node-1, node-2); stale on 1 (node-3)"
     )
     text = pod_text(told)
-    assert "asked for by a scheduler 2.0 s ago: of 3 nodes 0 would take it (slacktide.pod.placement.v1 0:1)" in text
+    assert "scheduler request 2.0 s ago: 0 of 3 nodes accept the pod (slacktide.pod.placement.v1 0:1)" in text
     assert "  2 batch_short:cpu: node-1, node-2" in text
     assert text.startswith("pod jobs/etl-x2lqp, on no node\n")
 
@@ -892,6 +902,6 @@ def test_a_pod_that_its_namespaces_quota_refused_is_found_by_its_controllers_nam
     if told is not None:
         [finding] = [one for one in told.findings if one.name == "pod.quota"]
         assert finding.text == (
-            "refused 5 s ago by the quota of namespace team-a: it requests batch-cpu 2,000m, pods there request "
-            "7,000m, the bound is 8,000m"
+            "rejected 5 s ago by the quota of namespace team-a: it requests batch-cpu 2,000m, pods there request "
+            "7,000m, the limit is 8,000m"
         )

@@ -51,8 +51,8 @@ def test_a_cut_is_explained_by_stall_baseline_line_and_bound_in_words(signal: st
     text = squeezed(node_text(explained(chain, chain.run(1, 1, ls_pressure=looked(STALLED)))))
 
     words = (
-        "latency-sensitive pods stalled 900 ms per second that they ran; their learned baseline is 120 ms, "
-        "and the line 400 ms: stall is above the line, so best-effort pods stop"
+        "latency-sensitive pods stalled 900 ms per second of running; their learned baseline is 120 ms, "
+        "the threshold is 400 ms: stall is above the threshold, so best-effort pods are paused"
     )
     assert f"node.pressure: cut: {words}" in text
     assert "the limit by cpu_suppress: 20m (pressure_cut): cpu_stall_us 90,000, " in text
@@ -66,8 +66,8 @@ def test_a_sample_that_keeps_what_holds_shows_its_newest_look_all_the_same() -> 
 
     assert next(one.record.answer for one in explained(chain, now_ms).steps if one.name == "command") == "keep"
     words = (
-        "calm: latency-sensitive pods stalled 90 ms per second that they ran; their learned baseline is 120 ms, "
-        "and the line 400 ms: stall is not above the line, so best-effort pods run"
+        "calm: latency-sensitive pods stalled 90 ms per second of running; their learned baseline is 120 ms, "
+        "the threshold is 400 ms: stall is not above the threshold, so best-effort pods run"
     )
     assert found(chain, now_ms, "node.pressure") == [("note", words)]
 
@@ -79,14 +79,14 @@ def test_what_came_of_a_cut_is_explained_too() -> None:
     done = outcome(1, bound="pressure_cut", terms=terms, before=UNLIMITED, after=Limits(be_cfs_quota_us=2_000))
     chain.records.append(outcome_record(done))
 
-    assert "so best-effort pods stop" in squeezed(node_text(explained(chain, now_ms)))
+    assert "so best-effort pods are paused" in squeezed(node_text(explained(chain, now_ms)))
 
 
 def test_a_sample_without_a_look_shows_the_baseline() -> None:
     chain = by("pressure")
 
     assert found(chain, chain.run(1, 1, ls_pressure=looked()), "node.pressure") == [
-        ("note", "calm: no look since the sample before; the learned baseline is 120 ms per second")
+        ("note", "calm: no measurement since the last sample; the learned baseline is 120 ms per second")
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_node_that_has_no_pressure_is_a_warning_that_names_doctor(signal: str)
     now_ms = chain.run(1, 2)
     (warning,) = (one for one in explained(chain, now_ms).findings if one.name == "node.no-pressure")
 
-    assert (warning.severity, "best-effort pods are held by use" in warning.text) == ("warning", True)
+    assert (warning.severity, "best-effort pods are limited by CPU use" in warning.text) == ("warning", True)
     assert "slacktide doctor" in warning.advice
     assert found(chain, now_ms, "node.pressure") == []
 
@@ -127,28 +127,33 @@ CALM = msgspec.structs.replace(HALTED, cpu_stall_us=5_000)
     ("gate", "look", "bound", "ends"),
     [
         (LEARNED, CALM, "calm", "so best-effort pods run"),
-        (LEARNED, FREE, "idle", "a whole CPU was idle all the time, so best-effort pods run"),
+        (LEARNED, FREE, "idle", "a whole CPU was always idle, so best-effort pods run"),
         (LEARNED, HALTED, "not_running", "best-effort pods hardly run, so they are not the cause"),
-        (PressureGate(wait_ms=700), STALLED, "paused", "an earlier cut did not help, so none comes for 600 ms"),
-        (LEARNED, STALLED, "cut", "so best-effort pods stop"),
-        (CLOSED, HALTED, "held", "best-effort pods are stopped; 1 of 2 looks show whether that helps"),
+        (
+            PressureGate(wait_ms=700),
+            STALLED,
+            "paused",
+            "pausing best-effort pods did not help before, so they are not paused for 600 ms",
+        ),
+        (LEARNED, STALLED, "cut", "so best-effort pods are paused"),
+        (CLOSED, HALTED, "held", "best-effort pods are paused; 1 of 2 measurements of the effect are done"),
         (
             msgspec.structs.replace(CLOSED, proof_looks=1),
             CALM,
             "helped",
-            "the cut was made at 900 ms and helped, so best-effort pods run again",
+            "pausing at 900 ms of stall helped, so best-effort pods run again",
         ),
         (
             msgspec.structs.replace(CLOSED, proof_looks=1),
             HALTED,
             "not_the_cause",
-            "did not help, so best-effort pods run again, and no cut comes for 500 ms",
+            "did not help, so best-effort pods run again and are not paused for 500 ms",
         ),
         (
             msgspec.structs.replace(CLOSED, closed_ms=7_950),
             STALLED,
             "unproven",
-            "did not slow down within 8,050 ms, so the cut ends, and no other comes for 500 ms",
+            "did not slow down within 8,050 ms, so the pause ends, and they are not paused for 500 ms",
         ),
     ],
 )
@@ -163,6 +168,6 @@ def test_each_bound_has_words_that_go_with_its_figures(gate: PressureGate, look,
 def test_figures_are_shown_where_use_fixed_the_bound_and_unknown_terms_are_not_made_up() -> None:
     terms = step(LEARNED, CALM, 4_000).terms
 
-    assert pressure_text("formula", terms).endswith("and the line 400 ms")
+    assert pressure_text("formula", terms).endswith("the threshold is 400 ms")
     assert pressure_text("pressure_cut", {"other": 1}) == ""
     assert pressure_text("pressure_helped", terms) == "", "a figure that its words need is not there"

@@ -44,13 +44,13 @@ def test_a_job_that_waits_has_a_position_a_reason_and_what_it_lacks() -> None:
         "queue a: position 2 of 2, PreemptionNoCandidates",
         "  Quota that it needs is in use. No workload may be preempted for it.",
         "  wait: unknown: it waits for quota: PreemptionNoCandidates",
-        "  would be admitted with: 2 more cpu of default",
+        "  would be admitted with 2 more cpu of default",
     ]
 
 
 def test_a_job_that_has_quota_has_no_position() -> None:
     log = after(queue("a", "4"), local("a"), workload(1, "a"))
-    assert text_of(log, "w1").splitlines() == ["queue a: reserved, started", "  quota since 1.0 s ago"]
+    assert text_of(log, "w1").splitlines() == ["queue a: reserved, started", "  has quota since 1.0 s ago"]
 
 
 def test_a_job_above_all_quotas_will_never_be_admitted() -> None:
@@ -58,14 +58,14 @@ def test_a_job_above_all_quotas_will_never_be_admitted() -> None:
     text = text_of(log, "w1")
     assert "position 1 of 1, ExceedsMaxQuota" in text
     assert "wait: never: " in text
-    assert "would be admitted with: a larger quota, or a smaller Job" in text
+    assert "would be admitted with a larger quota, or a smaller Job" in text
 
 
 def test_a_job_without_a_queue_is_told_what_is_missing() -> None:
     log = after(queue("a", "4"), workload(1, "a"))
     assert text_of(log, "w1").splitlines() == [
         "queue -: pending",
-        "  would be admitted with: a LocalQueue of this name in its namespace, and its ClusterQueue",
+        "  would be admitted with a LocalQueue of this name in its namespace, and its ClusterQueue",
     ]
 
 

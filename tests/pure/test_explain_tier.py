@@ -18,7 +18,7 @@ def test_a_critical_pod_is_named_with_what_holds_the_others() -> None:
     [found] = tier_findings([PROXY, JOB])
 
     assert found.name == "tier.critical"
-    assert "kube-system/kube-proxy-x; each other pod of the tier has its own quota" in found.text
+    assert "kube-system/kube-proxy-x; the other pods of the tier have a quota each" in found.text
     assert "CPU requests" in found.advice
 
 

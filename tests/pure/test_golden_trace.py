@@ -146,7 +146,7 @@ def test_a_node_that_is_not_in_the_trace_is_told_with_those_that_are(nodes: list
     done = replay(GOLDEN, *(part for node in nodes for part in ("--node", node)))
 
     assert done.exit_code == 1
-    assert done.stderr.endswith("is of a node virtual-4; known: virtual-3, virtual-2, virtual-1\n")
+    assert done.stderr.endswith("is from node virtual-4; known: virtual-3, virtual-2, virtual-1\n")
 
 
 def test_a_policy_that_is_not_there_is_told_with_its_file(tmp_path: Path) -> None:

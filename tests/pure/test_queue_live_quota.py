@@ -62,7 +62,10 @@ def test_admission_follows_what_is_sold_and_what_exceeds_it_is_listed_not_stoppe
         await turns(one, cluster, 3)
         assert len(cluster.running) == 3, "nobody is stopped"
         [row] = cluster_queues(objects_of(log.records)).exceeds
-        assert exceeds_text(row) == "ClusterQueue a exceeds its quota by 2 cpu of default; to stop: jobs/w0, jobs/w1"
+        assert (
+            exceeds_text(row)
+            == "ClusterQueue a exceeds its quota by 2 cpu of default; will be stopped: jobs/w0, jobs/w1"
+        )
         cluster.finish("uid-00000")
         await turns(one, cluster, 3)
         assert standing(log)["uid-00003"][0] == "pending", "two run, and one is allowed"

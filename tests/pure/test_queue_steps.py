@@ -147,7 +147,7 @@ def test_a_job_that_grows_beyond_its_admission_is_stopped() -> None:
     found = step(raw(marked("started"), suspend=False, parallelism=3), state(of=booking(), started=True))
     assert (found.what, found.body["metadata"]["annotations"]) == ("stop", marked("stopped"))
     found = step(raw(parallelism=3), state(of=booking()))
-    assert (found.what, found.why) == ("refuse", "it asks for more pods than were admitted: main")
+    assert (found.what, found.why) == ("refuse", "it has more pods than were admitted: main")
 
 
 def test_a_job_whose_template_names_other_nodes_is_not_started() -> None:
@@ -161,7 +161,7 @@ def test_a_job_whose_template_names_other_nodes_is_not_started() -> None:
     )
     missing = due(job(raw()), state(of=booking()), {})
     assert isinstance(missing, Write)
-    assert missing.why == "there is no ResourceFlavor spot"
+    assert missing.why == "ResourceFlavor spot does not exist"
 
 
 def test_a_partly_admitted_job_runs_fewer_pods_and_asks_for_all_again() -> None:

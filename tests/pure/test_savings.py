@@ -365,7 +365,7 @@ def test_records_that_are_gone_are_named(tmp_path: Path) -> None:
 def test_what_is_no_answer_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "answer.json").write_text("[]")
     done = CliRunner().invoke(cli, ["savings", "--from-offsets", str(tmp_path / "answer.json")])
-    assert (done.exit_code, "answer.json: not an answer of" in done.output) == (1, True)
+    assert (done.exit_code, "answer.json: not a report of" in done.output) == (1, True)
 
 
 def test_an_earlier_answer_brings_its_nodes_along_and_takes_no_others(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_an_earlier_answer_brings_its_nodes_along_and_takes_no_others(tmp_path: 
     again = ["savings", str(GOLDEN), "--from-offsets", str(tmp_path / "answer.json")]
     assert answer(*again[1:]) == made
     done = CliRunner().invoke(cli, [*again, "--node", "virtual-2"])
-    assert (done.exit_code, "--node: not with --from-offsets" in done.output) == (2, True)
+    assert (done.exit_code, "--node: not accepted with --from-offsets" in done.output) == (2, True)
 
 
 def test_csv_has_a_row_for_each_node_and_one_for_all() -> None:

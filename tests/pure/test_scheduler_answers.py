@@ -95,7 +95,7 @@ def test_who_passes_and_who_fails_and_that_no_eviction_of_others_would_help() ->
         "FailedNodes": {},
         "FailedAndUnresolvableNodes": {
             "busy": f"slacktide: {OVER.format(87)}",
-            "nobody": "slacktide: batch_short:cpu: pod requests 1000m, at most 0m is left",
+            "nobody": "slacktide: batch_short:cpu: pod requests 1000m, but only 0m is free",
             "silent": "slacktide: its agent is silent",
         },
         "Error": "",
@@ -198,7 +198,7 @@ def test_where_one_node_alone_passes_nobody_asks_again_and_the_pod_counts_all_th
     for number in range(2):
         assert asked.filter("a", name=f"p{number}", cpu="2000")["NodeNames"] == ["a"]
     assert asked.filter("a", name="p2", cpu="2000")["FailedAndUnresolvableNodes"] == {
-        "a": "slacktide: batch_short:cpu: pod requests 2000m, at most 0m is left"
+        "a": "slacktide: batch_short:cpu: pod requests 2000m, but only 0m is free"
     }
     assert [asked.answers.answered(f"uid-p{number}") for number in range(3)] == [True, True, False]
 

@@ -153,7 +153,7 @@ def test_zones_that_are_fresh_again_wake_a_pod() -> None:
     pod = manifest()
     asked.bind(pod, "")
     asked.clock.now_s += ZONES_STALE_S + 1
-    assert "published no NUMA zones" in asked.refused(pod, "a")
+    assert "not published NUMA zones" in asked.refused(pod, "a")
     assert asked.woken() == []
     asked.say(record("a", zone(0), zone(1), seq=2))
     assert asked.woken() == ["p"]
@@ -278,7 +278,7 @@ def test_ids_with_gaps_and_zones_of_memory_alone_are_used_as_they_are() -> None:
 
 def test_zones_that_cannot_be_read_take_no_pod_that_needs_them() -> None:
     asked = Asked(record("a"))
-    assert asked.refused(manifest(), "a") == "its NUMA zones, or what pods hold of them, cannot be read"
+    assert asked.refused(manifest(), "a") == "its NUMA zones, or the allocations of pods in them, cannot be read"
     burstable = manifest("burstable")
     del burstable["spec"]["containers"][0]["resources"]["limits"]
     assert asked.refused(burstable, "a") == ""
@@ -290,7 +290,7 @@ def test_a_record_older_than_15_s_takes_no_pods_until_a_new_one_comes() -> None:
     assert asked.refused(manifest(), "a") == ""
     asked.view.gone(("default", "p"))
     asked.clock.now_s += 1
-    assert asked.refused(manifest(), "a") == "its agent has published no NUMA zones for 15 s"
+    assert asked.refused(manifest(), "a") == "its agent has not published NUMA zones for 15 s"
     assert asked.told[-1].refused[0].reason == "zones_stale"
     asked.say(record("a", zone(0), seq=2))
     assert asked.refused(manifest(), "a") == ""
@@ -411,8 +411,8 @@ def test_explain_shows_what_zones_do_not_count_and_what_the_kubelet_may_refuse()
     assert asked.told[-1].best[0].zones == (
         "container small requests cpu 2000m, zone 0; container big requests cpu 8000m, zone 1; "
         "zone 0: cpu 8000m free, 6000m with it; zone 1: cpu 8000m free, 0m with it; "
-        "the kubelet refuses big if it gives on an init container's CPUs, which are in other zones; "
-        "overhead cpu 100m counts in no zone"
+        "the kubelet rejects big if it reuses an init container's CPUs, which are in other zones; "
+        "overhead cpu 100m is counted in no zone"
     )
 
 

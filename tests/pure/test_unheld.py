@@ -124,7 +124,8 @@ def test_explain_of_its_node_names_it_and_what_it_uses() -> None:
 
     assert found.severity == "warning"
     assert found.text == (
-        "not held back: jobs/scan, which claim to be best-effort, run outside that group; they use 1,250m of CPU, and "
+        "not limited: jobs/scan: they are labelled best-effort, but run outside the best-effort cgroup; they "
+        "use 1,250m of CPU, and "
         "count as koord-prod"
     )
 

@@ -68,14 +68,23 @@ def test_an_eviction_without_a_uid_is_refused(uid: object) -> None:
 
     assert isinstance(found, Refusal)
     assert found.why == "no_uid"
-    assert "name the uid of the pod that was decided on" in found.status.message
+    assert "set it to the uid of the selected pod" in found.status.message
 
 
 @pytest.mark.parametrize(
     ("seen", "why", "code", "said", "found"),
     [
-        pytest.param(None, "pod_gone", 404, "does not exist: it is gone", "no pod of that name", id="gone"),
-        pytest.param(pod(uid="u2"), "other_uid", 404, "does not exist: it is gone", "u2", id="another of its name"),
+        pytest.param(
+            None, "pod_gone", 404, "does not exist; a new pod may have its name", "no pod has that name", id="gone"
+        ),
+        pytest.param(
+            pod(uid="u2"),
+            "other_uid",
+            404,
+            "does not exist; a new pod may have its name",
+            "u2",
+            id="another of its name",
+        ),
         pytest.param(pod(node="node-2"), "other_node", 403, "is not on node node-1", "node-2", id="another node's"),
         pytest.param(pod(node=None), "other_node", 403, "is not on node node-1", "on no node yet", id="not on a node"),
         pytest.param(pod(label="LS"), "not_best_effort", 403, "is not of QoS class BE", "LS", id="LS by label"),

@@ -137,7 +137,7 @@ async def _lead(
 ) -> None:
     if removal is not None:
         await removal.hold()
-    health.not_ready = "leading: reading the records of an earlier leader"
+    health.not_ready = "leading: reading the records of the former leader"
     earlier = await _read_earlier_term(settings.bootstrap, health)
     epoch = epoch_of(election.transitions, earlier.epoch)
     backoff = Backoff(RETRY_S, RETRY_MAX_S)
@@ -149,7 +149,7 @@ async def _lead(
             await asyncio.sleep(backoff.next_s())
     try:
         metrics.leads(epoch)
-        log.info("this replica leads and writes", extra={"writer_epoch": epoch})
+        log.info("this replica is the leader and writes", extra={"writer_epoch": epoch})
         await _Leader(settings, earlier, epoch, clock, ring).run(api, health)
     finally:
         metrics.leads_no_more()
@@ -163,7 +163,7 @@ async def _read_earlier_term(bootstrap: Cluster, health: Health) -> EarlierTerm:
             return await read_back(bootstrap)
         except LogError as exc:
             if health.not_ready != str(exc):
-                log.warning("Kafka is unreachable", extra={"for": "what it held before", "why": str(exc)})
+                log.warning("Kafka is unreachable", extra={"for": "the records of the former leader", "why": str(exc)})
             health.not_ready = str(exc)
             await asyncio.sleep(backoff.next_s())
 

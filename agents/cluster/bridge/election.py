@@ -34,7 +34,7 @@ class Election:
     def __init__(
         self, api: ApiServer, *, namespace: str, name: str, me: str, clock: Clock, timing: Timing = TIMING
     ) -> None:
-        self.trouble = "the lease was not read yet"
+        self.trouble = "the lease has not been read yet"
         """Why the lease is unknown; "": it is known."""
         self.leader = ""
         self._api = api

@@ -77,8 +77,8 @@ class FigureReader:
                 _check_key(node, allocatable.node, "NodeAllocatable")
                 self._writing.allocatables.receive(allocatable, now_s)
                 if why := self._writing.overstated(allocatable):
-                    log.warning("figures above the Node's own capacity are capped", extra={"node": node, "why": why})
-                    self._to_dead_letter(record, f"{why}; only the capacity is written")
+                    log.warning("figures above the Node's capacity are reduced to it", extra={"node": node, "why": why})
+                    self._to_dead_letter(record, f"{why}; the capacity is written instead")
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
             self._to_dead_letter(record, failure("publish to Kubernetes", exc))
 

@@ -54,7 +54,7 @@ class JobSource:
             TailReader(
                 cluster, (AUDIT.name,), client_id="slacktide-bridge-jobs", back_ms=AUDIT_BACK_MS, now_ms=clock.wall_ms
             ),
-            away="evictions are not joined to Jobs",
+            away="evictions are not assigned to Jobs",
             clock=clock,
         )
         self._troubles = {"jobs": "", "pods": "", "log": ""}
@@ -62,7 +62,7 @@ class JobSource:
     @property
     def trouble(self) -> str:
         """Why Job events are not published; "": they are."""
-        many = f"{self._log.refused_pods} pods are not followed: too many" if self._log.refused_pods else ""
+        many = f"{self._log.refused_pods} pods are not tracked: too many pods" if self._log.refused_pods else ""
         return next((why for why in self._troubles.values() if why), many)
 
     async def run(self, api: ApiServer) -> None:

@@ -19,15 +19,15 @@ CAPPED = Gauge(
 )
 SOLD_CPU = Gauge(
     "slacktide_bridge_sold_cpu_milli",
-    "CPU that the Node's status offers to batch, mid and free pods, in thousandths of a CPU.",
+    "CPU of batch, mid and free resources in the Node's status, in thousandths of a CPU.",
     ["node", "tier"],
 )
 SOLD_MEMORY = Gauge(
     "slacktide_bridge_sold_memory_bytes",
-    "Memory that the Node's status offers to batch, mid and free pods.",
+    "Memory of batch, mid and free resources in the Node's status.",
     ["node", "tier"],
 )
-TROUBLE = Gauge("slacktide_bridge_trouble", "1 while it has an error.", ["of"])
+TROUBLE = Gauge("slacktide_bridge_trouble", "1 while the bridge has an error.", ["of"])
 WRITES = Counter("slacktide_bridge_writes", "Writes to the API server, by result.", ["kind", "result"])
 LISTED = Counter("slacktide_bridge_lists", "Full lists of all objects.", ["of"])
 REFUSED = Counter("slacktide_bridge_records_refused", "Records that could not be processed.", ["topic"])

@@ -109,7 +109,10 @@ class Removal:
                     patch = self._patch(resource, namespace, right, [*right.finalizers, FINALIZER])
                     await self._api.patch(resource, self._name, patch.body, _Right, namespace=namespace)
         except ApiError as exc:
-            why = "no finalizer on the bridge's rights: Nodes keep batch resources where these are deleted first"
+            why = (
+                "cannot add a finalizer to the bridge's RBAC objects: if they are deleted first, Nodes keep batch "
+                "resources"
+            )
             log.warning(why, extra={"why": str(exc), "remedy": "kubectl apply -k deploy/kubernetes"})
 
     async def begun(self) -> None:
@@ -127,9 +130,9 @@ class Removal:
                 if await self._removed(leads=leads):
                     nodes = await self._withdraw()
                     await self._release()
-                    log.info("the bridge is removed: deleted batch resources from Nodes", extra={"nodes": nodes})
+                    log.info("the bridge is being removed: deleted batch resources from Nodes", extra={"nodes": nodes})
         except (ApiError, TimeoutError) as exc:
-            why = str(exc) or f"not done within {LAST_S:g} s"
+            why = str(exc) or f"not finished within {LAST_S:g} s"
             log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - complete
 
     async def _removed(self, *, leads: bool) -> bool:
@@ -143,7 +146,7 @@ class Removal:
             if rights == "refused":
                 if leads:
                     log.error(
-                        "the bridge has lost its rights: if it is removed, Nodes keep batch resources",
+                        "the bridge has lost its rights: if it is removed now, Nodes keep batch resources",
                         extra={"deployment": self._deployment, "remedy": REMEDY},
                     )
                 return False

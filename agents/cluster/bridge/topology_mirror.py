@@ -45,7 +45,7 @@ class TopologyMirror:
         self._reader = TailReader(
             cluster, (ZONES.name,), client_id="slacktide-bridge-zones", back_ms=BACK_MS, now_ms=clock.wall_ms
         )
-        self._following = Following(self._reader, away="no zones are written", clock=clock)
+        self._following = Following(self._reader, away="zones are not written", clock=clock)
         self._nodes = nodes
         self._to_dead_letter = to_dead_letter
         self._clock = clock
@@ -60,7 +60,7 @@ class TopologyMirror:
         """Run until cancelled. Zones are read only while the cluster has the kind."""
         while True:
             if await self._is_installed(api):
-                log.info("the cluster has NodeResourceTopology: writing zones")
+                log.info("the cluster serves NodeResourceTopology: writing zones")
                 reading = asyncio.create_task(self._following.run(lambda: None, self._read))
                 try:
                     await self._write_all(api)
@@ -116,8 +116,8 @@ class TopologyMirror:
             return
         if ((there.get("metadata") or {}).get("labels") or {}).get(MANAGED_BY) != MANAGER:
             raise ForeignTopologyError(
-                f"NodeResourceTopology {write.node} is another exporter's: it lacks the label {MANAGED_BY}={MANAGER}; "
-                "stop that exporter and delete the object, or leave it to that one"
+                f"NodeResourceTopology {write.node} belongs to another exporter, because it has no label "
+                f"{MANAGED_BY}={MANAGER}. Either keep that exporter, or stop it and delete the object"
             )
         await api.patch(kind, write.node, write.body, dict)
 

@@ -70,7 +70,7 @@ def read(certificate: bytes, key: bytes) -> Pair:
     except (ValueError, TypeError) as exc:
         raise CertificateError(f"{_CERTIFICATE} or {_KEY}: {exc}") from exc
     if private.public_key() != found.public_key():
-        raise CertificateError(f"{_CERTIFICATE} and {_KEY} do not belong together")
+        raise CertificateError(f"{_CERTIFICATE} and {_KEY} do not match")
     return Pair(
         certificate=certificate,
         key=key,

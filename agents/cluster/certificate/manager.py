@@ -81,7 +81,7 @@ class CertificateManager(Generic[S]):
             if after is held:
                 break
             await self._store(after, secret)
-        assert held is not None, "what was stored is read"
+        assert held is not None, "the stored certificate is read"
         return held.served
 
     def _make(self) -> Pair:
@@ -110,7 +110,7 @@ class CertificateManager(Generic[S]):
             return held_of(secret["data"])
         except CertificateError as exc:
             where = f"Secret {self._place.namespace}/{self._place.name}"
-            raise CertificateError(f"{where}: {exc}; delete it, and a new one is made") from exc
+            raise CertificateError(f"{where}: {exc}; delete it, and a new one is created") from exc
 
     async def _store(self, held: Held, secret: _Json | None) -> None:
         """Write the Secret, unless another replica was faster."""
@@ -131,7 +131,7 @@ class CertificateManager(Generic[S]):
             if exc.status not in (CONFLICT, NOT_FOUND):
                 raise
             return
-        following = "" if held.following is None else f", another is to follow it {self._terms.settle_ms / 1000:g} s on"
+        following = "" if held.following is None else f", the next one follows in {self._terms.settle_ms / 1000:g} s"
         log.info("wrote the certificate's Secret%s", following)
 
     async def _create(self, data: Mapping[str, str]) -> None:

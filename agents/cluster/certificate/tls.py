@@ -30,16 +30,18 @@ class Clients:
         try:
             context.load_verify_locations(cafile=self.ca)
         except OSError as exc:  # includes SSLError
-            raise CertificateError(f"--client-ca {self.ca}: {exc.strerror or exc}; accepted: PEM") from exc
+            raise CertificateError(f"--client-ca {self.ca}: {exc.strerror or exc}; accepted: a PEM file") from exc
         context.verify_mode = ssl.CERT_REQUIRED
 
     def refuse(self, certificate: Mapping[str, Any] | None) -> str:
         """Why a client with this certificate (from ``SSLSocket.getpeercert``) is rejected; "": it is accepted."""
         if not certificate:
-            return "a client certificate is needed"
+            return "a client certificate is required"
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
         name = next((text for kind, text in subject if kind == "commonName"), "")
-        return "" if not self.names or name in self.names else "this client certificate's common name is not allowed"
+        return (
+            "" if not self.names or name in self.names else "the common name of the client certificate is not allowed"
+        )
 
 
 class Tls:
@@ -82,7 +84,9 @@ def in_folder(folder: Path) -> Pair:
     try:
         return read((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
     except (OSError, CertificateError) as exc:
-        raise CertificateError(f"{folder}: {exc}; it holds tls.crt and tls.key, as cert-manager writes them") from exc
+        raise CertificateError(
+            f"{folder}: {exc}; accepted: a folder with tls.crt and tls.key, as cert-manager writes them"
+        ) from exc
 
 
 def _context(pair: Pair, clients: Clients | None) -> ssl.SSLContext:

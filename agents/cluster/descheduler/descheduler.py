@@ -86,7 +86,7 @@ class Descheduler:
         self._policy = policy
 
     def _pod_source(self) -> PodSource[PodObject, DeschedulerPod]:
-        return PodSource(PodObject, lambda item: parsed(item.plain()), self._cluster, "it is never evicted")
+        return PodSource(PodObject, lambda item: parsed(item.plain()), self._cluster, "this pod is never evicted")
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
@@ -167,6 +167,6 @@ def _count(done: DeschedulingPass) -> None:
     metrics.OVER.set(done.terms["over_nodes"])
     for victim in done.victims:
         log.info(
-            "a pod would be evicted" if done.dry_run else "a pod is to be evicted",
+            "a pod would be selected for eviction" if done.dry_run else "a pod is selected for eviction",
             extra={"pod": f"{victim.namespace}/{victim.name}", "node": victim.node, "pass": name},
         )

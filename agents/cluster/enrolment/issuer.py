@@ -54,7 +54,7 @@ class Issuer:
         """
         ring = self._ring()
         if not ring:
-            raise NoKeyError("there is no cluster key yet")
+            raise NoKeyError("no cluster key exists yet")
         review = await self._api.create(TOKEN_REVIEWS, request_of(token), TokenReview)
         bound = bound_of(review, self._namespace)
         node = bound.node or await self._node_of(bound.pod, bound.pod_uid)
@@ -67,5 +67,5 @@ class Issuer:
         found = (await self._api.list(PODS, _Pod, namespace=self._namespace, fields=fields)).items
         node = next((one.spec.node for one in found if one.metadata.uid == uid), "")
         if not node:
-            raise NotAnAgentError("the token's pod is not there, or on no node")
+            raise NotAnAgentError("the token's pod does not exist, or is on no node")
         return node

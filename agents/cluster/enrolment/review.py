@@ -66,7 +66,7 @@ def bound_of(review: TokenReview, namespace: str) -> Bound:
         raise NotAnAgentError(f"the API server does not accept the token for the audience {AUDIENCE}")
     wanted = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     if status.user.username != wanted:
-        raise NotAnAgentError(f"the token is of {status.user.username[:253]}; accepted: {wanted}")
+        raise NotAnAgentError(f"the token belongs to {status.user.username[:253]}; accepted: {wanted}")
     extra = status.user.extra or {}
     node, pod, uid = (_one(extra.get(name)) for name in (NODE_NAME, POD_NAME, POD_UID))
     if not pod or not uid:

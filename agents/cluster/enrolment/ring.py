@@ -69,4 +69,4 @@ def _key_of(text: str) -> ClusterKey:
     try:
         return ClusterKey.of(base64.b64decode(text, validate=True).decode())
     except (binascii.Error, ValueError) as exc:
-        raise ProofKeyError(f"Secret {SECRET}: a value is not base64 of base64") from exc
+        raise ProofKeyError(f"Secret {SECRET}: a value is not valid base64") from exc

@@ -92,7 +92,7 @@ class Actuator:
         try:
             return await self._act(api, uid)
         except Exception as exc:
-            log.exception("a queued object cannot be acted on", extra={"uid": uid})
+            log.exception("cannot start or stop a queued object", extra={"uid": uid})
             self._failed(uid, failure("act on", exc))
             return None
 
@@ -144,7 +144,7 @@ class Actuator:
             result = "conflict" if exc.status in {CONFLICT, NOT_FOUND} else "away"
             if exc.status in REFUSALS:
                 result = "refused"
-                log.warning("the API server refuses to %s %s %s/%s", step.what, kind.name, metadata.namespace,
+                log.warning("the API server rejected %s %s %s/%s", step.what, kind.name, metadata.namespace,
                             metadata.name, extra={"why": str(exc)})  # fmt: skip
                 if step.what == "start" and state is not None and state.booking is not None:
                     metrics.WRITES.labels(step.what, result).inc()

@@ -8,13 +8,14 @@ from prometheus_client import Counter, Gauge
 
 from slacktide.schemas.queue import Result
 
-WORKS = Gauge("slacktide_bridge_queue_jobs", "Jobs, and objects of other kinds, that name a queue.")
+WORKS = Gauge("slacktide_bridge_queue_jobs", "Jobs, and objects of other kinds, with a queue.")
 SHADOW = Gauge(
-    "slacktide_bridge_queue_shadow", "1 while Kueue admits on this cluster, so that nothing is written to it."
+    "slacktide_bridge_queue_shadow",
+    "1 while Kueue admits workloads on this cluster, so that this queue writes nothing to it.",
 )
 WRITES = Counter(
     "slacktide_bridge_queue_writes",
-    "Writes to queued Jobs, to quotas of Kueue and to the status of queues, by what they do and their result.",
+    "Writes to queued Jobs, to quotas of Kueue and to the status of queues, by operation and result.",
     ["what", "result"],
 )
 ANSWERS = Counter("slacktide_bridge_queue_answers", "Answers to admissions that Kafka acknowledged.", ["result"])

@@ -38,7 +38,7 @@ def notice_of(state: QueueState) -> Notice | None:
         flavors = [
             f"{resource} of {flavor}" for one in booking.pod_sets for resource, flavor in sorted(one.flavors.items())
         ]
-        note = f"ClusterQueue {booking.cluster_queue} admits it: {', '.join(dict.fromkeys(flavors))}"
+        note = f"admitted by ClusterQueue {booking.cluster_queue}: {', '.join(dict.fromkeys(flavors))}"
         return Notice("Admitted", note, turn)
     if state.phase == "evicting":
         of = f" for the workload {state.preemptor}" if state.preemptor else ""
@@ -78,4 +78,4 @@ class Notices:
                 await create_event(api, by, about, notice.reason, notice.note, now_ms=self._clock.wall_ms(),
                                    once=notice.once, warning=False)  # fmt: skip
             except ApiError as exc:
-                log.info("an Event was not created", extra={"why": str(exc)})
+                log.info("an Event could not be created", extra={"why": str(exc)})

@@ -55,14 +55,20 @@ class JobQueue:
         self._served: dict[str, Resource] = {}
         self._sender = Sender(cluster, client_id="slacktide-bridge-queue", timeout_s=3.0)
         self._connecting = asyncio.Lock()
-        self._read_trouble, self._write_trouble, self._kind_trouble = "its topics are not read yet", "", "not asked yet"
+        self._read_trouble, self._write_trouble, self._kind_trouble = (
+            "its topics have not been read yet",
+            "",
+            "the API server has not answered yet",
+        )
         self._rival: str | None = None
         """How Kueue was detected; "": not present; None: not checked yet."""
 
     @property
     def trouble(self) -> str:
         """Return why the queue does not publish or act; "" if it does."""
-        shadow = f"Kueue admits here, so nothing is started or stopped: {self._rival}" if self._rival else ""
+        shadow = (
+            f"Kueue admits workloads here, so this queue starts and stops nothing: {self._rival}" if self._rival else ""
+        )
         troubles = (self._read_trouble, self._write_trouble, self._kind_trouble, self._source.trouble, shadow,
                     self._actuator.trouble)  # fmt: skip
         return next((why for why in troubles if why), "")
@@ -99,7 +105,7 @@ class JobQueue:
             while True:
                 try:
                     now, plurals = await served(api)
-                    self._kind_trouble = "" if now else f"the API server has no kinds of {GROUP}"
+                    self._kind_trouble = "" if now else f"the API server does not serve {GROUP}"
                     self._look(await kueue(api, workloads_of(plurals), self._clock.wall_ms))
                     if self._rival and now:
                         await self._quotas.write(api, now["ClusterQueue"])
@@ -123,9 +129,9 @@ class JobQueue:
     def _look(self, rival: str) -> None:
         if rival != self._rival:
             if rival:
-                log.warning("Kueue admits on this cluster: the queue only decides", extra={"why": rival})
+                log.warning("Kueue admits workloads on this cluster: this queue only decides", extra={"why": rival})
             else:
-                log.info("the queue starts and stops Jobs: Kueue does not admit on this cluster")
+                log.info("this queue starts and stops Jobs: Kueue does not admit workloads on this cluster")
             self._rival = rival
             for uid in self._source.works:
                 self._actuator.changed(uid)
@@ -199,7 +205,7 @@ class JobQueue:
                 continue
             for (place, value), result in zip(pending, results, strict=True):
                 if isinstance(result, Refused):
-                    log.warning("a record of the queue could not be published", extra={"why": result.why})
+                    log.warning("cannot publish a record of the queue", extra={"why": result.why})
                     self._known.give_up([place])
                 else:
                     self._known.wrote(place, value, result.offset)
@@ -212,7 +218,7 @@ class JobQueue:
         )
         for result in results:
             if isinstance(result, Refused):
-                log.warning("an answer could not be published", extra={"why": result.why})
+                log.warning("cannot publish an outcome", extra={"why": result.why})
 
     async def _connected(self) -> None:
         async with self._connecting:

@@ -84,7 +84,7 @@ class Quotas:
         try:
             groups = effective_groups(own, _annotations(one), self._sold, name)
         except CaseError as exc:
-            log.warning("the quota of a ClusterQueue does not follow what is sold", extra={"why": str(exc)})
+            log.warning("the quota of a ClusterQueue does not follow batch resources", extra={"why": str(exc)})
             return
         stands = ((one.get("status") or {}).get(FIELD) or {}).get("resourceGroups") if field else own
         if groups is None or groups == stands:
@@ -98,13 +98,13 @@ class Quotas:
         self._written_s[name] = self._now_s()
         try:
             await api.patch(queues, name, body, dict, sub="status" if field else "")
-            log.info("a ClusterQueue of Kueue has the quota that its nodes sell",
+            log.info("set the quota of a Kueue ClusterQueue to its nodes' batch resources",
                      extra={"cluster_queue": name, "field": FIELD if field else "nominalQuota"})  # fmt: skip
         except ApiRefusedError as exc:
             result = "conflict" if exc.status == CONFLICT else "refused"
             if result == "conflict":
                 del self._written_s[name]  # nothing was written; the next pass reads it again
-            log.warning("a ClusterQueue of Kueue did not get the quota that its nodes sell",
+            log.warning("cannot set the quota of a Kueue ClusterQueue to its nodes' batch resources",
                         extra={"cluster_queue": name, "why": str(exc)})  # fmt: skip
         except ApiError:
             result = "away"

@@ -90,7 +90,7 @@ async def kueue(api: ApiServer, workloads: Resource | None, now_ms: Callable[[],
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for one in (await api.list(resource, Webhooks)).items:
             if one.asks:
-                return f"{resource.plural} {one.metadata.name} is about {GROUP}"
+                return f"{resource.plural} {one.metadata.name} refers to {GROUP}"
     now = datetime.fromtimestamp(now_ms() / 1_000, UTC)
     if (lease := first((await api.list(LEASES, Lease, fields=f"metadata.name={LEASE}")).items, now)) is not None:
         return f"{lease.spec.holder_identity} holds the lease {lease.metadata.namespace}/{lease.metadata.name}"

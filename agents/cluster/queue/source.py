@@ -101,7 +101,7 @@ class Source:
             work = kind.read(raw)
             self._publish(kind, work)
         except Exception as exc:  # noqa: BLE001 - one object's error: keep its last version
-            log.warning("a %s cannot be used", kind.name, extra={"why": failure("read", exc)})
+            log.warning("cannot use a %s", kind.name, extra={"why": failure("read", exc)})
             return
         metadata = work.metadata
         uid, name = metadata.uid, (kind.name, metadata.namespace, metadata.name)
@@ -158,7 +158,7 @@ class Source:
         try:
             one = msgspec.convert(item, SPECS[kind].type, strict=False)
         except msgspec.ValidationError as exc:
-            log.warning("%s %s cannot be used: its former version counts", kind, name[2], extra={"why": str(exc)})
+            log.warning("%s %s is not valid: its previous version stays in use", kind, name[2], extra={"why": str(exc)})
             return name
         if one != self._objects.get(name):
             self._objects[name] = one

@@ -48,9 +48,9 @@ class Statuses:
                 self._seen = seen
             except CaseError as exc:
                 self._seen = seen
-                log.warning("no status of queues is written", extra={"why": str(exc)})
+                log.warning("the status of queues is not written", extra={"why": str(exc)})
             except ApiError as exc:
-                log.info("the status of queues was not written", extra={"why": str(exc)})
+                log.info("cannot write the status of queues", extra={"why": str(exc)})
 
     def _due(self) -> list[tuple[Queue, Json]]:
         source = self._source
@@ -69,7 +69,7 @@ class Statuses:
             self._source.stands[queue] = {**self._stands(queue), **status}
         except ApiRefusedError as exc:
             result = "refused"
-            log.info("the status of a queue was refused", extra={"queue": queue, "why": str(exc)})
+            log.info("the API server rejected the status of a queue", extra={"queue": queue, "why": str(exc)})
         except ApiError:
             result = "away"
             raise

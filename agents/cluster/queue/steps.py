@@ -85,10 +85,10 @@ def _starting(
         return back
     admitted = _admitted(work, booking, flavors)
     if isinstance(admitted, str):
-        return _ended(booking, "refused", f"there is no ResourceFlavor {admitted}")
+        return _ended(booking, "refused", f"ResourceFlavor {admitted} does not exist")
     asked = {one.name: one.count for one in work.pod_sets if one.min_count is None}
     if more := above(asked, _counts(booking)):
-        return _ended(booking, "conflict", f"it asks for more pods than were admitted: {', '.join(more)}")
+        return _ended(booking, "conflict", f"it has more pods than were admitted: {', '.join(more)}")
     body = work.start(admitted)
     if isinstance(body, Conflict):
         return _ended(booking, "conflict", f"{body.field}: {body.key} is {body.has!r}, not {body.wants!r}")

@@ -201,7 +201,10 @@ def _read(body: bytes) -> _Asked:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise BadMessageError("ExtenderArgs", str(exc)) from exc
     if question.nodes is None:
-        raise BadMessageError("ExtenderArgs", "NodeNames is null: set nodeCacheCapable: true for this extender")
+        raise BadMessageError(
+            "ExtenderArgs",
+            "NodeNames is null: set nodeCacheCapable: true for this extender in the kube-scheduler's configuration",
+        )
     return _Asked(parsed(question.pod), question.nodes)
 
 

@@ -16,9 +16,10 @@ ANSWER = Histogram(
 REFUSALS = Counter("slacktide_scheduler_node_refusals", "Nodes filtered out, by reason.", ["reason"])
 NODES = Gauge("slacktide_scheduler_nodes", "Nodes with figures or pods.")
 SILENT = Gauge(
-    "slacktide_scheduler_nodes_silent", "Nodes that accept no new best-effort pod, because figures are stale or frozen."
+    "slacktide_scheduler_nodes_silent",
+    "Nodes that accept no new best-effort pod, because their figures are stale or frozen.",
 )
-ASSUMED = Gauge("slacktide_scheduler_pods_assumed", "Pods assumed on a node and not yet in its figures.")
+ASSUMED = Gauge("slacktide_scheduler_pods_assumed", "Pods assumed on a node, but not yet in its figures.")
 WITHOUT_BENEFIT = Gauge(
     "slacktide_scheduler_pods_without_benefit",
     "Pods that request batch or mid resources and name a scheduler without load scoring.",
@@ -36,7 +37,7 @@ DROPPED_PLACEMENTS = Counter(
     "slacktide_scheduler_placements_untold", "Placements dropped because too many waited for Kafka."
 )
 REFUSED = Counter("slacktide_scheduler_records_refused", "Records that could not be processed.", ["topic"])
-TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while it has an error.", ["of"])
+TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while the scheduler has an error.", ["of"])
 
 for _verb in ("filter", "prioritize"):
     for _result in ("answered", "failed"):

@@ -31,7 +31,7 @@ BEFORE_S = 60.0
 SPAN_S = 600.0
 """Pods bound earlier are ignored."""
 REASON = "PlacedWithoutLoad"
-NOTE = "it was placed without regard to the load of nodes: its scheduler could not ask Slacktide's extender"
+NOTE = "it was placed without regard to the load of nodes, because its scheduler could not reach Slacktide's extender"
 
 
 class MissedPods:

@@ -64,5 +64,5 @@ def _aggregation(kind: str, duration: str) -> Aggregation | None:
     if not kind:
         return None
     if kind not in STATISTICS:
-        raise ValueError(f"usageAggregationType is {kind!r}, not one of {', '.join(STATISTICS)}")
+        raise ValueError(f"usageAggregationType is {kind!r}; accepted: {', '.join(STATISTICS)}")
     return Aggregation(kind, 0 if duration == "0s" else seconds_of(duration))

@@ -20,10 +20,10 @@ from slacktide.streams.decisions.numa.placement import STALE, UNREAD
 WORDS = {
     "stale": "its agent is silent",
     "frozen": "its figures are not fresh",
-    "mem_over_line": "best-effort pods leave it for want of memory",
-    "evicting": "evicted pods are still leaving it",
-    STALE: f"its agent has published no NUMA zones for {ZONES_STALE_S:.0f} s",
-    UNREAD: "its NUMA zones, or what pods hold of them, cannot be read",
+    "mem_over_line": "best-effort pods are being evicted from it, because memory is short",
+    "evicting": "evicted pods are still terminating on it",
+    STALE: f"its agent has not published NUMA zones for {ZONES_STALE_S:.0f} s",
+    UNREAD: "its NUMA zones, or the allocations of pods in them, cannot be read",
 }
 """For reasons that are not user-facing terms."""
 _MIB = 2**20
@@ -55,7 +55,7 @@ def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
         most = max(one.short.left for one in alike if one.short is not None)
         resource = first.short.resource
         asks, left = _amount(resource, first.short.wanted), _amount(resource, most)
-        return f"{first.reason}: pod requests {asks}, at most {left} is left"
+        return f"{first.reason}: pod requests {asks}, but only {left} is free"
     lacking = {node: one.zones for node, one in refused.items() if one.zones is not None and one.zones.lacks}
     if lacking:
         return f"{first.reason}: {lacking_zones(lacking)}"

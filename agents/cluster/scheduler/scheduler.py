@@ -145,7 +145,7 @@ class _Scheduler:
 def pod_source(view: View, clock: Clock) -> PodSource[dict[str, Any], SchedulerPod]:
     """Follow pods for this view."""
     timed = _Timed(view, clock)
-    return PodSource(dict[str, Any], parsed, timed, "it counts on no node", timed.blind)
+    return PodSource(dict[str, Any], parsed, timed, "it is not counted on any node", timed.blind)
 
 
 class _Timed:

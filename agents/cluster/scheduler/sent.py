@@ -47,7 +47,7 @@ class Sent:
             back_ms=round(BINDING_S * 1000),
             now_ms=clock.wall_ms,
         )
-        self._following = Following(self._reader, away="pods that others placed do not count", clock=clock)
+        self._following = Following(self._reader, away="pods that other replicas placed are not counted", clock=clock)
         self._view = view
         self._own = own
         self._pods_known = pods_known

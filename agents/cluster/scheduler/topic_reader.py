@@ -57,7 +57,7 @@ class TopicReader:
         self._reader = TailReader(
             bootstrap, (*KINDS, ZONES.name, INVENTORY.name, POLICY.name), client_id="slacktide-scheduler", whole=True
         )
-        self._following = Following(self._reader, away="nodes freeze as they are", clock=clock)
+        self._following = Following(self._reader, away="the state of nodes is not updated", clock=clock)
         self._view = view
         self._writer = LastWriter()
         self._coverage = Coverage()
@@ -141,7 +141,7 @@ class TopicReader:
         try:
             self._view.limit(node, own_thresholds(inventory.facts.annotations))
         except BadMessageError as exc:
-            log.warning("ignored a node's invalid thresholds", extra={"node": node, "why": str(exc)})
+            log.warning("ignored invalid thresholds of a node", extra={"node": node, "why": str(exc)})
             self._view.limit(node, Thresholds())
 
 

@@ -57,7 +57,10 @@ class Waker:
                 for other in pods[number:]:
                     self._waiting.fail(other.uid)
                 if not self.trouble:
-                    log.warning("cannot wake a pending pod", extra={"pod": "/".join(pod.key), "why": str(exc)})
+                    log.warning(
+                        "cannot make the scheduler retry a pending pod",
+                        extra={"pod": "/".join(pod.key), "why": str(exc)},
+                    )
                 self.trouble = str(exc)
                 return
             self.trouble = ""

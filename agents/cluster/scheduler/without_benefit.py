@@ -43,8 +43,8 @@ class WithoutBenefit:
 
     async def _publish_event(self, api: ApiServer, pod: SchedulerPod) -> None:
         note = (
-            f"it asks for batch or mid resources, and its schedulerName is {pod.scheduler}, not {SCHEDULER}: "
-            "that one does not score load"
+            f"it requests batch or mid resources, but its schedulerName is {pod.scheduler}, which does not "
+            f"score load; set schedulerName {SCHEDULER}"
         )
         await create_event(api, self._source, About.of(pod.asked.pod), REASON, note, now_ms=self._clock.wall_ms())
         self._reported.add(pod.uid)

@@ -32,9 +32,9 @@ def given_zones(given: ZonesGiven) -> str:
         parts.append(f"would not be aligned: {', '.join(_of_lack(lack, lack.free) for lack in given.unaligned)}")
     if given.moved:
         moved = ", ".join(given.moved)
-        parts.append(f"the kubelet refuses {moved} if it gives on an init container's CPUs, which are in other zones")
+        parts.append(f"the kubelet rejects {moved} if it reuses an init container's CPUs, which are in other zones")
     if given.not_charged:
-        parts.append(f"overhead {_amounts(given.not_charged)} counts in no zone")
+        parts.append(f"overhead {_amounts(given.not_charged)} is counted in no zone")
     return "; ".join([*parts, *_reserved(given.reservations)])
 
 
@@ -48,7 +48,7 @@ def _reserved(reservations: Sequence[Reservation]) -> Iterator[str]:
 def _of_lack(lack: Lack, before: int) -> str:
     asks = f"pod requests {lack.resource} {_amount(lack.resource, lack.asked)}"
     if lack.best_zone is None:
-        return f"{asks}, which no zone lists"
+        return f"{asks}, but no zone has this resource"
     free = f"zone {lack.best_zone} has {_amount(lack.resource, lack.free)} free"
     return f"{asks}, {free}" + (f" of {_amount(lack.resource, before)}" if before != lack.free else "")
 

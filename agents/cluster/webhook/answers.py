@@ -67,7 +67,7 @@ class Answers:
             ADMISSIONS.labels("left_out").inc()
             return review.allowed(request)
         if lacking := self._cache.lacking:
-            raise NotKnownError(f"profiles, namespaces or priority classes are not known: {lacking}")
+            raise NotKnownError(f"cannot read profiles, namespaces or priority classes: {lacking}")
         namespace = await self._cache.namespace(request.namespace)
         profiles = [one.profile for one in self._cache.profiles.objects.values()]
         done = admission(
@@ -92,7 +92,7 @@ class Answers:
         try:
             bounds = bounds_of(namespace.annotations)
         except BadMessageError as exc:
-            return Admission(result="over_quota", refused=f"{exc}; mend the annotation")
+            return Admission(result="over_quota", refused=f"{exc}; correct the annotation")
         if not bounds:
             return done
         asked = requests_of(done.pod)
@@ -122,7 +122,7 @@ class Answers:
         if refused is None:
             return review.allowed(request)
         extra = {"asked_by": request.user_info.username, "why": refused.status.message, "found": refused.found}
-        log.warning("refused an eviction", extra=extra)
+        log.warning("rejected an eviction", extra=extra)
         return review.refused(request, refused.status)
 
     async def _refusal(self, eviction: Eviction) -> Refusal | None:

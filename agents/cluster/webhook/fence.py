@@ -57,15 +57,15 @@ def eviction_of(request: Request) -> Eviction | Refusal:
     if not bridge and (len(nodes) != 1 or not nodes[0]):
         return _forbidden(
             "no_node_claim",
-            f"the token of {request.user_info.username} names no node: evict with a token that is bound to the agent's "
-            "own pod (a projected serviceAccountToken volume; Kubernetes 1.30 or newer puts the node into it)",
+            f"the token of {request.user_info.username} does not contain its node: evict with a token of the "
+            "agent's own pod (a projected serviceAccountToken volume; requires Kubernetes 1.30 or newer)",
         )
     uid = _uid(request.object or {})
     if not uid:
         return _forbidden(
             "no_uid",
-            "deleteOptions.preconditions.uid is missing: name the uid of the pod that was decided on, so that no "
-            "other pod of its name goes",
+            "deleteOptions.preconditions.uid is missing: set it to the uid of the selected pod, so that no "
+            "other pod of this name is evicted",
         )
     return Eviction(namespace=request.namespace, name=request.name, pod_uid=uid, node=None if bridge else nodes[0])
 
@@ -73,15 +73,15 @@ def eviction_of(request: Request) -> Eviction | Refusal:
 def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None:
     """Return why the pod's current state forbids the eviction; None: it is allowed. ``pod`` None: it does not exist."""
     if pod is None:
-        return _gone("pod_gone", eviction, "no pod of that name")
+        return _gone("pod_gone", eviction, "no pod has that name")
     uid, node = (pod.get("metadata") or {}).get("uid"), (pod.get("spec") or {}).get("nodeName") or ""
     if uid != eviction.pod_uid:
         return _gone("other_uid", eviction, f"its uid is {uid}")
     if eviction.node is not None and node != eviction.node:
         return _forbidden(
             "other_node",
-            f"{eviction.pod} is not on node {eviction.node}, which the token is for: an agent evicts pods of its own "
-            "node alone",
+            f"{eviction.pod} is not on node {eviction.node}, the node of the token: an agent may only evict "
+            "pods of its own node",
             f"it is on node {node}" if node else "it is on no node yet",
         )
     return _unless_best_effort(eviction, pod)
@@ -89,15 +89,15 @@ def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None
 
 def away(eviction: Eviction, why: str) -> Refusal:
     """Refuse, since the pod could not be read."""
-    message = f"{eviction.pod} could not be read, so it stays; try again in a few seconds"
+    message = f"{eviction.pod} could not be read, so it is not evicted; try again in a few seconds"
     return Refusal(why="away", status=Status(code=503, reason="ServiceUnavailable", message=message), found=why)
 
 
 def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
     """Return the same response for a free name and another uid, so that nothing is revealed."""
     message = (
-        f"{eviction.pod} with uid {eviction.pod_uid} does not exist: it is gone, and another one of its name may have "
-        "taken its place; decide again with the newest pod list"
+        f"{eviction.pod} with uid {eviction.pod_uid} does not exist; a new pod may have its name: decide again "
+        "with the newest pod list"
     )
     return Refusal(why=why, status=Status(code=404, reason="NotFound", message=message), found=found)
 
@@ -105,14 +105,16 @@ def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
 def _unless_best_effort(eviction: Eviction, pod: Mapping[str, Any]) -> Refusal | None:
     found = listed(pod, "API server")
     if not found.pods:
-        return _forbidden("unreadable", f"{eviction.pod} cannot be decoded, so it stays", "; ".join(found.notes))
+        return _forbidden(
+            "unreadable", f"{eviction.pod} cannot be decoded, so it is not evicted", "; ".join(found.notes)
+        )
     qos = effective_qos(found.pods[0].qos_label, found.pods[0].kube_qos)
     if qos == EVICTABLE:
         return None
     return _forbidden(
         "not_best_effort",
-        f"{eviction.pod} is not of QoS class {EVICTABLE}, and no other is evicted; where it is batch work, "
-        f"create it with the label {LABEL_QOS}: {EVICTABLE}",
+        f"{eviction.pod} is not of QoS class {EVICTABLE}, the only class that may be evicted; if it is batch "
+        f"work, create it with the label {LABEL_QOS}: {EVICTABLE}",
         f"it is of QoS class {qos}",
     )
 

@@ -7,10 +7,10 @@ from prometheus_client import Counter, Gauge, Histogram
 ADMISSIONS = Counter(
     "slacktide_webhook_admissions",
     "New pods, by result: mutated, unchanged, refused, over_quota. left_out: no profile selects the namespace. "
-    "failed: stored unchanged.",
+    "failed: an error, stored unchanged.",
     ["result"],
 )
-DRY_RUNS = Counter("slacktide_webhook_dry_runs", "New pods that a profile in dry run would change or refuse.")
+DRY_RUNS = Counter("slacktide_webhook_dry_runs", "New pods that a profile in dry run would change or reject.")
 ADMISSION = Histogram(
     "slacktide_webhook_admission_seconds",
     "Seconds to answer an admission request.",
@@ -19,9 +19,12 @@ ADMISSION = Histogram(
 EVICTIONS = Counter(
     "slacktide_webhook_evictions", "Eviction requests of agents: allowed, or the reason for rejection.", ["result"]
 )
-PROFILES = Gauge("slacktide_webhook_profiles", "Profiles, by state. Invalid ones apply to no pod.", ["state"])
+PROFILES = Gauge(
+    "slacktide_webhook_profiles", "Profiles, by state. Invalid profiles are not applied to any pod.", ["state"]
+)
 MISSED = Gauge(
-    "slacktide_webhook_missed_pods", "Pods created while the webhook was unreachable, and not changed by it."
+    "slacktide_webhook_missed_pods",
+    "Pods that were created while the webhook was unreachable, so that it did not change them.",
 )
 CERTIFICATE_UNTIL = Gauge(
     "slacktide_webhook_certificate_until_seconds", "Unix time at which the served certificate expires."

@@ -46,7 +46,7 @@ class Refusals:
             bound=found.bound,
             refused_ms=self._now_ms(),
         )
-        log.warning("refused a pod by its namespace's quota", extra={"pod": f"{namespace}/{name}"})
+        log.warning("rejected a pod by its namespace's quota", extra={"pod": f"{namespace}/{name}"})
         self._kept.append(refused)
         self._some.set()
 

@@ -75,7 +75,7 @@ def asked(raw: bytes) -> Request:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise BadMessageError(KIND, str(exc)) from exc
     if review.api_version != API_VERSION or review.request is None:
-        raise BadMessageError(KIND, f"apiVersion {review.api_version!r}; {API_VERSION} with a request is answered")
+        raise BadMessageError(KIND, f"apiVersion {review.api_version!r}; accepted: {API_VERSION} with a request")
     return review.request
 
 

@@ -152,8 +152,8 @@ def note_of(missed: MissedPod) -> str:
     profiles = ", ".join(dict.fromkeys(one.profile for one in missed.lacks))
     lacks = "; ".join(f"{one.field} is {one.found or 'absent'}, not {one.wanted}" for one in missed.lacks)
     return (
-        f"the webhook was unavailable when it was created, so profile {profiles} did not change it: {lacks}. "
-        "Delete the pod, so that its controller creates it again"
+        f"the webhook was unavailable when the pod was created, so profile {profiles} was not applied: {lacks}. "
+        "Delete the pod, so that its controller recreates it"
     )
 
 

@@ -207,7 +207,9 @@ class WebhookConfigurations:
                 if exc.status != NOT_FOUND:
                     raise
         lost = [f"no {one.plural}/{self._name}" for one in CONFIGURATIONS if one not in found]
-        self.unasked = f"{' and '.join(lost)}: the API server does not call it; apply the manifests" if lost else ""
+        self.unasked = (
+            f"{' and '.join(lost)}: the API server does not call the webhook; apply the manifests again" if lost else ""
+        )
         return found
 
     async def have(self, read: Configurations, bundle: bytes) -> bool:

@@ -47,8 +47,10 @@ class Percents(click.ParamType):
 @click.command(epilog="Example: slacktide advise day.jsonl.gz --svg advice.svg")
 @trace_options
 @click.option("--policy", type=settings.file(), help="Vary this ConfigMap instead of the newest recorded policy.")
-@click.option("--suppress", type=Percents(), help=f"Values of {SUPPRESS} to try.  [default: 45,50,...,85]")
-@click.option("--mem-evict", type=Percents(), help=f"Values of {EVICT} to try.  [default: the policy's own]")
+@click.option("--suppress", type=Percents(), help=f"Values of {SUPPRESS} to try, in percent.  [default: 45,50,...,85]")
+@click.option(
+    "--mem-evict", type=Percents(), help=f"Values of {EVICT} to try, in percent.  [default: the policy's own]"
+)
 @click.option("--grid", "grid_file", type=settings.file(), help="Read the values to try from this YAML file.")
 @click.option(
     "--line",
@@ -56,9 +58,9 @@ class Percents(click.ParamType):
     type=click.FloatRange(1, 100),
     default=LINE_PCT,
     show_default=True,
-    help="Use of a node, in percent of its CPU, above which latency-sensitive pods count as at risk.",
+    help="A node whose CPU use is above this percentage puts its latency-sensitive pods at risk.",
 )
-@click.option("--svg", type=settings.file(), help="Also write the picture to this file.")
+@click.option("--svg", type=settings.file(), help="Also write the chart to this SVG file.")
 @jobs_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(  # noqa: PLR0913 - one argument per option
@@ -85,7 +87,9 @@ def command(  # noqa: PLR0913 - one argument per option
     bootstrap = one_source(file, bootstrap)
     if grid_file is not None:
         if suppress or mem_evict:
-            raise click.UsageError("--grid has the values of --suppress and --mem-evict: give one or the other")
+            raise click.UsageError(
+                "--grid already contains the values of --suppress and --mem-evict: remove --grid, or the other two"
+            )
         suppress, mem_evict = _grid_of(grid_file)
     from slacktide.deploy.cli.advise import report  # noqa: PLC0415 - loads the streams: not for --help
     from slacktide.deploy.cli.replay.source import Where  # noqa: PLC0415
@@ -146,11 +150,11 @@ def _advice(
 
     found = cast("Tried", running.decided(where, plan, nodes, jobs))
     if not found.trials[0]:
-        left_out = f"; {found.undecided} were left out, since figures, pods or facts were not known" * bool(
+        left_out = f"; {found.undecided} were left out because figures, pods or facts were unknown" * bool(
             found.samples
         )
         raise NothingRecordedError(
-            f"{where}: {found.samples} samples in the span, and none that could be decided{left_out}. "
-            "Check --since and --until, and export the topics policy and node.sample"
+            f"{where}: none of the {found.samples} samples in the span could be decided{left_out}. Check "
+            "--since and --until, and that the export contains the topics policy and node.sample"
         )
     return advise(found, tags, line_pct)

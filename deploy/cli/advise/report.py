@@ -34,16 +34,18 @@ def _lines(found: Advice) -> Iterator[str]:
     yield ""
     yield knee(found)
     if found.undecided:
-        yield f"{count(found.undecided, 'sample')} left out: figures, pods or facts were not known"
+        yield f"{count(found.undecided, 'sample')} left out because figures, pods or facts were unknown"
     if found.unproven:
-        yield f"{count(found.unproven, 'sample')} left out: they did not prove their node"
+        yield f"{count(found.unproven, 'sample')} left out because the node did not sign them"
 
 
 def knee(found: Advice) -> str:
     """Return a sentence about the knee."""
     choice = next((one for one in found.choices if one.knee), None)
     if choice is None:
-        return "No knee: the policies differ too little, or risk rises as fast as best-effort core-hours everywhere."
+        return (
+            "No knee: the policies differ too little, or risk rises as fast as best-effort core-hours for every policy."
+        )
     mark = _marks(found)[found.choices.index(choice)]
     return f"Knee: {mark}, {named(choice)}; the knee in {choice.knee_draws_pct:.0f}% of draws."
 

@@ -42,26 +42,58 @@ class _Span:
 
 @click.command(epilog="Example: slacktide assess --prometheus http://127.0.0.1:9090 --html assess.html")
 @click.option("--prometheus", "url", help="Address of a Prometheus that scrapes kube-state-metrics and cAdvisor.")
-@click.option("--from", "recording", type=settings.file(), help="Read a file of --record instead of a server.")
-@click.option("--since", type=MomentType(), default="7d", show_default=True, help="From then on.")
-@click.option("--until", type=MomentType(), help="Before then; without it, now.")
-@click.option("--step", type=Duration(), default="5m", show_default=True, help="Time between two figures.")
 @click.option(
-    "--window", type=Duration(), default="5m", show_default=True, help="Rates are over so long, or a longer --step."
+    "--from", "recording", type=settings.file(), help="Read a recording that --record wrote, instead of a server."
 )
-@click.option("--horizon", type=Duration(), default="24h", show_default=True, help="How far the oracle looks ahead.")
-@click.option("--policy", type=settings.file(), help="Sell by this ConfigMap instead of by the default policy.")
 @click.option(
-    "--node-label", default="node", show_default=True, help="Label of cAdvisor's series with the node's name."
+    "--since",
+    type=MomentType(),
+    default="7d",
+    show_default=True,
+    help="Start of the span: a time, or a duration before its end.",
 )
-@click.option("--pool-label", default="", help="Node label that names the pool; without it, those of usual clouds.")
+@click.option("--until", type=MomentType(), help="End of the span: a time, or a duration before now. Without it: now.")
 @click.option(
-    "--matcher", default="", help="Of every series, such as 'cluster=\"prod\"', where one server has several."
+    "--step", type=Duration(), default="5m", show_default=True, help="Time between two evaluations of a query."
 )
-@click.option("--token-file", type=settings.file(), help="File with a bearer token.")
-@click.option("--ca", type=settings.file(), help="Certificates of the authority that signed the server's, in PEM.")
-@click.option("--record", type=settings.file(), help="Also write all answers to this file (gzip).")
-@click.option("--html", type=settings.file(), help="Also write one HTML page with pictures to this file.")
+@click.option(
+    "--window",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="Window over which rates are computed. A longer --step replaces it.",
+)
+@click.option(
+    "--horizon",
+    type=Duration(),
+    default="24h",
+    show_default=True,
+    help="How far into the future the oracle sees actual use. Estimates are compared with it.",
+)
+@click.option(
+    "--policy",
+    type=settings.file(),
+    help="Compute batch resources by the policy in this ConfigMap, instead of the default policy.",
+)
+@click.option(
+    "--node-label", default="node", show_default=True, help="Label that contains the node's name in cAdvisor's series."
+)
+@click.option(
+    "--pool-label",
+    default="",
+    help="Node label that contains the name of the pool. Without it, the labels of common cloud providers are tried.",
+)
+@click.option(
+    "--matcher",
+    default="",
+    help="Label matcher for all queries, such as 'cluster=\"prod\"', for a Prometheus that scrapes several clusters.",
+)
+@click.option("--token-file", type=settings.file(), help="File with the bearer token for Prometheus.")
+@click.option(
+    "--ca", type=settings.file(), help="File with the CA certificates that verify the server's certificate, in PEM."
+)
+@click.option("--record", type=settings.file(), help="Also record all answers of the server in this file (gzip).")
+@click.option("--html", type=settings.file(), help="Also write the report with charts to this HTML file.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(  # noqa: PLR0913 - one argument per option
     *,
@@ -88,7 +120,7 @@ def command(  # noqa: PLR0913 - one argument per option
     SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD.
     """
     if (url is None) == (recording is None):
-        raise click.UsageError("give --prometheus URL, or --from FILE for a recording")
+        raise click.UsageError("nothing to read: give --prometheus URL for a server, or --from FILE for a recording")
     from slacktide.deploy.cli.assess import page, report  # noqa: PLC0415 - numpy: not for --help
     from slacktide.deploy.cli.assess import recording as recordings  # noqa: PLC0415
     from slacktide.deploy.cli.assess.gathering import Gathering  # noqa: PLC0415
@@ -110,7 +142,9 @@ def command(  # noqa: PLR0913 - one argument per option
         )
         asked, coming = _live(url, span, token_file, ca, larger=_needs_larger(in_force))
     if _needs_larger(in_force) and not asked.max_used_request:
-        raise click.UsageError(f"{recording} lacks what maxUsageRequest needs: record it with this --policy")
+        raise click.UsageError(
+            f"{recording} lacks the series that maxUsageRequest needs: record it again with this --policy"
+        )
     if pool_label:
         asked = msgspec.structs.replace(asked, pool_label=pool_label)
     gathering = Gathering(asked)

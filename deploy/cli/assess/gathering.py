@@ -20,8 +20,9 @@ ABOVE = 1.05
 
 
 HONOR = (
-    "Its scrape job replaces the label, which is then exported_node. Set honor_labels: true in the job, or "
-    "honorLabels: true in the ServiceMonitor of kube-state-metrics, and assess what is recorded from then on"
+    "The scrape job overwrites the label node and keeps the original as exported_node. Set honor_labels: true "
+    "in the job, or honorLabels: true in the ServiceMonitor of kube-state-metrics. Only samples that are "
+    "scraped after that can be assessed"
 )
 
 
@@ -77,16 +78,16 @@ class Gathering:
             raise SeriesError(f"the series kube_node_status_capacity have no label node. {HONOR}")
         if not self._rows:
             raise SeriesError(
-                "no series kube_node_status_capacity in the span: no node is known. Check that this Prometheus "
-                "scrapes kube-state-metrics, and --since, --until and --matcher"
+                "the span has no series kube_node_status_capacity, so no node is known. Check that this "
+                "Prometheus scrapes kube-state-metrics, and check --since, --until and --matcher"
             )
         for name in ("cpu_pods_used", "mem_pods_used"):
             if not self._values[name]:
                 raise SeriesError(self._missing(name))
         if len(strangers := self._foreign.get("cpu_pods_used", set()) - {""}) > len(self._rows):
             raise SeriesError(
-                f"kube-state-metrics names {count(len(self._rows), 'node')}, such as {min(self._rows)!r}, and not "
-                f"{len(strangers)} others that cAdvisor names, such as {min(strangers)!r}. {HONOR}"
+                f"kube-state-metrics has {count(len(self._rows), 'node')}, such as {min(self._rows)!r}, but not "
+                f"{len(strangers)} other nodes that cAdvisor has, such as {min(strangers)!r}. {HONOR}"
             )
         cpu, cpu_wrong = self._amounts("cpu")
         mem, mem_wrong = self._amounts("mem")
@@ -107,18 +108,18 @@ class Gathering:
         label = self._asked.node_label
         if not others:
             return (
-                f"no series {what} of pods in the span, with the labels pod and container. "
-                "Check that this Prometheus scrapes the kubelet's /metrics/cadvisor"
+                f"the span has no series {what} of pods with the labels pod and container. Check that this "
+                "Prometheus scrapes the kubelet's /metrics/cadvisor"
             )
         if others == {""}:
             return (
-                f"the series {what} have no label {label}. --node-label names the label that holds the node's name, "
-                "such as instance or kubernetes_io_hostname"
+                f"the series {what} have no label {label}. Give the label that contains the node's name with "
+                "--node-label, such as instance or kubernetes_io_hostname"
             )
         known, other = min(self._rows), min(others - {""})
         return (
-            f"the label {label} of {what} names no node of kube-state-metrics: {other!r} there, {known!r} here. "
-            "--node-label names another label"
+            f"the label {label} of {what} contains {other!r}, but kube-state-metrics knows nodes such as "
+            f"{known!r}. Give another label with --node-label"
         )
 
     def _amounts(self, short: str) -> tuple[Amounts, int]:

@@ -35,8 +35,8 @@ def page(found: Assessment) -> str:
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Slacktide: what this cluster could sell</title><style>{STYLE}</style></head><body>
-<h1>What this cluster could sell to batch pods</h1>
+<title>Slacktide: batch resources of this cluster</title><style>{STYLE}</style></head><body>
+<h1>Batch resources that this cluster could offer</h1>
 <p>{escaped(report.span(found))}, {found.cluster.nodes} nodes, a step of {found.step_s} s.</p>
 <pre>{escaped(report.headline(found))}</pre>
 <h2>Cores over time</h2>
@@ -44,7 +44,7 @@ def page(found: Assessment) -> str:
 <h2>Pressure by hour of the day (UTC)</h2>
 <p>Node hours of memory eviction pressure:</p>
 {_bars(found.evicting_by_hour, "#cf222e")}
-<p>Node hours of squeezed batch CPU:</p>
+<p>Node hours of throttled batch CPU:</p>
 {_bars(found.squeezed_by_hour, "#bf8700")}
 <h2>Node pools</h2>
 {_table(report.COLUMNS, [report.row(pool) for pool in found.pools])}

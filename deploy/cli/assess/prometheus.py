@@ -67,7 +67,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     ) -> None:
         """Follow no redirect."""
         del req, fp, msg, headers
-        raise PrometheusError(f"the server answers {code}, a redirect to {newurl}: name that address if you trust it")
+        raise PrometheusError(f"the server answered {code}, a redirect to {newurl}: give that address if you trust it")
 
 
 class Prometheus:
@@ -81,7 +81,8 @@ class Prometheus:
         parts = urlsplit(server.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
             raise PrometheusError(
-                f"{_bare(server.url)} is not http://HOST:PORT or https://HOST:PORT, with a path if there is one"
+                f"{_bare(server.url)} is not a valid address; accepted: http://HOST:PORT or https://HOST:PORT, "
+                "with an optional path"
             )
         self._server = server
         self._api = server.url.rstrip("/") + "/api/v1/query_range"
@@ -125,45 +126,47 @@ class Prometheus:
         url = self._server.url
         if code in {401, 403}:
             return PrometheusError(
-                f"{url} answers {code}: it needs a login with the right to query. Give --token-file FILE, "
-                "or SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD in the environment"
+                f"{url} answered {code}: it requires a login that may query. Give --token-file FILE, or set "
+                "SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD"
             )
         try:
             why = msgspec.json.decode(body, type=_Answer).error
         except msgspec.MsgspecError:
             return PrometheusError(
-                f"{url} answers {code} and is not Prometheus, or its API is under another path. "
-                f"Name the address before /api/v1: {_text(body)}"
+                f"{url} answered {code}: it is not Prometheus, or its API has another path. Give the address "
+                f"without /api/v1: {_text(body)}"
             )
         if "too many samples" in why or "maximum resolution" in why:
-            return TooMuchError(f"{url}: {why}; a longer --step asks for less")
-        return PrometheusError(f"{url} refuses a query ({code}): {why[:SHOWN]}")
+            return TooMuchError(f"{url}: {why}; a longer --step reads fewer samples")
+        return PrometheusError(f"{url} rejected a query ({code}): {why[:SHOWN]}")
 
     def _series(self, body: bytes) -> list[Series]:
         try:
             answer = msgspec.json.decode(body, type=_Answer)
         except msgspec.MsgspecError as exc:
             raise PrometheusError(
-                f"{self._server.url} does not answer as Prometheus does ({exc}). Name the address before /api/v1"
+                f"{self._server.url} did not answer like Prometheus ({exc}). Give the address without /api/v1"
             ) from exc
         if answer.status != "success" or answer.data is None:
-            raise PrometheusError(f"{self._server.url} refuses a query: {answer.error[:SHOWN]}")
+            raise PrometheusError(f"{self._server.url} rejected a query: {answer.error[:SHOWN]}")
         return answer.data.result
 
 
 def _read(response: HTTPResponse) -> bytes:
     body = response.read(BYTES_MAX + 1)
     if len(body) > BYTES_MAX:
-        raise TooMuchError(f"an answer is longer than {BYTES_MAX >> 20} MiB; a longer --step asks for less")
+        raise TooMuchError(f"an answer is longer than {BYTES_MAX >> 20} MiB; a longer --step reads fewer samples")
     return body
 
 
 def _why(exc: Exception) -> str:
     reason = getattr(exc, "reason", exc)
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {reason.verify_message}; --ca FILE names the authority that signed it"
+        return (
+            f"its certificate could not be verified: {reason.verify_message}; give the CA that signed it with --ca FILE"
+        )
     if isinstance(reason, TimeoutError):
-        return f"no answer within {TIMEOUT_S:.0f} s; a longer --step asks for less"
+        return f"no answer within {TIMEOUT_S:.0f} s; a longer --step reads fewer samples"
     return str(getattr(reason, "strerror", None) or reason or exc)
 
 

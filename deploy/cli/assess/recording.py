@@ -91,7 +91,9 @@ def read(file: Path) -> tuple[Asked, Iterator[Answer]]:
     except (OSError, EOFError, msgspec.MsgspecError) as exc:
         stack.close()
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
-        raise RecordingError(f"{file} is no recording: {why}; accepted: a file of slacktide assess --record") from exc
+        raise RecordingError(
+            f"{file} is not a recording: {why}; accepted: a file that slacktide assess --record wrote"
+        ) from exc
     if header.format != FORMAT:
         stack.close()
         raise RecordingError(f"{file} has the format {header.format!r}; accepted: {FORMAT!r}. Record it again")

@@ -35,18 +35,19 @@ def headline(found: Assessment) -> str:
     block = "days" if found.block_s > 3600 else "hours"
     return "\n".join(
         (
-            f"Could be sold to batch pods half of the time: {amount(whole.cpu, CORES)}, {amount(whole.memory, GIB)}",
+            f"Batch resources, at least half of the time: {amount(whole.cpu, CORES)}, {amount(whole.memory, GIB)}",
             (
-                f"Could be sold 95% of the time:               {amount(whole.cpu, CORES, at=95)}, "
+                f"Batch resources, at least 95% of the time:  {amount(whole.cpu, CORES, at=95)}, "
                 f"{amount(whole.memory, GIB, at=95)}"
             ),
-            f"  ± is half of a 95% interval between {block}.",
+            f"  ± is half of a 95% interval over {block}.",
             f"Memory eviction pressure: {whole.evicting_node_hours:,.1f} of {measured} node hours",
-            f"Batch CPU squeezed:       {whole.squeezed_node_hours:,.1f} node hours",
+            f"Batch CPU throttled:      {whole.squeezed_node_hours:,.1f} node hours",
             (
-                f"Beside an oracle that knows the next {found.horizon_s / 3600:.0f} h: "
-                f"{share(whole.cpu.oracle_share)} of its cores, {share(whole.memory.oracle_share)} of its memory; "
-                f"more than it {share(whole.cpu.oversold_share)} and {share(whole.memory.oversold_share)} of the time"
+                f"Compared with an oracle that knows the next {found.horizon_s / 3600:.0f} h: "
+                f"{share(whole.cpu.oracle_share)} of its cores, {share(whole.memory.oracle_share)} of its "
+                f"memory; more than the oracle in {share(whole.cpu.oversold_share)} and "
+                f"{share(whole.memory.oversold_share)} of the time"
             ),
         )
     )
@@ -101,7 +102,7 @@ def pools(found: Assessment) -> str:
     return table(COLUMNS, [row(pool) for pool in found.pools])
 
 
-HOT_COLUMNS = ("NODE", "POOL", "EVICTING h", "SQUEEZED h", "HOURS OF DAY (UTC)")
+HOT_COLUMNS = ("NODE", "POOL", "EVICTING h", "THROTTLED h", "HOURS OF DAY (UTC)")
 
 
 def hot_row(node: HotNode) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ def hot_row(node: HotNode) -> tuple[str, ...]:
 def hot(found: Assessment) -> str:
     """Return the nodes with the most pressure."""
     if not found.hot_nodes:
-        return "No node would have had eviction pressure or squeezed batch pods."
+        return "No node would have had eviction pressure or throttled batch pods."
     return table(HOT_COLUMNS, [hot_row(node) for node in found.hot_nodes])
 
 
@@ -121,16 +122,16 @@ def limits(found: Assessment) -> list[str]:
     """Describe the limits of the method."""
     return [
         (
-            f"A step of {found.step_s} s and rates over {found.window_s} s hide shorter spikes. Slacktide samples "
-            "each second, and it throttles batch pods in spikes that are invisible here."
+            f"A step of {found.step_s} s and rates over {found.window_s} s hide shorter spikes. Slacktide "
+            "samples each second, and throttles batch pods in spikes that are invisible here."
         ),
         (
-            f"Batch pods are taken to wait always, to use all that they request, and to run {LIFE_S // 60} minutes. "
-            "Fewer or shorter pods cause less pressure."
+            "The estimate assumes that batch pods always wait, use all that they request, and run "
+            f"{LIFE_S // 60} minutes. Fewer or shorter pods cause less pressure."
         ),
-        "Latency under colocation, page cache and memory bandwidth are not in these series.",
+        "These series do not show latency under colocation, page cache and memory bandwidth.",
         (
-            "The policy's cluster-wide strategies apply. Strategies for single nodes, host applications and the CPU "
-            "floor of LSE pods are left out."
+            "The policy's cluster-wide strategies apply. Strategies for single nodes, host applications and "
+            "the CPU floor of LSE pods are ignored."
         ),
     ]

@@ -60,7 +60,10 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
     else:
         click.echo(shown(found.acts) if found.acts else nothing(node, read, since_ms, until_ms))
     if found.unreadable:
-        click.echo(f"{count(found.unreadable, 'record')} cannot be decoded: see audit export", err=True)
+        click.echo(
+            f"{count(found.unreadable, 'record')} cannot be decoded; `slacktide audit export` writes them undecoded",
+            err=True,
+        )
 
 
 @command.command(epilog="Example: slacktide audit export november.jsonl --since 2026-11-01T00:00Z")
@@ -105,18 +108,22 @@ def verify(file: Path, *, expected: str | None) -> None:
         found = verified(lines)
     if 1 < found.lines <= len(found.faults):
         raise click.ClickException(
-            f"{file}: none of its {found.lines} lines is one of an audit export; give a file of slacktide audit export"
+            f"{file}: none of its {found.lines} lines is from an audit export; give a file that slacktide audit "
+            "export wrote"
         )
     for fault in found.faults:
         click.echo(f"{file}: line {fault.line} {fault.what}")
     if found.faults:
-        raise click.ClickException(f"{file}: {count(len(found.faults), 'fault')} in {count(found.lines, 'line')}")
+        raise click.ClickException(
+            f"{file}: {count(len(found.faults), 'fault')} in {count(found.lines, 'line')}; the export was changed "
+            "after it was written"
+        )
     if expected is not None and expected.lower() != found.hash:
         raise click.ClickException(
-            f"{file}: the hash of the last line is {found.hash}, not {expected}: it is another export, or one that was"
-            " computed anew"
+            f"{file}: the hash of the last line is {found.hash}, not {expected}: the file is another export, or "
+            "its hashes were recomputed"
         )
-    click.echo(f"{file}: {count(found.lines - 2, 'record')}, nothing was changed\nhash {found.hash}")
+    click.echo(f"{file}: {count(found.lines - 2, 'record')}, all unchanged\nhash {found.hash}")
 
 
 def _span(since: Moment | None, until: Moment | None) -> tuple[int, int]:
@@ -124,5 +131,5 @@ def _span(since: Moment | None, until: Moment | None) -> tuple[int, int]:
     since_ms = 0 if since is None else since.at(now_ms)
     until_ms = now_ms + 1 if until is None else until.at(now_ms)
     if since_ms >= until_ms:
-        raise click.UsageError(f"--since ({instant(since_ms)}) is not before --until ({instant(until_ms)})")
+        raise click.UsageError(f"--since ({instant(since_ms)}) must be earlier than --until ({instant(until_ms)})")
     return since_ms, until_ms

@@ -31,7 +31,9 @@ async def audit_records(
     """
     count = (await partition_counts(bootstrap, [AUDIT.name]))[AUDIT.name]
     if not count:
-        raise LogError(f"{bootstrap}: no such topic: {AUDIT.name}; to do: slacktide topics apply {options(bootstrap)}")
+        raise LogError(
+            f"{bootstrap}: topic {AUDIT.name} does not exist; create it: slacktide topics apply {options(bootstrap)}"
+        )
     async with Tail(bootstrap, FETCH_WAIT_MS, most=ALL) as tail:
         read = await tail.read({(AUDIT.name, number): since_ms for number in range(count)}, wanted)
     within = (record for record in read.records if record.timestamp_ms < until_ms)

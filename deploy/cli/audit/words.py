@@ -25,9 +25,12 @@ def nothing(node: str, read: Collection[str], since_ms: int, until_ms: int) -> s
     """
     span = f"until {instant(until_ms)}" if not since_ms else f"from {instant(since_ms)} to {instant(until_ms)}"
     if not read:
-        return f"The audit has no record {span}: no pod was evicted, throttled or frozen"
+        return f"The audit contains no record {span}: no pod was evicted, throttled or frozen"
     of = f"node {node}" if node and node not in read else "it"
-    return f"The audit has no record of {of} {span}, but records of {count(len(read), 'node')}; {near(node, read)}"
+    return (
+        f"The audit contains no record of {of} {span}. It contains records of {count(len(read), 'node')}; "
+        f"{near(node, read)}"
+    )
 
 
 def shown(acts: Sequence[Act]) -> str:

@@ -14,72 +14,72 @@ from slacktide.schemas.errors import SlacktideError
 
 FAMILIES = {
     "resources": {
-        "batch_resource": "what batch pods may ask for on a node, and in its NUMA zones",
-        "batch_resource_publish": "what Koordinator would write of it; no part of Slacktide acts by it",
-        "mid_resource": "what mid pods may ask for on a node",
-        "free_resource": "what koord-free pods may ask for: only what is idle",
-        "resource_sync_decision": "whether a change is large enough to be written",
-        "published_floor": "published figures, never below what runs there asked for",
+        "batch_resource": "batch resources of a node and of its NUMA zones",
+        "batch_resource_publish": "batch resources that Koordinator would publish; Slacktide does not use them",
+        "mid_resource": "mid resources of a node",
+        "free_resource": "free resources of a node, for koord-free pods: only what is idle",
+        "resource_sync_decision": "whether a resource changed enough to be written to the Node",
+        "published_floor": "published resources, at least what running pods requested",
     },
     "admission": {
-        "pod_requests": "what a pod of several containers asks for",
-        "webhook_colocation_profile": "a pod as ClusterColocationProfiles change it",
+        "pod_requests": "requests of a pod with several containers",
+        "webhook_colocation_profile": "a new pod after ClusterColocationProfiles were applied",
     },
     "prediction": {
-        "peak_histogram": "percentiles of a usage, in which old samples weigh less",
-        "peak_models": "peaks of a node's pods, classes and system, as time goes on",
-        "prod_reclaimable": "what production pods are predicted to leave for mid pods",
+        "peak_histogram": "percentiles of usage, in which older samples weigh less",
+        "peak_models": "peaks of a node's pods, classes and system over time",
+        "prod_reclaimable": "production resources that are predicted to stay unused, for mid pods",
     },
     "suppress": {
         "cpu_suppress_allowed": "CPU that best-effort pods may use",
-        "cpu_suppress_cfs_quota": "next CFS quota of the best-effort group",
-        "cpu_suppress_cpuset_pick": "which CPUs to take first",
-        "cpu_suppress_cpuset": "next CPU set of the best-effort group",
-        "cpu_pressure": "whether best-effort pods stop for a moment, because others wait",
+        "cpu_suppress_cfs_quota": "next CFS quota of the best-effort cgroup",
+        "cpu_suppress_cpuset_pick": "order in which CPUs are added to a CPU set",
+        "cpu_suppress_cpuset": "next CPU set of the best-effort cgroup",
+        "cpu_pressure": "whether best-effort pods are paused because latency-sensitive pods stall",
     },
     "evict": {
-        "memory_evict": "victims when memory runs short, in order",
-        "cpu_evict": "victims when CPU runs short, in order",
+        "memory_evict": "pods to evict when memory is short, in order",
+        "cpu_evict": "pods to evict when CPU is short, in order",
     },
     "burst": {
         "cpu_burst_value": "CFS burst of a container",
-        "cpu_burst_node_state": "whether a node has CPU to lend to throttled containers",
+        "cpu_burst_node_state": "whether a node has spare CPU for throttled containers",
         "cpu_burst_quota": "next CFS quota of throttled containers and their pod",
     },
     "load": {
-        "load_aware_estimator": "what a pod is expected to use",
-        "load_aware_scheduling": "whether a pod may go to a node, and how well it would fit",
-        "load_aware_assign_cache": "load of a node as pods are assigned between two reports",
-        "pod_placement": "which nodes may take a pod, and which of them should",
-        "load_aware_descheduling": "which pods leave overloaded nodes for which others",
+        "load_aware_estimator": "estimated usage of a pod",
+        "load_aware_scheduling": "whether a pod fits on a node by load, and the node's score",
+        "load_aware_assign_cache": "estimated load of a node with pods assigned since its last report",
+        "pod_placement": "nodes that accept a pod, and their scores",
+        "load_aware_descheduling": "pods to evict from overloaded nodes, and the nodes that have room for them",
     },
     "numa": {
         "numa_filter": "whether a node's NUMA zones can hold a pod",
         "numa_policy_admit": "whether the kubelet's topology manager admits a request, and to which zones",
-        "numa_score": "how well a node's NUMA zones suit a pod",
-        "numa_batch_zones": "what of a node's batch resources each NUMA zone gives",
-        "numa_pod_fingerprint": "a text that is equal for equal sets of pods",
-        "numa_overreserve": "what NUMA zones have left beside pods that were placed there",
+        "numa_score": "score of a node's NUMA zones for a pod",
+        "numa_batch_zones": "share of each NUMA zone in a node's batch resources",
+        "numa_pod_fingerprint": "fingerprint of a set of pods, as NodeResourceTopology contains it",
+        "numa_overreserve": "free resources of NUMA zones, less pods that were placed but not reported yet",
     },
     "queue": {
-        "queue_quota": "quota, usage and what is available in a tree of cohorts",
-        "queue_order": "which workload of a ClusterQueue is next",
-        "queue_share": "how much a ClusterQueue or cohort borrows of what may be lent",
-        "queue_preempt": "whom a workload preempts, without fair sharing",
-        "queue_preempt_fair": "whom a workload preempts, with fair sharing",
-        "queue_assign": "which flavors a workload gets, and whom it would preempt",
-        "queue_cycle": "which workloads scheduling cycles admit, without fair sharing",
-        "queue_cycle_fair": "which workloads scheduling cycles admit, with fair sharing",
+        "queue_quota": "quota, usage and available quota in a tree of cohorts",
+        "queue_order": "next workload of a ClusterQueue",
+        "queue_share": "share of a ClusterQueue or cohort: borrowed quota in relation to lendable quota",
+        "queue_preempt": "victims of a workload's preemption, without fair sharing",
+        "queue_preempt_fair": "victims of a workload's preemption, with fair sharing",
+        "queue_assign": "flavors of a workload, and whether it needs preemption",
+        "queue_cycle": "workloads that scheduling cycles admit, without fair sharing",
+        "queue_cycle_fair": "workloads that scheduling cycles admit, with fair sharing",
         "queue_admitted_usage": "quota that an admitted workload uses",
-        "queue_job": "a Job as a workload of the queue",
-        "queue_job_start": "a Job as it is started and stopped",
-        "queue_pods_ready": "what becomes of an admitted workload whose pods are not ready",
-        "queue_pods_ready_condition": "what the condition PodsReady of a workload becomes",
-        "queue_requeue": "which workloads wait, step aside and come back",
-        "queue_block_admission": "whether a workload may be admitted while others wait for pods",
+        "queue_job": "the Workload of a Job",
+        "queue_job_start": "changes to a Job when it is started or stopped",
+        "queue_pods_ready": "eviction or requeuing of an admitted workload whose pods are not ready",
+        "queue_pods_ready_condition": "condition PodsReady of a workload",
+        "queue_requeue": "workloads that are pending, inadmissible or retried",
+        "queue_block_admission": "whether a workload is admitted while others wait for their pods",
     },
     "jobs": {
-        "job_status": "where a Job stands, from what its pods came to",
+        "job_status": "status of a Job, from the results of its pods",
     },
 }
 """The rules by family, with a description. A family has the name of its folder, a rule that of its module."""
@@ -141,7 +141,7 @@ class Calculation:
         except SlacktideError as exc:
             return _failed(case.name, str(exc))
         except OverflowError:
-            return _failed(case.name, "input: the amounts add up to more than can be written")
+            return _failed(case.name, "input: the sum of the amounts is too large")
 
     def _written(self, name: str, calculated: Calculated) -> bytes:
         result: dict[str, object] = {"name": name, "output": calculated.output}

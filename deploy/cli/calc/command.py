@@ -24,7 +24,12 @@ def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None: 
 )
 @click.argument("name", type=click.Choice(list(CALCULATIONS)), metavar="NAME")
 @click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_names, help="List the names of all rules."
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_names,
+    help="List all rules with a description.",
 )
 @click.option("--explain", is_flag=True, help="Add the terms of each figure, and the step that determined it.")
 @click.option("--table", "tables", is_flag=True, help="Print tables instead of JSON.")
@@ -45,5 +50,5 @@ def command(name: str, *, explain: bool, tables: bool) -> None:
         sys.stdout.buffer.write((waterfall(answered).encode() if tables else answered.line) + b"\n")
     sys.stdout.flush()
     if failed:
-        click.echo(f"{failed} of {count(lines, 'case')} could not be computed", err=True)
+        click.echo(f"{failed} of {count(lines, 'case')} could not be computed; their lines contain the error", err=True)
         raise click.exceptions.Exit(1)

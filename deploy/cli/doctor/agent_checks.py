@@ -15,18 +15,18 @@ SILENT = ("agent.silent", "figures.stand")
 def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
     """Report the process's health, as its probes see it."""
     if facts is None:
-        yield good("agent.live", "no agent runs here", "an agent that answers, where one runs")
+        yield good("agent.live", "no agent runs here", "an agent that answers, if one runs")
         return
     check, needed = "agent.live", "an agent that answers"
     if facts.not_live:
         advice = (
-            "it is frozen or stopped, or --metrics-host and --metrics-port are not the agent's; restart it where it is "
-            "frozen: best-effort pods keep their last limit until then"
+            "check that --metrics-host and --metrics-port are the agent's; if the agent is frozen, restart it: "
+            "until then best-effort pods keep their last limit"
         )
         yield failed(check, f"{facts.url}: {facts.not_live}", needed, advice)
         return
     yield good(check, facts.url, needed)
-    needed, advice = "an agent that has all it needs", "its log and the checks below name what it waits for"
+    needed, advice = "its log and the checks below show what is missing", "an agent that is ready"
     if facts.not_ready:
         yield failed("agent.ready", facts.not_ready, needed, advice)
     if facts.not_fresh:

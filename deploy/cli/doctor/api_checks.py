@@ -11,7 +11,7 @@ MINOR_MIN = 30
 """From Kubernetes 1.30 on tokens name the node of the pod that they are bound to (ServiceAccountTokenPodNodeInfo)."""
 MINOR_FINE_GRAINED = 33
 """From this version on the kubelet requires nodes/pods (KubeletFineGrainedAuthz)."""
-_GRANT = "kubectl apply -k deploy/kubernetes grants it, or: ClusterRole rule"
+_GRANT = "to grant it, run kubectl apply -k deploy/kubernetes, or add the ClusterRole rule"
 
 
 def api_findings(facts: ApiFacts | NoApi) -> Iterator[Finding]:
@@ -19,7 +19,8 @@ def api_findings(facts: ApiFacts | NoApi) -> Iterator[Finding]:
     needed = "an API server that answers"
     if isinstance(facts, NoApi):
         advice = (
-            "is it running, is --api-server right as seen from here, and is the token one of this cluster, not expired?"
+            "check that the API server runs, that --api-server can be reached from here, and that the token is "
+            "valid in this cluster"
         )
         yield failed("api.server", f"{facts.url}: {facts.trouble}", needed, advice)
         return
@@ -32,48 +33,53 @@ def api_findings(facts: ApiFacts | NoApi) -> Iterator[Finding]:
 
 
 def _version(facts: ApiFacts) -> Finding:
-    check, found, needed = "api.version", f"Kubernetes {facts.version}", f"1.{MINOR_MIN} or newer, to evict"
+    check, found, needed = "api.version", f"Kubernetes {facts.version}", f"1.{MINOR_MIN} or newer, for evictions"
     if facts.minor is None or facts.minor >= MINOR_MIN:
         return good(check, found, needed)
     advice = (
-        "before, a token names no node, and the webhook that watches over evictions refuses each: pods are throttled "
-        "and frozen only; upgrade the cluster"
+        "upgrade the cluster; in older versions a token does not contain its node, and the webhook that checks "
+        "evictions rejects all: pods are only throttled and frozen"
     )
     return failed(check, found, needed, advice)
 
 
 def _token(facts: ApiFacts) -> Finding:
-    check, needed, token = "api.token", "bound to a pod, and naming its node", facts.token
+    check, needed, token = "api.token", "bound to a pod, with the name of its node", facts.token
     if token.pod and token.node:
         return good(check, f"bound to pod {token.pod} on node {token.node}", needed)
     advice = (
-        "give the token of the agent's own pod (a serviceAccountToken volume, as each pod has it by default), not one "
-        "of a Secret, and no client certificate"
+        "give the token of the agent's own pod (a serviceAccountToken volume, which each pod has by default); "
+        "a token from a Secret or a client certificate is not accepted"
     )
     if token.pod:
-        return failed(check, f"bound to pod {token.pod}, but names no node", needed, f"see api.version; or {advice}")
+        return failed(
+            check,
+            f"bound to pod {token.pod}, but without the name of its node",
+            needed,
+            f"see api.version; or {advice}",
+        )
     return failed(check, "not bound to a pod", needed, advice)
 
 
 def _evictions(facts: ApiFacts) -> Finding:
-    return _right(facts, EVICTIONS, "api.right-to-evict", "without, pods are throttled and frozen only")
+    return _right(facts, EVICTIONS, "api.right-to-evict", "without this right, pods are only throttled and frozen")
 
 
 def _events(facts: ApiFacts) -> Finding:
     check = "api.right-to-tell"
     if facts.rights[EVENTS]:
         return good(check, f"may {_text_of(EVENTS)}", _text_of(EVENTS))
-    advice = f"without, kubectl describe pod shows no reason; {_GRANT} {_rule(EVENTS)}"
+    advice = f"without this right, kubectl describe pod shows no reason of an eviction; {_GRANT} {_rule(EVENTS)}"
     return warned(check, f"may not {_text_of(EVENTS)}", _text_of(EVENTS), advice)
 
 
 def _kubelet(facts: ApiFacts) -> Finding:
     check = "api.right-to-list-pods"
     if facts.minor is None or facts.minor >= MINOR_FINE_GRAINED:
-        return _right(facts, KUBELET_PODS, check, "the kubelet lists its pods to who has this right")
+        return _right(facts, KUBELET_PODS, check, "the kubelet requires this right to list its pods")
     advice = (
-        "before Kubernetes 1.33 the kubelet lists its pods to who has this right, which goes further (commands in "
-        "pods): deploy/kubernetes/components/kubelet-before-1.33 grants it, if you want to"
+        "before Kubernetes 1.33 the kubelet requires this right to list its pods, although it also allows "
+        "commands in pods; to grant it, add deploy/kubernetes/components/kubelet-before-1.33"
     )
     if facts.rights[KUBELET_PROXY]:
         return good(check, f"may {_text_of(KUBELET_PROXY)}", _text_of(KUBELET_PROXY))

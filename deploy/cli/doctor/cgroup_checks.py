@@ -41,24 +41,26 @@ def _version(facts: CgroupFacts) -> Finding:
     check, needed = "cgroup.version", "v1 or v2"
     if not facts.version:
         return failed(check, f"none at {facts.mount}", needed, facts.trouble)
-    name = "v1, with v2 beside it (hybrid)" if facts.hybrid else f"v{facts.version}"
+    name = "v1, with v2 mounted beside it (hybrid)" if facts.hybrid else f"v{facts.version}"
     return good(check, f"{name}, at {facts.mount}", needed)
 
 
 def _pods(facts: CgroupFacts) -> Finding:
-    check, needed = "cgroup.pods", "the group that holds the pods"
+    check, needed = "cgroup.pods", "the cgroup of all pods"
     if not facts.pods:
         return failed(check, "none", needed, facts.trouble)
     return good(check, f"{facts.pods}, driver {facts.driver}", needed)
 
 
 def _best_effort(facts: CgroupFacts) -> Finding:
-    check, needed = "cgroup.best-effort", "the group that is held"
+    check, needed = "cgroup.best-effort", "the cgroup of best-effort pods"
     if not facts.best_effort and facts.driver == "none":
-        advice = "nothing is held back before it is there: start its slice unit, and keep it started"
-        return warned(check, "not there now", needed, advice)
+        advice = "start its slice unit, and keep it running; until then nothing is limited"
+        return warned(check, "does not exist now", needed, advice)
     if not facts.best_effort:
-        advice = "the kubelet makes it when it starts (cgroupsPerQOS): does it run, and is --kubepods its group?"
+        advice = (
+            "the kubelet creates it at its start (cgroupsPerQOS): check that it runs, and that --kubepods is its cgroup"
+        )
         return failed(check, f"none below {facts.pods}", needed, advice)
     return good(check, facts.best_effort, needed)
 
@@ -68,10 +70,11 @@ def _idle_tier(facts: CgroupFacts) -> Iterator[Finding]:
         return
     weight = KNOBS["cpu_shares"].files(facts.version)[0]
     advice = (
-        f"a kubelet that restarts ends: Linux refuses its write of {weight} (EINVAL). Have cpuPolicy podIdle, "
-        f"which makes pods idle instead; without an agent, write 0 to {facts.best_effort}/cpu.idle"
+        "set cpuPolicy podIdle, which makes pods idle instead of their cgroup: otherwise a kubelet fails at "
+        f"its next start, because Linux rejects its write of {weight} (EINVAL). If no agent runs, write 0 to "
+        f"{facts.best_effort}/cpu.idle"
     )
-    yield warned("cgroup.idle-tier", "cpu.idle is 1", "a best-effort group that takes the kubelet's weight", advice)
+    yield warned("cgroup.idle-tier", "cpu.idle is 1", "a best-effort cgroup that accepts the kubelet's weight", advice)
 
 
 def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
@@ -83,7 +86,7 @@ def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
         return wrong(check, state, controller.needed, _to_have(controller.name, facts))
     if not facts.best_effort:  # no cgroup to delegate it to, which is reported already
         return good(check, "there", controller.needed)
-    found = "not handed on to the best-effort group"
+    found = "not delegated to the best-effort cgroup"
     return wrong(check, found, controller.needed, _to_hand_on(controller.name, facts))
 
 
@@ -92,22 +95,22 @@ def _to_have(name: str, facts: CgroupFacts) -> str:
         return f"mkdir {facts.mount}/{name} && mount -t cgroup -o {name} {name} {facts.mount}/{name}"
     if name == "freezer":
         return "use kernel 5.2 or newer"
-    return "use a kernel that was built with it, without cgroup_disable= on its command line or a v1 mount that has it"
+    return "use a kernel that includes it, without cgroup_disable= on its command line and without a v1 mount of it"
 
 
 def _to_hand_on(name: str, facts: CgroupFacts) -> str:
     if facts.driver == "none" and facts.version == 1 and name in ("cpuset", "freezer"):
-        return "on cgroup v1 systemd makes no groups in this hierarchy; use cgroup v2"
+        return "on cgroup v1, systemd creates no cgroups in this hierarchy; use cgroup v2"
     if facts.driver == "none":
         return (
-            "have CPUWeight=, MemoryAccounting=yes or AllowedCPUs= in the slice's unit, for cpu, memory and cpuset: "
-            "systemd hands on what a unit asks for"
+            "set CPUWeight=, MemoryAccounting=yes or AllowedCPUs= in the slice's unit, for cpu, memory and "
+            "cpuset: systemd then delegates the controller"
         )
     if facts.version == 2:
         return (
-            f"write +{name} to cgroup.subtree_control of each group from {facts.mount} to {facts.pods} (the kubelet's)"
+            f"write +{name} to cgroup.subtree_control of each cgroup from {facts.mount} to {facts.pods} (the kubelet's)"
         )
-    return f"the kubelet makes a group in each hierarchy: is {name} mounted where it looks?"
+    return f"the kubelet creates a cgroup in each hierarchy: check that {name} is mounted where the kubelet expects it"
 
 
 def _knob(knob: Control, found: KnobFacts, facts: CgroupFacts) -> Finding:
@@ -116,29 +119,29 @@ def _knob(knob: Control, found: KnobFacts, facts: CgroupFacts) -> Finding:
     if found.state == "writable":
         return good(check, f"{files} writable", knob.needed)
     if not found.files:
-        advice = f"cgroup v{facts.version} has none: what needs it does nothing here; cgroup v2 has it"
+        advice = f"cgroup v{facts.version} does not have it, so features that need it have no effect; use cgroup v2"
         return wrong(check, "none", knob.needed, advice)
     if found.state == "absent":
         controller = facts.controllers[knob.controller]
         advice = knob.absent if controller == "usable" else f"see controller.{knob.controller}"
         return wrong(check, f"no {files}", knob.needed, advice)
-    advice = f"run as root; in a container, privileged or with {facts.mount} mounted read-write"
+    advice = f"run as root; in a container, run privileged or mount {facts.mount} read-write"
     return wrong(check, f"{files} not writable: {found.trouble}", knob.needed, advice)
 
 
 def _pressure(facts: CgroupFacts) -> Finding:
-    check, needed = "pressure.groups", "to sample at once when pods stall"
+    check, needed = "pressure.groups", "samples taken immediately when pods stall"
     if not facts.refused_triggers:
-        return good(check, "CPU and memory take triggers", needed)
+        return good(check, "triggers can be set for CPU and memory", needed)
     found = "; ".join(f"{kind}.pressure: {why}" for kind, why in facts.refused_triggers.items())
     advice = "; ".join(dict.fromkeys(to_have_pressure(why, facts) for why in facts.refused_triggers.values()))
-    return warned(check, found, needed, f"{advice}; without, a rise in CPU use is sampled at once all the same")
+    return warned(check, found, needed, f"{advice}; until then, only a rise in CPU use triggers an immediate sample")
 
 
 def _stall(facts: CgroupFacts) -> Finding:
     """Report PSI of cgroups. It is never a failure here: the policy's checks report it if a policy needs it."""
-    found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of groups is readable"
-    return good("pressure.stall", found, "for cpuSuppressSignal pressure or both alone")
+    found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of cgroups is readable"
+    return good("pressure.stall", found, "only for cpuSuppressSignal pressure or both")
 
 
 def to_have_pressure(why: str, facts: CgroupFacts) -> str:
@@ -147,6 +150,6 @@ def to_have_pressure(why: str, facts: CgroupFacts) -> str:
         return "grant CAP_SYS_RESOURCE"
     if why == NO_GROUPS:
         if facts.version == 1:
-            return f"mount cgroup v2 at {facts.mount}/unified before pods are started, or boot with it alone"
-        return "look again once there is a group of latency-sensitive pods"
+            return f"mount cgroup v2 at {facts.mount}/unified before pods are started, or boot with cgroup v2 only"
+        return "run doctor again when latency-sensitive pods are running"
     return "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)"

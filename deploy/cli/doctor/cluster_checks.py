@@ -80,15 +80,15 @@ def _takes_batch(scope: Scope) -> bool:
 
 
 def _critical_pods(facts: ClusterFacts) -> Finding:
-    check, needed = "cluster.critical-pods", "CPU requests on critical pods"
+    check, needed = "cluster.critical-pods", "CPU requests for all critical pods"
     if isinstance(facts.critical, str):
         return unknown(check, facts.critical, needed, "list pods")
     if not facts.critical:
         return good(check, "all have requests", needed)
     advice = (
-        "it lies in the best-effort tier. On its node the agent holds each other pod of the tier by its own quota, and "
-        "an idle pod leaves its part unused. Give it CPU requests, such as for kube-proxy: kubectl set "
-        "resources daemonset/kube-proxy -n kube-system --requests=cpu=10m"
+        "give these pods CPU requests, such as for kube-proxy: kubectl set resources daemonset/kube-proxy -n "
+        "kube-system --requests=cpu=10m. Without requests they are in the best-effort tier. There the agent "
+        "must limit the other pods one by one, so that idle pods waste their share"
     )
     return warned(check, f"without requests: {some(facts.critical)}", needed, advice)
 
@@ -101,15 +101,15 @@ def _batch_quotas(facts: ClusterFacts) -> Finding:
     if not refusing:
         return good(check, "no quota refuses batch pods", needed)
     advice = (
-        "it counts CPU or memory, and a batch pod has only batch resources: each is refused with `must specify "
-        "requests.cpu`. Where batch pods shall run, add `scopes: [NotBestEffort]` to its spec (create it anew: scopes "
-        "cannot be changed)"
+        "such a quota counts CPU or memory. Batch pods have only batch resources, so it rejects them with "
+        "`must specify requests.cpu`. In namespaces of batch pods, recreate it with `scopes: [NotBestEffort]` "
+        "in its spec (scopes cannot be changed)"
     )
     return warned(check, f"ResourceQuota {some(refusing)}", needed, advice)
 
 
 def _critical_quota(facts: ClusterFacts) -> Finding:
-    check, needed = "cluster.critical-quota", f"critical pods accepted in {SYSTEM}"
+    check, needed = "cluster.critical-quota", f"a quota that accepts critical pods in {SYSTEM}"
     name = "ResourceQuota slacktide-critical-pods"
     if isinstance(facts.quotas, str) or isinstance(facts.installed, str):
         why = facts.quotas if isinstance(facts.quotas, str) else str(facts.installed)
@@ -119,22 +119,22 @@ def _critical_quota(facts: ClusterFacts) -> Finding:
     if not facts.critical_tried:
         found = "accepted without a quota" if facts.installed else f"the installation creates {name}"
         return good(check, found, needed)
-    advice = f"create {name} again: kubectl apply -f deploy/kubernetes/base/critical-pods-quota.yaml"
+    advice = f"recreate {name}: kubectl apply -f deploy/kubernetes/base/critical-pods-quota.yaml"
     if "insufficient quota" in facts.critical_tried:
         found = f"{name} is missing, and critical PriorityClasses need it"
-        return failed(check, found, needed, f"no agent, bridge or webhook is created: {advice}")
-    return warned(check, f"{name} is missing; not known whether it is needed: {facts.critical_tried}", needed, advice)
+        return failed(check, found, needed, f"agent, bridge and webhook cannot be created: {advice}")
+    return warned(check, f"{name} is missing; whether it is needed is unknown: {facts.critical_tried}", needed, advice)
 
 
 def _held(facts: ClusterFacts) -> Finding:
-    check, needed = "cluster.removal", "no right of a removed bridge that is still held"
+    check, needed = "cluster.removal", "no rights of a removed bridge that wait for their finalizer"
     if isinstance(facts.held, str):
         return unknown(check, facts.held, needed, "get clusterroles, clusterrolebindings and serviceaccounts")
     if not facts.held:
-        return good(check, "none is held", needed)
-    found = f"deleted, and held by the finalizer slacktide.io/batch-resources: {some(facts.held)}"
+        return good(check, "no such rights", needed)
+    found = f"deleted, but the finalizer slacktide.io/batch-resources remains: {some(facts.held)}"
     advice = (
-        "a bridge removes batch resources from Nodes within a minute, and then the finalizer. Where no bridge is left, "
-        "do both by hand: docs/kubernetes.md#remove-it has the commands"
+        "a running bridge removes batch resources from Nodes, then the finalizer, within a minute. If no "
+        "bridge runs, do both by hand: docs/kubernetes.md#remove-it lists the commands"
     )
     return failed(check, found, needed, advice)

@@ -48,23 +48,25 @@ class DoctorSettings:
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)
     cluster: bool = setting(
-        "Look at a cluster instead of this machine, as before an installation: versions, kubelets, Koordinator, pods "
-        "without requests, quotas, LimitRanges, how much could be sold, and what a removal left. With --bootstrap also "
-        "Kafka, and whether topics may be created. It takes rights to list nodes, pods, quotas and limit ranges.",
+        "Check a cluster instead of this machine, for example before an installation: versions, kubelets, "
+        "Koordinator, quotas, LimitRanges, pods without requests, batch resources that it could offer, and "
+        "remains of a removal. With --bootstrap, also check Kafka and whether topics may be created. Requires "
+        "rights to list nodes, pods, quotas and limit ranges.",
         default=False,
     )
     kubeconfig: Path | None = setting(
-        "Where that cluster is, and as whom to ask: implies --cluster. None: $KUBECONFIG, the account of the pod that "
-        "this is, or ~/.kube/config.",
+        "Kubeconfig file of the cluster; implies --cluster. Default: $KUBECONFIG, the pod's service account, "
+        "or ~/.kube/config.",
         file(),
         default=None,
     )
     kubelet_insecure: bool = setting(
-        "With --cluster: accept kubelets' own certificates, as agents with this option do.", default=False
+        "With --cluster: accept self-signed certificates of kubelets, as agents do with this option.", default=False
     )
     kafka_logins: Path | None = setting(
-        "With --cluster and --bootstrap: also try the login of each part. The folder has one for each, such as agent, "
-        "with what the part has at /etc/slacktide/kafka, and the file token where it logs in by one.",
+        "With --cluster and --bootstrap: also check the Kafka login of each part. The folder contains one "
+        "folder for each part, such as agent, with the files of /etc/slacktide/kafka. A part that logs in by a "
+        "token also has a file named token.",
         folder(),
         default=None,
     )
@@ -82,10 +84,10 @@ class DoctorSettings:
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
     )
     node_name: str = setting(
-        "Name of the node whose samples doctor looks for in Kafka.", default=node_name, shown="host name"
+        "Name of the node whose samples are checked in Kafka.", default=node_name, shown="host name"
     )
     metrics_host: str = setting("Host address of a running agent's endpoints.", default="127.0.0.1")
-    metrics_port: int = setting("Port that it listens on.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting("Port of a running agent's endpoints.", PORT, default=METRICS_PORT)
     output: Literal["table", "json"] = setting("Output format.", click.Choice(["table", "json"]), default="table")
 
     def __post_init__(self) -> None:

@@ -16,9 +16,9 @@ class Controller:
 
 
 CONTROLLERS = (
-    Controller(name="cpu", needed="to hold best-effort CPU", required=True),
-    Controller(name="cpuacct", needed="to know what each pod uses", required=True),
-    Controller(name="memory", needed="to know each pod's memory", required=False),
+    Controller(name="cpu", needed="to limit best-effort CPU", required=True),
+    Controller(name="cpuacct", needed="to measure each pod's CPU", required=True),
+    Controller(name="memory", needed="to measure each pod's memory", required=False),
     Controller(name="cpuset", needed="for cpuSuppressPolicy cpuset", required=False),
-    Controller(name="freezer", needed="to stop best-effort pods for whose eviction credit lacks", required=False),
+    Controller(name="freezer", needed="to freeze best-effort pods that lack eviction credit", required=False),
 )

@@ -40,7 +40,7 @@ def failed(check: str, found: str, needed: str, advice: str) -> Finding:
 
 def unknown(check: str, why: str, needed: str, right: str) -> Finding:
     """Build a finding of an unknown state, since a right in the cluster is missing."""
-    return warned(check, f"unknown: {why}", needed, f"ask with a kubeconfig that may {right}")
+    return warned(check, f"unknown: {why}", needed, f"use a kubeconfig with the right to {right}")
 
 
 def some(names: Sequence[str]) -> str:

@@ -19,9 +19,9 @@ def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
             yield failed("host.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")
         return
     yield good("host.valid", facts.file, "workloads by QoS class")
-    yield good("host.pods", _named(facts), f"what is in {facts.best_effort}, and what workloads match")
+    yield good("host.pods", _named(facts), f"the contents of {facts.best_effort}, and matching workloads")
     for remark in facts.remarks:
-        yield warned("host.match", f"{remark.what}: {remark.why}", "groups as in the file", remark.advice)
+        yield warned("host.match", f"{remark.what}: {remark.why}", "cgroups as in the file", remark.advice)
 
 
 def _named(facts: HostFacts) -> str:

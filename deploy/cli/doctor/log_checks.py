@@ -24,13 +24,13 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
     needed = "a broker that answers"
     if isinstance(facts, NoLog):
         advice = (
-            f"asked by {facts.bootstrap.security}: is that what its port takes (--kafka-config), and is "
-            "--bootstrap HOST:PORT right? Try: nc -vz HOST PORT"
+            f"check that --bootstrap HOST:PORT is right, and that its port accepts {facts.bootstrap.security} "
+            "(--kafka-config). To try the port: nc -vz HOST PORT"
         )
         yield failed("log.broker", facts.trouble, needed, advice)
         return
     yield _broker(facts)
-    yield good("log.connection", str(facts.bootstrap.security), "what the broker's port takes")
+    yield good("log.connection", str(facts.bootstrap.security), "a protocol that the broker's port accepts")
     yield _round_trip(facts)
     yield _idempotence(facts)
     yield _transactions(facts)
@@ -52,12 +52,13 @@ def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
             yield failed(check, one.trouble, needed, advice)
         elif not one.tried:
             advice = (
-                f"only the pod of {one.part} has it. Create one with Kafka's audience, as {one.part}/token where "
-                f"--kafka-logins looks: kubectl create token slacktide-{one.part} -n slacktide-system --audience=KAFKA"
+                f"only the pod of {one.part} has the token. Create one with Kafka's audience, as "
+                f"{one.part}/token in the folder of --kafka-logins: kubectl create token slacktide-{one.part} "
+                "-n slacktide-system --audience=KAFKA"
             )
-            yield warned(check, "not tried: it needs a token", needed, advice)
+            yield warned(check, "not tried: the token is missing", needed, advice)
         elif one.lacks:
-            advice = f"grant what slacktide topics acl {one.part} prints"
+            advice = f"grant the ACLs that slacktide topics acl {one.part} prints"
             yield failed(check, f"{one.security}: no right to {some(one.lacks)}", needed, advice)
         else:
             yield good(check, str(one.security), needed)
@@ -67,7 +68,7 @@ def _broker(facts: LogFacts) -> Finding:
     check, needed = "log.broker", "a broker that answers"
     found = f"{facts.bootstrap}: cluster {facts.cluster or '(no id)'}, {count(facts.brokers, 'broker')}"
     if facts.cluster == EMBEDDED:
-        advice = "the embedded broker is for development: what it has is gone when it stops; Apache Kafka keeps it"
+        advice = "use Apache Kafka; the embedded broker is for development, and loses its records when it stops"
         return warned(check, found, needed, advice)
     return good(check, found, needed)
 
@@ -77,48 +78,56 @@ def _round_trip(facts: LogFacts) -> Finding:
     found = f"{facts.round_trip_ms:.1f} ms"
     if facts.round_trip_ms > ROUND_TRIP_MS_MAX:
         advice = (
-            "bring broker and node closer, or raise the agent's --guard-deadline: its guard acts where answers are late"
+            "move broker and node closer together, or raise the agent's --guard-deadline: if answers are late, "
+            "its guard decides"
         )
         return warned(check, found, needed, advice)
     return good(check, found, needed)
 
 
 def _idempotence(facts: LogFacts) -> Finding:
-    check, needed = "log.idempotent-producer", "for acks=all without repeats"
+    check, needed = "log.idempotent-producer", "acks=all without duplicates"
     if not facts.idempotence_trouble:
         return good(check, "yes", needed)
     if facts.cluster == EMBEDDED:
-        advice = "none to be had of the embedded broker: a retried write may appear twice, and is applied once"
+        advice = "the embedded broker does not support it: a retried write may appear twice, but is applied once"
     else:
         advice = (
-            "a retried write may appear twice, and is applied once; use Apache Kafka 2.8+, or grant IdempotentWrite"
+            "use Apache Kafka 2.8+, or grant IdempotentWrite; until then a retried write may appear twice, but "
+            "is applied once"
         )
     return warned(check, f"no: {facts.idempotence_trouble}", needed, advice)
 
 
 def _transactions(facts: LogFacts) -> Finding:
-    return good("log.transactions", "yes" if facts.transactions else "no", "nothing: they are not used")
+    return good("log.transactions", "yes" if facts.transactions else "no", "not required: transactions are not used")
 
 
 def _topics(facts: LogFacts) -> Finding:
     check, needed = "log.topics", "as in the table of topics"
     if facts.changes is None:
-        advice = "a part has no more rights than it needs: ask as the reader, slacktide topics acl reader"
-        return warned(check, "not all may be read by who asks", needed, advice)
+        advice = "run doctor as the reader; for its ACLs see slacktide topics acl reader"
+        return warned(check, "this login may not read all of them", needed, advice)
     kinds: Counter[str] = Counter(change.kind for change in facts.changes)
     if not kinds:
         return good(check, "as in the table of topics", needed)
-    words = (("create", "missing"), ("set", "set otherwise"), ("differs", "that differ and stay"))
+    words = (
+        ("create", "missing"),
+        ("set", "set otherwise"),
+        ("differs", "with differences that topics apply does not change"),
+    )
     found = ", ".join(f"{kinds[kind]} {text}" for kind, text in words if kinds[kind])
     if kinds["create"] and facts.creation_trouble == "":
-        return good(check, f"{found}: may be created, as workers do when they start", needed)
+        return good(check, f"{found}: workers create them when they start", needed)
     if kinds["create"] and facts.creation_trouble:
-        advice = "who creates topics lacks a right: grant what slacktide topics acl topics prints"
+        advice = "grant the ACLs that slacktide topics acl topics prints to the login that creates topics"
         return failed(check, f"{found}; {facts.creation_trouble}", needed, advice)
     if kinds["create"]:
         return failed(check, found, needed, f"slacktide topics apply {options(facts.bootstrap)}")
-    advice = f"slacktide topics plan {options(facts.bootstrap)} shows what differs"
-    return warned(check, found, needed, f"{advice}; topics apply sets it" if kinds["set"] else advice)
+    advice = f"see the differences: slacktide topics plan {options(facts.bootstrap)}"
+    return warned(
+        check, found, needed, f"{advice}; to set them, run slacktide topics apply" if kinds["set"] else advice
+    )
 
 
 def _timestamps(facts: LogFacts) -> Finding:
@@ -127,15 +136,15 @@ def _timestamps(facts: LogFacts) -> Finding:
     if not others:
         return good(check, STAMPED, needed)
     advice = (
-        "with CreateTime Kafka refuses what an agent sends whose clock is an hour ahead, and one wrong clock decides "
-        f"from where records are read: slacktide topics apply {options(facts.bootstrap)}"
+        f"run slacktide topics apply {options(facts.bootstrap)}. With CreateTime, Kafka rejects records of an "
+        "agent whose clock is an hour ahead, and a wrong clock moves the offset from which records are read"
     )
     return warned(check, f"CreateTime: {', '.join(others)}", needed, advice)
 
 
 def _compression(facts: LogFacts) -> Finding:
     """Report the codecs; all are accepted. With ``producer`` batches are unchanged, else recompressed."""
-    check, needed = "log.compression", "any: none, gzip, snappy, lz4 and zstd are read"
+    check, needed = "log.compression", "any of none, gzip, snappy, lz4 and zstd"
     found = Counter(config.get("compression.type", "producer") for config in facts.settings.values())
     return good(check, ", ".join(f"{codec} on {count(number, 'topic')}" for codec, number in found.items()), needed)
 
@@ -146,18 +155,18 @@ def _batch_size(facts: LogFacts) -> Finding:
     over = [f"{name} {size_bytes}" for name, size_bytes in large.items() if size_bytes > INFLATED_BYTES_MAX]
     if not over:
         return good(check, f"at most {max(large.values())} bytes" if any(large.values()) else "not reported", needed)
-    advice = "a larger batch becomes a dead letter: set max.message.bytes lower with kafka-configs"
+    advice = "set a lower max.message.bytes with kafka-configs; larger batches become dead letters"
     return warned(check, ", ".join(over), needed, advice)
 
 
 def _skew(newest: Newest, now_ms: int) -> Finding:
     """Report a record from the future, which shows that this clock is behind. A clock ahead is not detected."""
-    check, needed = "log.clock", "no record from the future"
+    check, needed = "log.clock", "no record with a future timestamp"
     ahead_ms = newest.timestamp_ms - now_ms
-    who = "the broker's clock" if newest.by_broker else "the clock of who sent it"
+    who = "the broker's clock" if newest.by_broker else "the sender's clock"
     if ahead_ms > SKEW_MS_MAX:
-        found = f"newest of {newest.topic} is {ahead_ms / 1000:.1f} s ahead"
-        return warned(check, found, needed, f"this clock is behind, or {who} ahead: synchronise both")
+        found = f"the newest record of {newest.topic} is {ahead_ms / 1000:.1f} s ahead"
+        return warned(check, found, needed, f"synchronise both clocks: this clock is behind, or {who} is ahead")
     if ahead_ms > 0:
-        return good(check, f"newest of {newest.topic} is {ahead_ms / 1000:.1f} s ahead, by {who}", needed)
-    return good(check, f"newest of {newest.topic} is {-ahead_ms / 1000:.1f} s old, by {who}", needed)
+        return good(check, f"the newest record of {newest.topic} is {ahead_ms / 1000:.1f} s ahead, by {who}", needed)
+    return good(check, f"the newest record of {newest.topic} is {-ahead_ms / 1000:.1f} s old, by {who}", needed)

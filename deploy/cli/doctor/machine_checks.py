@@ -36,9 +36,13 @@ class Capability:
 CAPABILITIES = (
     Capability(name="CAP_DAC_OVERRIDE", bit=1, needed="to write control files of another user", now=True, writes=True),
     Capability(name="CAP_KILL", bit=5, needed="to end the processes of evicted pods", now=True),
-    Capability(name="CAP_SYS_PTRACE", bit=19, needed="later: for core scheduling of other processes", now=False),
-    Capability(name="CAP_SYS_ADMIN", bit=21, needed="later: to mount resctrl (caches, memory bandwidth)", now=False),
-    Capability(name="CAP_SYS_RESOURCE", bit=24, needed="to be woken by PSI triggers", now=False),
+    Capability(
+        name="CAP_SYS_PTRACE", bit=19, needed="for a later version: core scheduling of other processes", now=False
+    ),
+    Capability(
+        name="CAP_SYS_ADMIN", bit=21, needed="for a later version: resctrl (caches, memory bandwidth)", now=False
+    ),
+    Capability(name="CAP_SYS_RESOURCE", bit=24, needed="for PSI triggers", now=False),
 )
 
 
@@ -62,34 +66,40 @@ def _kernel(facts: MachineFacts) -> Finding:
     check, needed = "machine.kernel", "{}.{} or newer".format(*KERNEL_MIN)
     version = re.match(r"(\d+)\.(\d+)", facts.kernel)
     if version is None:
-        advice = "is --proc-mount the machine's /proc?"
-        return warned(check, f"{facts.kernel!r}, no version" if facts.kernel else "unknown", needed, advice)
+        advice = "check that --proc-mount is the machine's /proc"
+        return warned(check, f"{facts.kernel!r}, not a version" if facts.kernel else "unknown", needed, advice)
     if (int(version[1]), int(version[2])) < KERNEL_MIN:
-        advice = "use a newer kernel: no evicted pod can be ended with this one (it has no pidfd_open)"
+        advice = "use a newer kernel: this one has no pidfd_open, so the agent cannot end evicted pods"
         if (int(version[1]), int(version[2])) < THROTTLES_WELL:
-            advice += "; it throttles groups that are below their quota, too, and has no PSI"
+            advice += "; it also throttles cgroups that are below their quota, and has no PSI"
         return warned(check, facts.kernel, needed, advice)
     return good(check, facts.kernel, needed)
 
 
 def _clock_source(facts: MachineFacts) -> Finding:
-    check, needed = "clock.source", "not one that is slow to read"
+    check, needed = "clock.source", "a clock source that is fast to read"
     if not facts.clock_source:
-        return warned(check, "unknown", needed, "mount /sys to have it checked")
+        return warned(check, "unknown", needed, "mount /sys, so that doctor can check it")
     if facts.clock_source in SLOW_CLOCKS:
-        advice = "see available_clocksource in /sys/devices/system/clocksource/clocksource0; tsc was given up at boot?"
+        advice = (
+            "see available_clocksource in /sys/devices/system/clocksource/clocksource0; the kernel may have "
+            "rejected tsc at boot"
+        )
         return warned(check, facts.clock_source, needed, advice)
     return good(check, facts.clock_source, needed)
 
 
 def _clock(facts: MachineFacts) -> Finding:
-    check, needed = "clock.synchronised", "kept within 5 s of other machines"
+    check, needed = "clock.synchronised", "synchronised to within 5 s of other machines"
     if facts.clock_synchronised:
         return good(check, f"synchronised by {facts.clock_kept_by}", needed)
     if facts.clock_kept_by:
         return good(check, f"{facts.clock_kept_by} runs", needed)
-    advice = "unless the host keeps it (`timedatectl` or `chronyc tracking` there), run chronyd or systemd-timesyncd"
-    return warned(check, "unknown: no chronyd, ntpd or timesyncd seen", needed, advice)
+    advice = (
+        "run chronyd or systemd-timesyncd, unless the host synchronises the clock (check there with `timedatectl` "
+        "or `chronyc tracking`)"
+    )
+    return warned(check, "unknown: chronyd, ntpd and timesyncd do not run here", needed, advice)
 
 
 def _pressure(facts: MachineFacts) -> Finding:
@@ -104,25 +114,25 @@ def _capabilities(facts: MachineFacts, *, quota_writable: bool) -> Iterator[Find
     for one in CAPABILITIES:
         check = f"capability.{one.name}"
         if facts.capabilities is None:
-            yield warned(check, "unknown", one.needed, "is --proc-mount the machine's /proc?")
+            yield warned(check, "unknown", one.needed, "check that --proc-mount is the machine's /proc")
         elif facts.capabilities >> one.bit & 1:
             yield good(check, "held", one.needed)
         elif one.now and not (one.writes and quota_writable):
             advice = f"run as root, or grant {one.name}; this is user {facts.user_id}"
             yield warned(check, "not held", one.needed, advice)
         else:
-            found = "not held; the CPU quota is writable all the same" if one.writes else "not held"
+            found = "not held, but the CPU quota is writable without it" if one.writes else "not held"
             yield good(check, found, one.needed)
 
 
 def _open_files(facts: MachineFacts) -> Finding:
     check, needed = "process.open-files", f"{OPEN_FILES_WANTED:,}"
     found = f"{facts.open_files:,}" if facts.open_files >= 0 else "unlimited"
-    advice = f"ulimit -n {OPEN_FILES_WANTED}, or LimitNOFILE= of its systemd unit"
+    advice = f"set ulimit -n {OPEN_FILES_WANTED}, or LimitNOFILE= in its systemd unit"
     if 0 <= facts.open_files < OPEN_FILES_MIN:
         return failed(check, found, needed, advice)
     if 0 <= facts.open_files < OPEN_FILES_WANTED:
-        return warned(check, found, needed, f"{advice}: files of some pods are opened again for each sample")
+        return warned(check, found, needed, f"{advice}; until then some files of pods are reopened for each sample")
     return good(check, found, needed)
 
 
@@ -130,11 +140,14 @@ def _state(facts: MachineFacts) -> Finding:
     state = facts.state
     check, needed = "state.folder", f"writable, {BYTES_MAX // _MIB} MiB free for the spool"
     if state.trouble:
-        advice = "give a folder that this user can write with --state-folder"
+        advice = "give a folder that this user can write, with --state-folder"
         return failed(check, state.trouble, needed, advice)
     found = f"{state.path}, {state.free_bytes // _MIB:,} MiB free"
     if state.free_bytes < BYTES_MAX:
         return warned(
-            check, found, needed, "make room: a full disk merges outcomes of suppress while Kafka is unreachable"
+            check,
+            found,
+            needed,
+            "free disk space; on a full disk, outcomes of suppression are merged while Kafka is unreachable",
         )
     return good(check, found, needed)

@@ -25,7 +25,7 @@ KNOB_OF = {
     "MemoryQOS": "memory-high",
 }
 """The knobs of each feature; of a feature per QoS class, for all classes."""
-NEEDED = "something that it changes"
+NEEDED = "fields that have an effect"
 
 
 def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
@@ -37,9 +37,13 @@ def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFact
     yield good("policy.valid", f"{file}, version {parsed.policy.version}", "a policy that can be published")
     notes = [note.removeprefix(f"{file}: ") for note in parsed.notes if note not in parsed.unknown]
     if notes:
-        yield warned("policy.not-built", count(len(notes), "field"), "fields that act", "; ".join(notes))
+        yield warned(
+            "policy.not-built", count(len(notes), "field"), "only fields that have an effect", "; ".join(notes)
+        )
     for note in parsed.unknown:
-        yield warned("policy.unknown-key", note.removeprefix(f"{file}: "), "keys that a part reads", f"correct {file}")
+        yield warned(
+            "policy.unknown-key", note.removeprefix(f"{file}: "), "only keys that Slacktide reads", f"correct {file}"
+        )
     for idle in unused(parsed.policy):
         where = f"{path_of(idle.strategy, idle.field)} ({idle.source})"
         yield warned("policy.without-effect", where, NEEDED, idle.because)
@@ -70,18 +74,26 @@ def knob_of(feature: Feature) -> str | None:
 def _by_cpuset(source: str, cpus_min: int, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
     found = f"{path_of('resource_threshold', 'cpu_suppress_policy')} cpuset ({source})"
     if cpus <= cpus_min:
-        advice = f"a best-effort CPU set never goes below {cpus_min} CPUs, and there are {cpus}: the CPU quota is used"
+        advice = (
+            f"no CPU set is used here, only the CPU quota: a best-effort CPU set has at least {cpus_min} CPUs, and "
+            f"this machine has {cpus}"
+        )
         where = path_of("resource_threshold", "cpuset_cpus_min")
-        yield warned("policy.cpuset-floor", found, f"more than {cpus_min} CPUs", f"{advice}; lower {where} to have it")
+        yield warned(
+            "policy.cpuset-floor", found, f"more than {cpus_min} CPUs", f"{advice}; to use a CPU set, lower {where}"
+        )
     elif cgroups.knobs and not writable(cgroups, "cpu-set"):
-        advice = "cannot act on this machine: see knob.cpu-set; the CPU quota is used"
+        advice = "no effect on this machine: see knob.cpu-set; the CPU quota is used instead"
         yield warned("policy.void-here", found, "knob.cpu-set", advice)
 
 
 def _without_stall(source: str, signal: str, cgroups: CgroupFacts) -> Finding:
     found = f"{path_of('resource_threshold', 'cpu_suppress_signal')} {signal} ({source})"
     how = to_have_pressure(cgroups.no_stall, cgroups)
-    advice = f"cannot act on this machine: {cgroups.no_stall}. Best-effort pods are held by use; to have it, {how}"
+    advice = (
+        f"no effect on this machine: {cgroups.no_stall}. Best-effort pods are limited by CPU use instead; to use "
+        f"pressure, {how}"
+    )
     return warned("policy.void-here", found, "pressure.stall", advice)
 
 
@@ -89,7 +101,7 @@ def _without_knob(policy: Policy, feature: Feature, knob: str) -> Iterator[Findi
     for source, strategy in _strategies(policy, feature.strategy):
         if not feature.lacks(strategy):
             found = f"{key_of(feature.strategy)}: {feature.name} ({source})"
-            advice = f"cannot act on this machine: see knob.{knob}"
+            advice = f"no effect on this machine: see knob.{knob}"
             yield warned("policy.void-here", found, f"knob.{knob}", advice)
 
 
@@ -98,10 +110,9 @@ def _idle(policy: Policy, feature: Feature) -> Iterator[Finding]:
         if not feature.lacks(strategy) and value_at(strategy, "policies.cpu") == "coreSched":
             found = f"{key_of(feature.strategy)}: beClass.cpuQOS.schedIdle 1 ({source})"
             advice = (
-                "Linux refuses any weight of an idle group (EINVAL), and the kubelet writes the best-effort group's. "
-                "Each minute it logs that it failed to update QoS cgroups, and the burstable group's may stay behind; "
-                "a kubelet that restarts ends at once, until the group's cpu.idle is 0: set schedIdle to 0 before, "
-                "or cpuPolicy to podIdle, which makes each best-effort pod idle instead of their group"
+                "set schedIdle to 0, or cpuPolicy to podIdle, which makes each best-effort pod idle instead of "
+                "their cgroup. Linux rejects a weight for an idle cgroup (EINVAL), and the kubelet writes one. "
+                "It logs an error each minute, and does not start again until the cgroup's cpu.idle is 0"
             )
             yield warned("policy.idle-weight", found, "a kubelet that can write its weights", advice)
 

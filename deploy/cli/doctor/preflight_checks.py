@@ -105,9 +105,14 @@ def _version(version: str) -> Finding:
     check, needed = "cluster.version", f"Kubernetes 1.{MINOR_MIN} or newer"
     minor = _minor(version)
     if minor is None:
-        return warned(check, f"unknown: {version or 'no answer'}", needed, "does /version of the API server answer?")
+        return warned(check, f"unknown: {version or 'no answer'}", needed, "check that the API server answers /version")
     if minor < MINOR_MIN:
-        return failed(check, version, needed, "tokens name no node before, and admission policies differ: upgrade it")
+        return failed(
+            check,
+            version,
+            needed,
+            "upgrade the cluster: in older versions tokens do not contain their node, and admission policies differ",
+        )
     return good(check, version, needed)
 
 
@@ -119,8 +124,8 @@ def _kubelets(facts: PreflightFacts) -> Iterator[Finding]:
     old = [one for one in facts.kubelets if (_minor(one.version) or MINOR_FINE_GRAINED) < MINOR_FINE_GRAINED]
     if old:
         advice = (
-            "agents list pods on these nodes with nodes/proxy alone: set kubelet.access=proxy in the chart, or add "
-            "deploy/kubernetes/components/kubelet-before-1.33"
+            "set kubelet.access=proxy in the chart, or add deploy/kubernetes/components/kubelet-before-1.33: "
+            "agents can list pods on these nodes only with nodes/proxy"
         )
         yield warned(check, some([f"{one.node} {one.version}" for one in old]), needed, advice)
     else:
@@ -128,42 +133,46 @@ def _kubelets(facts: PreflightFacts) -> Iterator[Finding]:
     yield _certificates(facts.kubelets)
 
 
-_AWAY = "is its port open to pods? From outside the cluster it may be closed: look at the log of the chart's Job"
+_AWAY = (
+    "check that pods can reach its port; it may be closed to clients outside the cluster: see the log of the "
+    "chart's Job"
+)
 
 
 def _certificates(kubelets: Sequence[Kubelet]) -> Finding:
-    check, needed = "cluster.kubelet-certificates", "certificates that the cluster's authority signed"
+    check, needed = "cluster.kubelet-certificates", "certificates that the cluster's CA signed"
     refused = [f"{one.node}: {one.trouble}" for one in kubelets if one.certificate == "refused"]
     away = [f"{one.node}: {one.trouble}" for one in kubelets if one.certificate == "not reached"]
     if refused:
         advice = (
-            "agents refuse such a kubelet, and find no pods. Set serverTLSBootstrap in the kubelets' configuration and "
-            "approve their requests (kubectl get csr). Or accept any certificate: kubelet.insecure=true in the chart, "
-            "deploy/kubernetes/components/kubelet-self-signed, and --kubelet-insecure here"
+            "set serverTLSBootstrap in the kubelets' configuration and approve their requests (kubectl get "
+            "csr): agents reject such a kubelet, and find no pods. Or accept any certificate: set "
+            "kubelet.insecure=true in the chart or add deploy/kubernetes/components/kubelet-self-signed, and "
+            "give --kubelet-insecure here"
         )
         return failed(check, some(refused), needed, advice)
     if away:
         return warned(check, f"not reached: {some(away)}", needed, _AWAY)
     asked = sum(one.certificate != "not asked" for one in kubelets)
-    return good(check, f"{asked} of {count(len(kubelets), 'node')} asked", needed)
+    return good(check, f"{asked} of {count(len(kubelets), 'node')} checked", needed)
 
 
 def _kube_scheduler(facts: PreflightFacts) -> Finding:
-    check, needed = "cluster.kube-scheduler", "a kube-scheduler of the API server's own minor version"
+    check, needed = "cluster.kube-scheduler", "a kube-scheduler with the API server's minor version"
     release, server = _RELEASE.match(facts.version), _minor(facts.version)
     if release is None or server is None:
-        return warned(check, "unknown: the API server's version is not known", needed, "see cluster.version")
+        return warned(check, "unknown: the version of the API server is unknown", needed, "see cluster.version")
     image = f"registry.k8s.io/kube-scheduler:v{release[1]}"
     if not facts.kube_scheduler:
-        return good(check, f"none yet; its image here is {image}", needed)
+        return good(check, f"none yet; Slacktide's image is {image}", needed)
     minor = _minor(facts.kube_scheduler.partition("@")[0].rpartition(":")[2])
     advice = f"set the image {image}: scheduler.kubeScheduler.tag=v{release[1]} in the chart, which is its default"
     if minor is None:
-        return warned(check, f"unknown: {facts.kube_scheduler} names no version", needed, advice)
+        return warned(check, f"unknown: the image {facts.kube_scheduler} has no version", needed, advice)
     if minor == server:
         return good(check, facts.kube_scheduler, needed)
     wrong = warned if minor == server - 1 else failed  # Kubernetes allows a kube-scheduler one minor version older
-    return wrong(check, f"{facts.kube_scheduler}, and the API server is {facts.version}", needed, advice)
+    return wrong(check, f"{facts.kube_scheduler}, but the API server is {facts.version}", needed, advice)
 
 
 def _latency_sensitive(pods: Sequence[str] | str) -> Finding:
@@ -173,14 +182,14 @@ def _latency_sensitive(pods: Sequence[str] | str) -> Finding:
     if not pods:
         return good(check, "all have requests", needed)
     advice = (
-        "without CPU and memory requests the kubelet places it in the best-effort tier, where it is suppressed with "
-        "batch pods: give it requests"
+        "give them CPU and memory requests; without requests, the kubelet places them in the best-effort tier, "
+        "where they are suppressed like batch pods"
     )
     return warned(check, f"without requests: {some(pods)}", needed, advice)
 
 
 def _limits(limits: Sequence[Limits] | str) -> Finding:
-    check, needed = "cluster.limit-ranges", "no LimitRange on native CPU or memory where batch pods shall run"
+    check, needed = "cluster.limit-ranges", "no LimitRange for native CPU or memory in namespaces of batch pods"
     if isinstance(limits, str):
         return unknown(check, limits, needed, "list limitranges")
     # Kubernetes takes a maximum as the default limit, and a default limit as the default request.
@@ -190,55 +199,64 @@ def _limits(limits: Sequence[Limits] | str) -> Finding:
         return good(check, "none", needed)
     parts = [
         f"{what}: {some(sorted({f'{one.namespace}/{one.name}' for one in found}))}"
-        for what, found in (("gives native requests or limits", adding), ("refuses pods without them", refusing))
+        for what, found in (("sets native requests or limits", adding), ("rejects pods without them", refusing))
         if found
     ]
     advice = (
-        "with native requests a batch pod lies outside the best-effort tier: nothing suppresses it. Run batch pods in "
-        "namespaces without such a LimitRange"
+        "run batch pods in namespaces without such a LimitRange; with native requests a batch pod is outside "
+        "the best-effort tier, and is not suppressed"
     )
     return warned(check, "; ".join(parts), needed, advice)
 
 
 def _koordinator(found: Koordinator | str) -> Finding:
-    check, needed = "cluster.koordinator", "no Koordinator, or other nodes for it"
+    check, needed = "cluster.koordinator", "no Koordinator on Slacktide's nodes"
     if isinstance(found, str):
         return unknown(check, found, needed, "list pods and nodes, and get customresourcedefinitions")
     both = [name for name, ours in found.agents.items() if ours]
     read = "docs/koordinator.md#both-in-one-cluster"
     if both:
-        advice = f"koordlet and Slacktide's agent would write the same control groups: keep koordlet off, see {read}"
+        advice = (
+            f"keep koordlet off these nodes, see {read}: koordlet and Slacktide's agent would write the same cgroups"
+        )
         return failed(check, f"on nodes labelled {OWN_NODES}: {some(both)}", needed, advice)
     if found.agents and not found.own_nodes:
         advice = (
-            f"two agents would write the same control groups. Label Slacktide's nodes {OWN_NODES}, keep koordlet off "
-            f"them, and install with besideKoordinator=true: {read}. Or remove Koordinator first"
+            f"remove Koordinator first, or run both on different nodes: label Slacktide's nodes {OWN_NODES}, "
+            f"keep koordlet off them, and install with besideKoordinator=true, see {read}. Otherwise two agents "
+            "would write the same cgroups"
         )
         return failed(check, f"koordlet runs: {some(list(found.agents))}", needed, advice)
     if found.agents:
         nodes = count(found.own_nodes, "node")
-        return good(check, f"koordlet runs on other nodes than the {nodes} of Slacktide", needed)
+        return good(check, f"koordlet runs, but not on the {nodes} of Slacktide", needed)
     if found.parts:
-        advice = f"two webhooks would change each pod twice: remove what is left, or besideKoordinator=true, see {read}"
+        advice = (
+            f"remove the rest of Koordinator, or set besideKoordinator=true, see {read}: otherwise two webhooks "
+            "would change each pod"
+        )
         return warned(check, some(found.parts), needed, advice)
     return good(check, "none", needed)
 
 
 def _offers(offers: Sequence[Offer] | str) -> Finding:
-    check, needed = "cluster.batch-amounts", f"a node that can sell {EXAMPLE_CPU_MILLI}m, for the examples' Job"
+    check, needed = (
+        "cluster.batch-amounts",
+        f"a node with {EXAMPLE_CPU_MILLI}m of batch CPU, for the Job in the examples",
+    )
     if isinstance(offers, str):
         return unknown(check, offers, needed, "list nodes and pods")
     if not offers:
-        return good(check, "no node yet", needed)
+        return good(check, "no nodes yet", needed)
     best = max(offers, key=lambda one: (one.by_requests_milli, one.most_milli))
-    by_requests = f"{best.by_requests_milli}m if its pods and Slacktide's use what they request"
-    found = f"{best.node} sells up to {best.most_milli}m, and {by_requests}"
+    by_requests = f"{best.by_requests_milli}m if all its pods use what they request"
+    found = f"{best.node} can offer up to {best.most_milli}m, and {by_requests}"
     if best.by_requests_milli >= EXAMPLE_CPU_MILLI:
         return good(check, found, needed)
     advice = (
-        "request less batch CPU, or raise cpuReclaimThresholdPercent of colocation-config (and the suppress threshold "
-        "with it)"
+        "request less batch CPU, or raise cpuReclaimThresholdPercent of colocation-config together with the "
+        "suppress threshold"
     )
     if best.most_milli < EXAMPLE_CPU_MILLI:
-        advice = f"a pod that requests more than that waits for ever: {advice}"
+        advice = f"a pod that requests more than that stays pending: {advice}"
     return warned(check, found, needed, advice)

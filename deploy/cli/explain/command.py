@@ -73,7 +73,7 @@ async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
         found = node_log(name, read.records)
         if not found.known:
             names = await log.node_names()
-            raise NotFoundError(f"{bootstrap}: no topic has a record of a node {name}; {near(name, names)}")
+            raise NotFoundError(f"{bootstrap}: no topic has a record of node {name}; {near(name, names)}")
     explanation = explain_node(found, now_ms)
     return replace(explanation, findings=[*explanation.findings, *shortened(read.short)])
 
@@ -122,10 +122,9 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
         metrics = [log.metric.body for log in found.nodes if log.metric is not None]
         names = {f"{one.namespace}/{one.name}" for metric in metrics for one in metric.pods if one.name}
         raise NotFoundError(
-            f"{bootstrap}: no figures and no node's pod list have pod {namespace}/{name}, "
-            "and none of its evictions is in Kafka; "
-            f"{near(f'{namespace}/{name}', names)}. A pod without a node must come from a file: "
-            f"kubectl get pod -n {namespace} {name} -o yaml | slacktide explain pod {namespace}/{name} --file -"
+            f"{bootstrap}: pod {namespace}/{name} has no figures, no eviction, and is in no node's pod list; "
+            f"{near(f'{namespace}/{name}', names)}. Give a pod that is not on a node as a file: kubectl get pod "
+            f"-n {namespace} {name} -o yaml | slacktide explain pod {namespace}/{name} --file -"
         )
     return replace(explanation, findings=[*explanation.findings, *shortened(short)])
 
@@ -169,7 +168,7 @@ async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> Jo
     if found is None:
         known = statuses(await all_job_statuses(bootstrap))
         names = near(f"{namespace}/{name}", [f"{one.body.namespace}/{one.body.name}" for one in known])
-        raise NotFoundError(f"{bootstrap}: no status of a Job {namespace}/{name}; {names}")
+        raise NotFoundError(f"{bootstrap}: no status of Job {namespace}/{name}; {names}")
     return replace(found, queue=queue)
 
 
@@ -191,7 +190,9 @@ async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms
 def _parts(name: str) -> tuple[str, str]:
     namespace, slash, short = name.partition("/")
     if not (namespace and slash and short) or "/" in short:
-        raise click.BadParameter(f"{name!r} is not NAMESPACE/NAME, such as jobs/etl", param_hint="NAMESPACE/NAME")
+        raise click.BadParameter(
+            f"{name!r} is not of the form NAMESPACE/NAME, such as jobs/etl", param_hint="NAMESPACE/NAME"
+        )
     return namespace, short
 
 

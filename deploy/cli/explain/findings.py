@@ -13,7 +13,7 @@ WIDTH = 110
 def findings_text(findings: Sequence[Finding]) -> str:
     """Format findings with their advice, problems first."""
     if not findings:
-        return "nothing stands out"
+        return "no problems found"
     return "\n".join(line for one in findings for line in _finding(one))
 
 

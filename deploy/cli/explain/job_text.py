@@ -25,7 +25,7 @@ def job_text(job: JobExplanation) -> str:
     if status.evicted:
         parts.append("evicted by Slacktide, the newest last:\n" + _evicted(job))
     if status.recent:
-        parts.append("pods that failed, the newest last:\n" + _recent(job))
+        parts.append("failed pods, the newest last:\n" + _recent(job))
     if len(status.progress) > 1:
         points = status.progress[:: max(1, len(status.progress) // POINTS)]
         rows = [(instant(one.seen_ms), one.succeeded, one.failed) for one in points]
@@ -42,13 +42,13 @@ def _head(job: JobExplanation) -> Iterator[str]:
     yield f"  {status.succeeded:,}{of} succeeded, {status.failed:,} failed{_left(job)}"
     yield f"  pods: {status.active:,} active, {status.ready:,} of them ready; {status.terminating:,} terminating"
     if status.completed_indexes:
-        yield f"  indexes that have succeeded: {_short(status.completed_indexes)}"
+        yield f"  completed indexes: {_short(status.completed_indexes)}"
     if status.lost_core_ms:
-        yield f"  lost: {status.lost_core_ms / 1000:,.0f} core-seconds, as requested by pods that did not succeed"
+        yield f"  lost: {status.lost_core_ms / 1000:,.0f} core-seconds, by the requests of pods that did not succeed"
     for one in status.conditions:
         yield f"  condition {one.type} {one.status}: {one.reason}"
     events = f"{JOB_POD.name} {job.place.partition}:{status.folded_to}"
-    yield f"  {job.place}, {age(job.age_ms)}; of events up to {events}"
+    yield f"  {job.place}, {age(job.age_ms)}; includes events up to {events}"
 
 
 def _left(job: JobExplanation) -> str:
@@ -56,7 +56,10 @@ def _left(job: JobExplanation) -> str:
         return ""
     if not job.pace_per_min:
         return f", {job.left:,} left"
-    return f", {job.left:,} left; at {job.pace_per_min:,.1f} a minute lately: {job.left / job.pace_per_min:,.0f} min"
+    return (
+        f", {job.left:,} left; {job.left / job.pace_per_min:,.0f} min at the recent rate of {job.pace_per_min:,.1f} "
+        "a minute"
+    )
 
 
 def _evicted(job: JobExplanation) -> str:

@@ -257,8 +257,8 @@ def shortened(places: Iterable[Place]) -> list[Finding]:
         Finding(
             name="log.short",
             severity="warning",
-            text=f"of {topic} partition {partition} only the newest {TAIL_RECORDS_MAX:,} records were read",
-            advice="older records are not shown; a smaller --since reads fewer",
+            text=f"only the newest {TAIL_RECORDS_MAX:,} records of {topic} partition {partition} were read",
+            advice="older records are not shown; give a smaller --since to read fewer records",
         )
         for topic, partition in places
     ]

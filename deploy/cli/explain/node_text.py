@@ -35,7 +35,11 @@ def node_text(explanation: NodeExplanation) -> str:
     )
     parts = [f"node {explanation.node}, {policy}", findings_text(explanation.findings), _chain(explanation.steps)]
     if explanation.figures:
-        parts.append("\n".join(["what it sells:", *(_figure(figure) for figure in explanation.figures)]))
+        parts.append(
+            "\n".join(
+                ["what it offers to batch, mid and free pods:", *(_figure(figure) for figure in explanation.figures)]
+            )
+        )
     return "\n\n".join(parts)
 
 
@@ -45,7 +49,7 @@ def _chain(steps: Sequence[Step]) -> str:
     lines = [line for step in chain for line in _step(step)]
     if outcomes[1:]:
         lines += ["before that:", *(line for step in outcomes[1:] for line in _short(step))]
-    return "\n".join(lines) or "no record of it in the records that were read"
+    return "\n".join(lines) or "no record in the span that was read"
 
 
 def _step(step: Step) -> Iterator[str]:
@@ -85,7 +89,7 @@ def _window(body: NodeMetric) -> Iterator[str]:
     late = f", {body.late} late" if body.late else ""
     stale = f", stale for {body.stale_ms / 1000:.1f} s" if body.stale_ms else ""
     yield f"averages over {covered} ({count(body.samples, 'sample')}{late}{stale}), seq {body.seq}"
-    yield f"node {_use(body.node_use)}; no pod's {_use(body.system_use)}; {count(len(body.pods), 'pod')}"
+    yield f"node uses {_use(body.node_use)}; outside pods {_use(body.system_use)}; {count(len(body.pods), 'pod')}"
     for one in body.aggregates:
         yield _aggregate(one)
 
@@ -106,7 +110,11 @@ def _allocatable(body: NodeAllocatable) -> Iterator[str]:
     yield f"{batch}; {mid}{'' if body.free_cpu_milli is None else free}"
     notes = [f"nothing is published: {body.reason}"] if body.reason else []
     notes += ["degraded"] if body.degraded else []
-    notes += [f"{', '.join(resource_name(name) for name in body.floored)} floored"] if body.floored else []
+    notes += (
+        [f"{', '.join(resource_name(name) for name in body.floored)} kept at the requests of running pods"]
+        if body.floored
+        else []
+    )
     if notes:
         yield "; ".join(notes)
 
@@ -171,6 +179,6 @@ def terms_text(terms: Terms) -> str:
 
 def _figure(figure: Figure) -> str:
     published = "not on the node" if figure.published is None else amount(figure.published, figure.of)
-    floored = ", what running pods requested" if figure.floored else ""
+    floored = ", kept at what running pods requested" if figure.floored else ""
     line = f"  = {resource_name(figure.of)}: {published}{floored}"
     return line if figure.because is None else f"{block(figure.because)}\n{line}"

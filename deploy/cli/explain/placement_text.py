@@ -29,10 +29,7 @@ def placement_text(placement: Logged[PodPlacement], asked_ms: int) -> str:
     """Format which nodes refused the pod and why, and the ranking of the others."""
     body = placement.body
     when = age(max(0, asked_ms - body.decided_ms))
-    head = (
-        f"asked for by a scheduler {when}: "
-        f"of {count(body.asked, 'node')} {body.passed} would take it ({placement.place})"
-    )
+    head = f"scheduler request {when}: {body.passed} of {count(body.asked, 'node')} accept the pod ({placement.place})"
     lines = [head, *(line for one in body.refused for line in _refusing(one))]
     if body.best:
         lines.append(table(HEAD, [tuple(_row(one)) for one in body.best]))

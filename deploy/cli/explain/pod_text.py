@@ -60,7 +60,7 @@ def _rooms(rooms: Sequence[NodeRoom]) -> str:
     ]
     asked = ", ".join(f"{resource_name(room.of)} {amount(room.asked, room.of)}" for room in rooms[0].rooms)
     more = f"\nand {count(len(rooms) - NODES_SHOWN, 'node')} more" if len(rooms) > NODES_SHOWN else ""
-    return f"asked for: {asked or 'nothing'}\n{table(head, rows)}{more}"
+    return f"requested: {asked or 'nothing'}\n{table(head, rows)}{more}"
 
 
 def _room(room: Room) -> str:
@@ -91,7 +91,7 @@ def _evictions(found: Sequence[Eviction]) -> str:
         )
         for one in found[:EVICTIONS_SHOWN]
     ]
-    head = ("WHEN", "POD", "NODE", "RULE", "OBSERVED", "WHAT CAME OF IT", "CREDIT SPENT", "OUTCOMES")
+    head = ("WHEN", "POD", "NODE", "RULE", "OBSERVED", "RESULT", "CREDIT SPENT", "OUTCOMES")
     more = f"\nand {len(found) - EVICTIONS_SHOWN} more" if len(found) > EVICTIONS_SHOWN else ""
     return f"evictions, the newest first:\n{table(head, rows)}{more}"
 

@@ -26,7 +26,7 @@ def _lines(one: QueuePlace, now_ms: int) -> Iterator[str]:
     if one.reason:
         yield f"  {meaning(one.reason).why}"
     if state.booking is not None:
-        yield f"  quota since {age(now_ms - state.booking.reserved_ms)}"
+        yield f"  has quota since {age(now_ms - state.booking.reserved_ms)}"
     if state.phase == "pending":
         yield from _waits(one, now_ms)
     if one.preempted is not None:
@@ -45,10 +45,10 @@ def _waits(one: QueuePlace, now_ms: int) -> Iterator[str]:
         text = f"{wait.least_s:,} to {wait.most_s:,} s" if wait.state == "interval" else f"{wait.state}: {wait.reason}"
         yield f"  wait: {text}"
     if state.retry_ms > now_ms:
-        yield f"  not tried for {(state.retry_ms - now_ms) / 1_000:,.0f} s"
+        yield f"  next attempt in {(state.retry_ms - now_ms) / 1000:,.0f} s"
     helps = remedy(one) or ", ".join(_amount(each) for each in one.lacks)
     if helps:
-        yield f"  would be admitted with: {helps}"
+        yield f"  would be admitted with {helps}"
 
 
 def _amount(one: Lacks) -> str:

@@ -26,7 +26,7 @@ async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[
     partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
     if absent := [name for name, count in partitions.items() if not count]:
         do = f"slacktide topics apply {options(bootstrap)}"
-        raise LogError(f"{bootstrap}: no such topics: {', '.join(absent)}; to do: {do}")
+        raise LogError(f"{bootstrap}: these topics do not exist: {', '.join(absent)}; create them: {do}")
     async with Tail(bootstrap, FETCH_WAIT_MS, most=TAIL_RECORDS_MAX) as tail:
         yield tail, partitions
 

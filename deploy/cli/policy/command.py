@@ -31,7 +31,7 @@ command.add_command(compare)
 @command.command(epilog="Example: slacktide policy lint policy.yaml")
 @click.argument("policy", type=file(), metavar="FILE")
 @click.option("--name", default=NAME, show_default=True, help="Name of the ConfigMap that the bridge reads.")
-@click.option("--lenient", is_flag=True, help="Accept unknown keys and another ConfigMap name, like the bridge.")
+@click.option("--lenient", is_flag=True, help="Accept unknown keys and another ConfigMap name, as the bridge does.")
 def lint(policy: Path, name: str, *, lenient: bool) -> None:
     """Check a policy: print invalid fields with path, value and accepted range, and fields without effect.
 
@@ -44,16 +44,16 @@ def lint(policy: Path, name: str, *, lenient: bool) -> None:
     except ConfigError as exc:
         for finding in exc.findings:
             click.echo(str(finding))
-        click.echo(f"{count(len(exc.findings), 'finding')}: refused", err=True)
+        click.echo(f"{count(len(exc.findings), 'finding')}: the policy is not valid", err=True)
         raise click.exceptions.Exit(1) from exc
     misnamed = _misnamed(document, name)
     for note in (*(f"{policy}: {why}" for why in misnamed), *parsed.notes):
         click.echo(note)
     for one in unused(parsed.policy):
-        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): without effect: {one.because}")
+        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): no effect: {one.because}")
     ignored = len(misnamed) + len(parsed.unknown)
     if ignored and not lenient:
-        click.echo(f"{count(ignored, 'name')} without effect: correct them, or pass --lenient", err=True)
+        click.echo(f"{count(ignored, 'name')} without effect: correct them, or give --lenient", err=True)
         raise click.exceptions.Exit(1)
     click.echo(f"{policy}: valid, version {parsed.policy.version}")
 
@@ -65,7 +65,7 @@ def _misnamed(document: object, wanted: str) -> list[str]:
     if name == wanted:
         return []
     hint = did_you_mean(str(name), [wanted]) or f"; the bridge reads {wanted}"
-    return [f"metadata.name: {name or 'missing'}: no part reads it{hint}"]
+    return [f"metadata.name: {name or 'missing'}: no part of Slacktide reads this ConfigMap{hint}"]
 
 
 @command.command(epilog="Example: slacktide policy effective policy.yaml --node node.yaml")
@@ -79,7 +79,7 @@ def _misnamed(document: object, wanted: str) -> list[str]:
     help="File with the node, in the format of `kubectl get node -o yaml`, alone or in a List. -: standard input.",
 )
 @click.option("--name", help="Name of the node, if the List contains several.")
-@click.option("--changed", is_flag=True, help="In the table, list only fields that a layer sets.")
+@click.option("--changed", is_flag=True, help="Show only fields in the table that a layer sets.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def effective(policy: Path, node: Path, name: str | None, output: str, *, changed: bool) -> None:
     """Show the policy of a node: each field's value, the layer that set it, and whether it has an effect."""

@@ -64,14 +64,14 @@ def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: 
     def draw(waited_s: float) -> None:
         if live:
             click.clear()
-            show(shown(compared, waited_s) if compared.shadows else "waiting for a shadow's first answer ...")
+            show(shown(compared, waited_s) if compared.shadows else "waiting for the shadow's first answer ...")
 
     reading = _Reading(bootstrap, node, compared)
     with suppress(KeyboardInterrupt):
         asyncio.run(reading.run(since_ms or 0, follow_ms, draw))
     if not compared.shadows and reading.shadowed:
         raise NotFoundError(
-            f"{bootstrap}: no shadow has answered for a node {node}; {near(node or '', reading.shadowed)}"
+            f"{bootstrap}: no shadow has answered for node {node}; {near(node or '', reading.shadowed)}"
         )
     if not compared.shadows:
         raise NoShadowError(

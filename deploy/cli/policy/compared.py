@@ -89,19 +89,22 @@ def shown(compared: Comparison, waited_s: float) -> str:
 
 def _head(compared: Comparison, whole: Found, waited_s: float) -> Iterator[str]:
     for (real, shadow), samples in compared.versions.most_common():
-        yield f"policy {real}, in its shadow {shadow}: {count(samples, 'sample')}"
+        yield f"policy {real}, shadow policy {shadow}: {count(samples, 'sample')}"
     yield (
-        f"{_percent(whole.agreement)} of {count(whole.samples, 'answer')} the same, "
-        f"of {count(len(compared.nodes), 'node')}, after {waited_s:.0f} s"
+        f"{_percent(whole.agreement)} of {count(whole.samples, 'answer')} are equal, for "
+        f"{count(len(compared.nodes), 'node')}, after {waited_s:.0f} s"
     )
     if whole.undecided:
-        yield f"{count(whole.undecided, 'sample')} not compared: one of both could not decide"
+        yield f"{count(whole.undecided, 'sample')} not compared, because one of the policies could not decide"
     if compared.alone:
-        yield f"{count(compared.alone, 'sample')} without an answer of the shadow: a worker without it, or behind"
+        yield (
+            f"{count(compared.alone, 'sample')} without an answer of the shadow: a worker runs without --shadow, or "
+            "lags"
+        )
     cpu, mem = whole.batch_cpu_milli, whole.batch_mem_bytes
     yield (
-        f"batch-cpu {_cores(cpu[0])} cores, in the shadow {_cores(cpu[1])} ({_signed((cpu[1] - cpu[0]) / 1000)}); "
-        f"batch-memory {_gib(mem[0])} GiB, in the shadow {_gib(mem[1])} ({_signed((mem[1] - mem[0]) / GIB)})"
+        f"batch-cpu {_cores(cpu[0])} cores, shadow {_cores(cpu[1])} ({_signed((cpu[1] - cpu[0]) / 1000)}); "
+        f"batch-memory {_gib(mem[0])} GiB, shadow {_gib(mem[1])} ({_signed((mem[1] - mem[0]) / GIB)})"
     )
 
 

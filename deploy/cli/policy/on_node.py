@@ -133,8 +133,8 @@ def shown(found: Report, *, changed: bool = False) -> str:
         table(("FIELD", "VALUE", "FROM"), fields),
         table(("FEATURE", "STATE", "WHY"), features),
         *([table(("WITHOUT EFFECT", "VALUE", "FROM", "BECAUSE"), vain)] if vain else []),
-        *_listed("an earlier node strategy holds, not these that match, too:", found.shadowed),
-        *_listed("the node's own annotations and labels:", found.not_taken),
+        *_listed("an earlier node strategy applies instead of these, which also match:", found.shadowed),
+        *_listed("set by the node's own annotations and labels:", found.not_taken),
     ])  # fmt: skip
 
 

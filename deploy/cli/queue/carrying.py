@@ -26,6 +26,6 @@ async def _carrying(kubeconfig: Path) -> str:
     async with ApiServer(await access(kubeconfig), name="slacktide-queue-status") as api:
         kinds, plurals = await served(api)
         if not kinds:
-            return f"shadow: the API server has no kinds of {GROUP}"
+            return f"shadow: the API server does not serve {GROUP}"
         rival = await kueue(api, workloads_of(plurals), SystemClock().wall_ms)
     return f"shadow: Kueue admits there: {rival}" if rival else "live: a bridge with --queue starts and stops Jobs"

@@ -47,7 +47,7 @@ for one in (run.command, topics.publish, topics.status, topics.outcome):
 @click.option(
     "--fair-sharing", is_flag=True, help="Admit and preempt by fair sharing, like Kueue with fairSharing enabled."
 )
-@click.option("--corrected", is_flag=True, help="Correct decisions in which Kueue is known to be wrong.")
+@click.option("--corrected", is_flag=True, help="Correct decisions that are known to be wrong in Kueue.")
 @click.option("--json", "as_json", is_flag=True, help="Print events and workloads as JSON Lines.")
 def simulate(
     cluster: Path | None,
@@ -66,7 +66,7 @@ def simulate(
     annotation slacktide.io/run-seconds, or for its recorded duration. A job without either does not end.
     """
     if live == (cluster is not None):
-        raise click.UsageError("either a FILE or --live")
+        raise click.UsageError("give either a FILE or --live")
     files, objects = ([cluster] if cluster is not None else []), topics.live_objects(bootstrap) if live else []
     given = cluster_of([*files, *changes], objects)
     settings = Settings(given.flavors, fair_sharing, corrected=corrected)

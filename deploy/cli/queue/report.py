@@ -33,7 +33,7 @@ def report(
     evicted = sum(one.evicted_count for one, _ in found)
     parts.append(f"at {_time(run.now_s)}: {count(evicted, 'eviction')}, {lost:.0f} core-seconds lost")
     if run.unfinished:
-        parts.append("Stopped: workloads preempt one another without end.")
+        parts.append("Stopped: workloads preempt each other endlessly.")
     return "\n\n".join(parts)
 
 

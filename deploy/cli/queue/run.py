@@ -27,35 +27,47 @@ METRICS_PORT = 9470
 class QueueRunSettings(process.ProcessSettings):
     """Settings of one candidate."""
 
-    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     process_name: str = setting(
         "Name of this process in its records.", default=worker_name, shown="host name and process id"
     )
     session_timeout: float = setting(
-        "Seconds of silence after which another process decides.", click.FloatRange(1, 300), default=6.0
+        "Seconds without a heartbeat after which another process takes over.", click.FloatRange(1, 300), default=6.0
     )
     fair_sharing: bool = setting(
-        "Admit and preempt by shares, as Kueue does where it is so set.", click.BOOL, default=False
+        "Admit and preempt by fair sharing, like Kueue with fairSharing enabled.", click.BOOL, default=False
     )
     pods_ready_timeout: int | None = setting(
-        "Evict a workload whose pods are not ready in this time.", Duration(), default=None, shown="no limit"
+        "Evict a workload whose pods are not ready within this time.", Duration(), default=None, shown="no limit"
     )
     pods_ready_recovery_timeout: int = setting(
-        "The same after pods that were ready are not any more; 0s: no limit.", Duration(), default="0s"
+        "Evict a workload whose pods were ready, but are not ready again within this time. 0s: no limit.",
+        Duration(),
+        default="0s",
     )
     requeue_backoff_base: int = setting(
-        "Wait of a workload that was evicted so; it doubles each time.", Duration(), default="60s"
+        "Time until a workload that was evicted this way is tried again. It doubles with each eviction.",
+        Duration(),
+        default="60s",
     )
-    requeue_backoff_max: int = setting("The longest such wait.", Duration(), default="1h")
+    requeue_backoff_max: int = setting(
+        "Maximum of the time until such a workload is tried again.", Duration(), default="1h"
+    )
     requeue_limit: int | None = setting(
-        "After so many such evictions the next one deactivates the workload.",
+        "Number of such evictions after which a workload is deactivated.",
         click.IntRange(min=0),
         default=None,
         shown="no limit",
     )
-    block_admission: bool = setting("Admit nothing while a workload waits for its pods.", click.BOOL, default=False)
+    block_admission: bool = setting(
+        "Admit no workload while an admitted workload waits for its pods.", click.BOOL, default=False
+    )
     proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)
-    metrics_port: int = setting("Its port; 0: any free one, printed at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
 
 
 @click.command("run", epilog="Example: slacktide queue run --bootstrap kafka-1:9092,kafka-2:9092")

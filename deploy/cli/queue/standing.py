@@ -98,7 +98,7 @@ def exceeds_text(one: ExceedsRow) -> str:
         for key, amount in one.amounts.items()
     )
     stops = ", ".join(one.workloads) or "workloads of other ClusterQueues, which borrow"
-    return f"ClusterQueue {one.cluster_queue} exceeds its quota by {amounts}; to stop: {stops}"
+    return f"ClusterQueue {one.cluster_queue} exceeds its quota by {amounts}; will be stopped: {stops}"
 
 
 def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:

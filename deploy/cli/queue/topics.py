@@ -33,12 +33,14 @@ from slacktide.streams.records import Out, Record, of_queue
 
 SOURCE = "queue/publish"
 SEND_S = 5.0
-bootstrap_option = option("--bootstrap", type=Kafka(), default=LOOPBACK_BROKER, help="Kafka, several with commas.")
+bootstrap_option = option(
+    "--bootstrap", type=Kafka(), default=LOOPBACK_BROKER, help="Addresses of Kafka brokers, separated by commas."
+)
 
 
 @click.command(epilog="Example: slacktide queue publish queues.yaml jobs.yaml --bootstrap kafka-1:9092")
 @click.argument("files", type=file(), nargs=-1, required=True, metavar="FILE...")
-@click.option("--delete", is_flag=True, help="Delete what the files name. A Workload gives its quota back.")
+@click.option("--delete", is_flag=True, help="Delete the objects in the files. A deleted Workload releases its quota.")
 @bootstrap_option
 def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> None:
     """Publish queues, flavors, Workloads and Jobs of files to Kafka, where `slacktide queue run` reads them.
@@ -53,8 +55,10 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
     records = [record for one in made if one and (record := published(one, instant(now_ms)))]
     outs = [_out(_topic_of(one), one.key, None if delete else one.message, now_ms) for one in records]
     if not outs:
-        raise SlacktideError("no object of a queue: accepted are ClusterQueue, Cohort, ResourceFlavor, LocalQueue, "
-                             "Namespace, Workload and Job")  # fmt: skip
+        raise SlacktideError("no object of a queue; accepted: ClusterQueue, "
+            "Cohort, ResourceFlavor, LocalQueue, Namespace, "
+            "Workload "
+            "and Job")  # fmt: skip
     asyncio.run(_sent(bootstrap, outs))
     for note in given.notes:
         show(note)
@@ -63,7 +67,7 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
 
 @click.command(epilog="Example: slacktide queue status -o wide --bootstrap kafka-1:9092")
 @click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", show_default=True)
-@click.option("--kubeconfig", type=file(), metavar="FILE", help="Show also whether this cluster's Jobs are started.")
+@click.option("--kubeconfig", type=file(), metavar="FILE", help="Also show whether Jobs of this cluster are started.")
 @bootstrap_option
 def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
     """Show each ClusterQueue: quota, use, borrowed quota, and the numbers of pending and admitted workloads.
@@ -104,7 +108,7 @@ def outcome(name: str, result: Result, bootstrap: Cluster) -> None:
     state = states.get(names.get(name, ""))
     if name not in names or state is None or state.booking is None:
         holding = [known for known, uid in names.items() if uid in states and states[uid].booking is not None]
-        raise NotFoundError(f"no Workload {name} holds quota; {near(name, holding)}")
+        raise NotFoundError(f"Workload {name} holds no quota; {near(name, holding)}")
     now_ms, booking = SystemClock().wall_ms(), state.booking
     answer = QueueOutcome(uid=state.uid, result=result, epoch=booking.epoch, turn=booking.turn, acted_ms=now_ms)
     asyncio.run(_sent(bootstrap, [_out(QUEUE_OUTCOME, state.uid, answer, now_ms)]))

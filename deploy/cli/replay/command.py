@@ -26,12 +26,12 @@ SHOWN = 10
 @click.command(epilog="Example: slacktide replay day.jsonl.gz --policy looser.yaml")
 @trace_options
 @click.option(
-    "--policy", type=settings.file(), help="Decide by the policy in this ConfigMap, and print what would differ."
+    "--policy", type=settings.file(), help="Decide by the policy in this ConfigMap, and print the differences."
 )
 @click.option(
     "--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Number of differences to print in full."
 )
-@click.option("--queue", is_flag=True, help="Decide the job queue's turns again, instead of samples.")
+@click.option("--queue", is_flag=True, help="Decide the turns of the job queue again, instead of samples.")
 @jobs_option
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(file: Path | None, *, bootstrap: Cluster | None, output: str, queue: bool, **asked: Any) -> None:
@@ -57,7 +57,7 @@ def _queue(file: Path | None, bootstrap: Cluster | None, output: str, **asked: A
     from slacktide.deploy.cli.replay import queue, source  # noqa: PLC0415
 
     if asked["policy"] is not None or asked["nodes"] or asked["since"] is not None:
-        raise click.UsageError("--queue decides all turns by their own records: without --policy, --node and --since")
+        raise click.UsageError("--queue decides all turns by their own records: remove --policy, --node and --since")
     result = queue.decided(source.Where(file, bootstrap, None, asked["until"]), asked["first"])
     click.echo(msgspec.json.encode(result)) if output == "json" else show(queue.text_of(result))
     if not result.fine:

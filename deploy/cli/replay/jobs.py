@@ -172,8 +172,8 @@ class _Job:
     def _gone(self) -> ReplayError:
         self._process.join()
         return ReplayError(
-            f"a process of the replay ended with exit code {self._process.exitcode}, its output is above; "
-            "--jobs 1 decides all in this one"
+            f"a replay process ended with exit code {self._process.exitcode}; see its output above. To decide "
+            "in a single process, give --jobs 1"
         )
 
 

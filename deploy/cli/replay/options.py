@@ -22,7 +22,7 @@ jobs_option = click.option(
     type=click.IntRange(1),
     default=lambda: len(os.sched_getaffinity(0)),
     show_default="CPUs of this machine",
-    help="Number of processes, which divide the partitions.",
+    help="Number of processes, among which partitions are divided.",
 )
 
 
@@ -52,5 +52,5 @@ def one_source(file: Path | None, bootstrap: Cluster | None) -> Cluster | None:
     if file is not None and context.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT:
         bootstrap = None
     if (file is None) == (bootstrap is None):
-        raise click.UsageError("name a FILE, or --bootstrap for a live log")
+        raise click.UsageError("nothing to read: give a FILE, or --bootstrap to read from Kafka")
     return bootstrap

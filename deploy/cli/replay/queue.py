@@ -58,11 +58,11 @@ def decided(where: source.Where, shown: int) -> QueueResult:
 def text_of(one: QueueResult) -> str:
     """Format the result for a terminal."""
     if not one.turns:
-        return "no turn of the queue was decided again: the records do not begin with those of a term"
+        return "no turn was decided again: the records do not contain the beginning of a term"
     if one.fine:
-        return f"{count(one.turns, 'turn')} of the queue decided again: all equal, byte for byte"
+        return f"{count(one.turns, 'turn')} decided again: all are equal, byte for byte"
     named = ", ".join(one.different)
     return (
-        f"{count(one.turns, 'turn')} of the queue decided again: {one.turns - one.equal:,} different, first {named}\n"
-        "Inputs that were compacted or deleted make turns different; so does another version of the rules."
+        f"{count(one.turns, 'turn')} decided again: {one.turns - one.equal:,} different, first "
+        f"{named}\nPossible causes: compacted or deleted inputs, or another version of the rules."
     )

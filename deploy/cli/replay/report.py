@@ -61,23 +61,23 @@ def _summary(result: Result) -> Iterator[str]:
         late = "" if first == last else f", for every node from {instant(last)}"
         yield f"compared from {instant(first)}{late}"
     yield (
-        f"met: {_policies(result.policies)}, {count(result.takeovers, 'takeover')}, "
+        f"contains {_policies(result.policies)}, {count(result.takeovers, 'takeover')}, "
         f"{count(result.by_guard, 'act')} by the nodes' guards, {count(result.ticks, 'tick')}"
     )
     yield f"commands: {_counts(result.commands)}"
     yield f"figures:  {_counts(result.figures)}"
     if result.unanswered or result.waiting:
-        yield f"samples without an answer: {result.unanswered}; not answered yet at the end: {result.waiting}"
+        yield f"samples without an answer: {result.unanswered}; unanswered at the end of the span: {result.waiting}"
     yield from _unproven(result)
     if not result.compared:
-        yield "nothing was compared: the span holds no answers to its samples"
+        yield "nothing was compared: the span contains no answers to its samples"
     else:
         yield "equal" if result.equal else f"{count(result.different, 'difference')}"
 
 
 def _unproven(result: Result | Change) -> Iterator[str]:
     if result.unproven:
-        yield f"{count(result.unproven, 'sample')} left out: refused, because they did not prove their node"
+        yield f"{count(result.unproven, 'sample')} left out because the node did not sign them"
 
 
 def _policies(number: int) -> str:
@@ -99,14 +99,14 @@ def _changed(change: Change) -> str:
         f"policy {change.policy_version} over {count(change.samples, 'sample')}, {_between(change)}",
         table(head, rows),
         "ALLOWED, USED: best-effort CPU, core-hours; SOLD: batch allocatable, core-hours; OVER LINE: seconds in",
-        "which the node used more than the recorded policies' threshold. IF: by the other policy, least..most.",
+        "which the node used more than the recorded policies' threshold. IF: under the other policy, least..most.",
     ]
     for title, names in (("more", change.all.evictions_more), ("fewer", change.all.evictions_fewer)):
         if names:
             lines.append(f"evicted {title}: {', '.join(names)}")
     lines += _unproven(change)
     if change.all.undecided:
-        lines.append(f"{count(change.all.undecided, 'sample')} left out: figures, pods or facts were not known")
+        lines.append(f"{count(change.all.undecided, 'sample')} left out because figures, pods or facts were unknown")
     return "\n".join(lines)
 
 

@@ -44,7 +44,8 @@ def decided(
     def begin(opened: source.Opened) -> source.Sink:
         if opened.since_ms >= opened.until_ms:
             raise click.UsageError(
-                f"the span begins {instant(opened.since_ms)}, which is not before its end, {instant(opened.until_ms)}"
+                f"--since ({instant(opened.since_ms)}) must be earlier than the end of the span "
+                f"({instant(opened.until_ms)})"
             )
         made.append(Jobs(plan(opened), jobs))
 
@@ -66,5 +67,5 @@ def decided(
     result = made[0].finish()
     names = {text_of(key) for key in known if key is not None}
     if names and (unknown := next((node for node in nodes if node not in names), None)):
-        raise NotFoundError(f"{where}: no sample in the span is of a node {unknown}; {near(unknown, names)}")
+        raise NotFoundError(f"{where}: no sample in the span is from node {unknown}; {near(unknown, names)}")
     return result

@@ -147,7 +147,7 @@ async def from_log(
     """
     counts = await partition_counts(bootstrap, topics)
     if not any(counts.values()):
-        raise LogError(f"{bootstrap}: none of the topics is there: slacktide topics apply")
+        raise LogError(f"{bootstrap}: none of the topics exists; create them: slacktide topics apply")
     async with Spans(bootstrap, FETCH_WAIT_MS) as spans:
         policies: list[Record] = []
         if POLICY.name in topics:

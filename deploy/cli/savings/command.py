@@ -26,11 +26,24 @@ OWN = {"--since": "since", "--until": "until", "--node": "nodes"}
 @click.command(epilog="Example: slacktide savings --since 1d --bootstrap kafka-1:9092")
 @click.argument("files", nargs=-1, type=settings.file())
 @settings.bootstrap_option
-@click.option("--since", type=MomentType(), default="7d", show_default=True, help="From then on.")
-@click.option("--until", type=MomentType(), help="Before then; without it, now, or the last file's end.")
+@click.option(
+    "--since",
+    type=MomentType(),
+    default="7d",
+    show_default=True,
+    help="Start of the span: a time, or a duration before its end.",
+)
+@click.option(
+    "--until",
+    type=MomentType(),
+    help="End of the span: a time, or a duration before now. Without it: now, or the end of the last file.",
+)
 @click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node. Repeat for several.")
 @click.option(
-    "--from-offsets", "answer", type=settings.file(), help="Read the records of an earlier JSON answer again."
+    "--from-offsets",
+    "answer",
+    type=settings.file(),
+    help="Read the records of an earlier JSON report again, by the offsets in it.",
 )
 @click.option(
     "--prometheus-textfile",
@@ -63,7 +76,7 @@ def command(
         made = _made(files, bootstrap, since=since, until=until, nodes=nodes)
     known = {node.node for node in made.nodes}
     if unknown := next((node for node in nodes if node not in known), None):
-        raise NotFoundError(f"no sample or outcome in the span is of a node {unknown}; slacktide nodes lists all nodes")
+        raise NotFoundError(f"node {unknown} has no sample or outcome in the span; list all nodes: slacktide nodes")
     if textfile is not None:
         from slacktide.deploy.cli.savings.textfile import write  # noqa: PLC0415
 
@@ -90,7 +103,9 @@ def _made(
         until_ms = now_ms if until is None else until.at(now_ms)
         since_ms = since.at(until_ms)
     if since_ms >= until_ms:
-        raise click.UsageError(f"the span begins {instant(since_ms)}, which is not before its end, {instant(until_ms)}")
+        raise click.UsageError(
+            f"--since ({instant(since_ms)}) must be earlier than the end of the span ({instant(until_ms)})"
+        )
     return source.made(found, bootstrap, Span(since_ms, until_ms, nodes))
 
 
@@ -100,6 +115,6 @@ def _again(files: tuple[Path, ...], bootstrap: Cluster, answer: Path) -> Report:
     given = click.get_current_context().get_parameter_source
     if own := [option for option, name in OWN.items() if given(name) is not ParameterSource.DEFAULT]:
         raise click.UsageError(
-            f"{', '.join(own)}: not with --from-offsets, whose answer has a span and nodes of its own"
+            f"{', '.join(own)}: not accepted with --from-offsets, whose report already contains span and nodes"
         )
     return source.again(source.headers(files), bootstrap, answer)

@@ -29,22 +29,24 @@ def _lines(made: Report) -> Iterator[str]:
     yield f"{instant(made.since_ms)} to {instant(made.until_ms)}, {count(len(made.nodes), 'node')}"
     yield from _reach(made)
     if not everything.samples:
-        yield "no samples in the span: nothing to account for"
+        yield "no samples in the span: nothing to report"
         return
     yield ""
     head = ["BEST-EFFORT", "USED", "ADMITTED", "GAINED", "LEAST..MOST", "LOST", "NET", "LEAST..MOST"]
     yield table(head, [_row(unit, getattr(everything, name)) for name, unit in RESOURCES])
-    yield "ADMITTED: by native requests. LOST: work of pods until they were evicted or restarted."
+    yield (
+        "ADMITTED: what native requests would have admitted. LOST: work of pods before they were evicted or restarted."
+    )
     yield f"{count(everything.evictions, 'eviction')}, {count(everything.restarts, 'restart')}"
     left = everything.cpu.room_left, everything.mem.room_left
     if all(left):
         yield (
-            f"room left for native requests: {left[0]:.3f} core-hours, {left[1]:.3f} GiB-hours; pods that did not fit "
-            "on their node may have fit there"
+            f"free for native requests: {left[0]:.3f} core-hours, {left[1]:.3f} GiB-hours; pods that did not "
+            "fit on their node may have fit there"
         )
     yield ""
     yield table(
-        ["OTHER PODS, WHILE BEST-EFFORT", "HOURS", "THROTTLED", "CPU STALL", "PSI CPU", "MAX", "PSI MEM", "MAX"],
+        ["OTHER PODS WHILE BEST-EFFORT", "HOURS", "THROTTLED", "CPU STALL", "PSI CPU", "MAX", "PSI MEM", "MAX"],
         [_harm("ran", everything.busy), _harm("did not run", everything.idle)],
     )
     yield f"reaction of limits: {_ages(everything.limits)}"
@@ -64,11 +66,11 @@ def _reach(made: Report) -> Iterator[str]:
         first_ms = min((one.first_ms for one in made.read if one.topic in names), default=None)
         kept_ms = max(BY_NAME[name].retention_ms or 0 for name in names)
         if first_ms is None:
-            yield f"no {what} were found; by default Kafka keeps them {kept_ms // HOUR_MS} h"
+            yield f"no {what} in the span; by default Kafka keeps them for {kept_ms // HOUR_MS} h"
         elif first_ms > made.since_ms + LATE_MS:
             yield (
-                f"{what} begin {instant(first_ms)}, after the span's beginning; by default Kafka keeps them "
-                f"{kept_ms // HOUR_MS} h"
+                f"the first {what} are from {instant(first_ms)}, after the start of the span; by default Kafka "
+                f"keeps them for {kept_ms // HOUR_MS} h"
             )
 
 
@@ -109,7 +111,7 @@ def _nodes(made: Report) -> Iterator[str]:
     most = sorted(made.nodes, key=lambda node: (-node.cpu.gained, node.node))
     yield table(head, [_of(node) for node in most[:NODES_MAX]])
     if len(most) > NODES_MAX:
-        yield f"... and {count(len(most) - NODES_MAX, 'node')} more: --output csv has all"
+        yield f"... and {count(len(most) - NODES_MAX, 'node')} more; --output csv lists all nodes"
 
 
 def _of(node: NodeReport) -> list[object]:
@@ -119,11 +121,11 @@ def _of(node: NodeReport) -> list[object]:
 
 def _left_out(made: Report) -> Iterator[str]:
     if made.all.undecided:
-        yield f"{count(made.all.undecided, 'sample')} left out: pods, facts or allocatable were not known"
+        yield f"{count(made.all.undecided, 'sample')} left out because pods, facts or allocatable were unknown"
     if made.unproven:
-        yield f"{count(made.unproven, 'sample')} left out: they did not prove their node"
+        yield f"{count(made.unproven, 'sample')} left out because the node did not sign them"
     if made.refused:
-        yield f"{count(made.refused, 'record')} left out: not valid"
+        yield f"{count(made.refused, 'record')} left out because they are not valid"
 
 
 def csv_text(made: Report) -> str:

@@ -95,7 +95,9 @@ def again(files: Files, bootstrap: Cluster, answer: Path) -> Report:
     found = made(files, bootstrap, span, Within(known.read))
     if why := difference(known.read, found.read):
         where = ", ".join(str(path) for _, path in files) or str(bootstrap)
-        raise OffsetsError(f"{where}: {why}; retention may have removed them: use an export of that time")
+        raise OffsetsError(
+            f"{where}: {why}; Kafka may have deleted them after their retention: use an export of that time"
+        )
     return found
 
 
@@ -110,9 +112,9 @@ def _earlier(path: Path) -> Earlier:
     except OSError as exc:
         raise OffsetsError(f"{path}: {exc.strerror or exc}") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise OffsetsError(f"{path}: not an answer of `slacktide savings --output json`: {exc}") from exc
+        raise OffsetsError(f"{path}: not a report of `slacktide savings --output json`: {exc}") from exc
     if found.version != VERSION:
-        raise OffsetsError(f"{path}: version {found.version}; this slacktide reads version {VERSION}")
+        raise OffsetsError(f"{path}: version {found.version}; accepted: version {VERSION}, which this release writes")
     return found
 
 

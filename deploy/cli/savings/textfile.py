@@ -18,9 +18,9 @@ def _gauge(name: str, text: str, *labels: str) -> Gauge:
     return Gauge(f"slacktide_savings_{name}", text, labels, registry=REGISTRY)
 
 
-UNTIL = _gauge("until_timestamp_seconds", "End of the span that the other figures are of.")
-SPAN = _gauge("span_seconds", "Length of that span.")
-COVERED = _gauge("covered_seconds", "Time that samples cover in the span.", "node")
+UNTIL = _gauge("until_timestamp_seconds", "End of the span of the other figures.")
+SPAN = _gauge("span_seconds", "Length of the span.")
+COVERED = _gauge("covered_seconds", "Time in the span that samples cover.", "node")
 CPU = _gauge("core_seconds", "CPU of best-effort pods in the span, by kind of figure.", "node", "kind")
 MEMORY = _gauge("byte_seconds", "Memory of best-effort pods in the span, by kind of figure.", "node", "kind")
 EVICTIONS = _gauge("evictions", "Best-effort pods evicted in the span.", "node")

@@ -57,8 +57,11 @@ def shown(size: Size) -> str:
 
 def _partitions(size: Size) -> str:
     if size.partitions <= size.partitions_created:
-        return f"{size.partitions_created}, as created"
-    return f"{size.partitions}; topics are created with {size.partitions_created}: agents read more foreign answers"
+        return f"{size.partitions_created}, the default"
+    return (
+        f"{size.partitions}; by default, topics are created with {size.partitions_created}, so that agents read "
+        "more answers of other nodes"
+    )
 
 
 def _gb(*sizes_bytes: int) -> tuple[str, ...]:

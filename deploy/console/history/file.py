@@ -111,8 +111,8 @@ def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connect
                 rows = sum(_copied(old_db, db, table) for table in _SALVAGED)
         finally:
             old_db.close()
-    lost = f"{path.name} could not be read ({why}); {rows:,} rows were taken over from {aside.name}"
-    log.warning("the history file was damaged and set aside", extra={"why": lost})
+    lost = f"{path.name} could not be read ({why}); {rows:,} rows were recovered from {aside.name}"
+    log.warning("the history file was damaged, and was renamed", extra={"why": lost})
     newest = db.execute("SELECT max(key) FROM p1").fetchone()[0]
     newest_s = 0 if newest is None else ((newest >> NODE_BITS) + 1) * POINTS
     db.execute("INSERT OR REPLACE INTO meta VALUES ('newest_s', ?)", (newest_s,))
@@ -142,11 +142,11 @@ def _prepare(db: sqlite3.Connection, path: Path, size_bytes_max: int) -> None:
     if not version:
         db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;")
     elif version != FORMAT:
-        raise sqlite3.DatabaseError(f"format {version}, this release writes {FORMAT}")
+        raise sqlite3.DatabaseError(f"format {version}, but this release writes {FORMAT}")
     page, pages = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count"))
     db.execute(f"PRAGMA max_page_count={max(size_bytes_max // page, pages)}")
     if path.stat().st_size < page * pages and not _has_wal(path):
-        raise sqlite3.DatabaseError("the file ends before its last page")
+        raise sqlite3.DatabaseError("the file is truncated before its last page")
     for table in _SALVAGED:  # the ends of each tree, which a truncated file lacks
         db.execute(f"SELECT * FROM {table} ORDER BY 1 DESC LIMIT 1").fetchall()  # noqa: S608 - our own names
 

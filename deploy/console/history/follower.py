@@ -27,7 +27,7 @@ LOOK_MS = 10_000
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 FIRST_BACK_MS = 90_000
 """The time that the first start reads back. Keyframes with pods are sent each minute."""
-FULL = "the history's file could not be written"
+FULL = "the history file could not be written"
 AT_ONCE = 500
 _FACTS = frozenset(topic.name for topic in FACTS)
 ROLL_NODES = 25
@@ -154,7 +154,7 @@ class Follower:
                 await asyncio.to_thread(self.store.add, minute)
             except StoreError as exc:
                 self._dropped_s = self._dropped_s or minute.start_s
-                log.error("could not store a minute", extra={"why": str(exc)})  # noqa: TRY400 - no trace is needed
+                log.error("cannot write a minute to the history file", extra={"why": str(exc)})  # noqa: TRY400 - no trace is needed
                 self.trouble = str(exc)
                 metrics.DROPPED.inc()
             else:

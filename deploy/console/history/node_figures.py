@@ -255,7 +255,7 @@ class NodeFigures:
         if state == "frozen" and severity in {"ok", "note"}:
             severity, why = "warning", "its figures were neither published nor covered by a heartbeat for 15 s"
         elif state == "exhausted" and severity == "ok":
-            severity, why = "note", f"batch-cpu is 0: {self.emptied} leaves nothing"
+            severity, why = "note", f"batch-cpu is 0 because of {self.emptied}"
         return severity, why, state, row.age_ms
 
     def _ceiling_milli(self, policy: Policy | None) -> int:

@@ -102,7 +102,7 @@ def events_of(record: Record, pod: str) -> Iterator[PodEvent]:
                 yield _event(place, act, what(act), act.pod, uid=uid_of(act.target), node=act.node, text=text)
         elif record.topic == PLACEMENT.name:
             placed = decode(record.value, PodPlacement)
-            text = f"{placed.passed} of {placed.asked} nodes would take it"
+            text = f"{placed.passed} of {placed.asked} nodes accept it"
             kind = "placed" if placed.passed else "refused"
             yield _event(place, placed, kind, placed, uid=placed.pod_uid, text=text)
         elif record.topic == MISSED_POD.name:

@@ -146,11 +146,11 @@ class History:
                 yield Problem(severity="warning", name="missing", node="", text=text)
         for lag in self.lag_at(at_ms):
             if lag.lag is not None and lag.lag >= LAG_MIN:
-                text = f"{lag.worker} is {lag.lag:,} records behind in {lag.topic} {lag.partition}"
+                text = f"worker {lag.worker} lags {lag.lag:,} records in {lag.topic} {lag.partition}"
                 yield Problem(severity="warning", name="lag", node="", text=text)
         dead_letters = self.dead_letters(at_ms - DEAD_LETTER_MS, at_ms)
         if dead_letters:
-            text = f"{len(dead_letters)} dead letters within the last minute: slacktide dead-letter list shows them"
+            text = f"{len(dead_letters)} dead letters in the last minute; to list them: slacktide dead-letter list"
             yield Problem(severity="warning", name="dead-letters", node="", text=text, place=placed(dead_letters[0]))
         for row in rows:
             yield from problems_of(row)

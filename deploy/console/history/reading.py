@@ -13,7 +13,7 @@ import msgspec
 from slacktide.deploy.console.history.file import StoreError, connect
 from slacktide.streams.records import Record
 
-_DO = "stop the console and start it again: it sets a damaged file aside and takes over what can be read"
+_DO = "restart the console: it renames a damaged file and recovers its readable rows"
 
 
 class Reading:

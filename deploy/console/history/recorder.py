@@ -206,7 +206,7 @@ class Recorder:
     def _node(self, record: Record) -> NodeFigures:
         name = text_of(record.key or b"")
         if not name or name.startswith(RESERVED):
-            raise BadMessageError(record.topic, "the key names no node")
+            raise BadMessageError(record.topic, "the key is not the name of a node")
         node = self.nodes.get(name)
         if node is None:
             node = self.nodes[name] = NodeFigures(name)

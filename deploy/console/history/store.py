@@ -54,7 +54,7 @@ class Store:
             self._db, self.lost = opened(path, self.size_bytes_max)
             """A description of the data lost at opening; "": none."""
         except (sqlite3.Error, OSError) as exc:
-            raise StoreError(f"{path}: cannot be opened: {exc}; does the folder exist and is it writable?") from exc
+            raise StoreError(f"{path}: cannot be opened: {exc}; check that the folder exists and is writable") from exc
         self._nodes: dict[str, int] = dict(self._db.execute("SELECT name, id FROM node"))
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Store:
                 break
             except sqlite3.Error as exc:
                 if attempt == 2:
-                    raise StoreError(f"{self.path}: a minute could not be stored: {exc}; make room") from exc
+                    raise StoreError(f"{self.path}: cannot write a minute: {exc}; free disk space") from exc
                 self._mend(exc, minute.start_s)
         expire(self._db, minute.start_s, self.size_bytes_max)
 

@@ -343,14 +343,14 @@ def test_a_case_tells_the_arithmetic_of_each_event() -> None:
     ("said", "error"),
     [
         ({}, "input: Object missing required field `events`"),
-        ({"events": [event("assign")]}, "input.events[0].pod: an event of type assign needs one"),
+        ({"events": [event("assign")]}, "input.events[0].pod: missing: an event of type assign requires it"),
         (
             {"events": [event("delete_node_metric"), event("pod_update", pod=None)]},
-            "input.events[1].pod: an event of type pod_update needs one",
+            "input.events[1].pod: missing: an event of type pod_update requires it",
         ),
         (
             {"events": [event("node_metric", node_metric=None)]},
-            "input.events[0].node_metric: an event of type node_metric needs one",
+            "input.events[0].node_metric: missing: an event of type node_metric requires it",
         ),
         ({"events": [event("scheduled")]}, "input.events[0].type: Invalid enum value 'scheduled'"),
     ],

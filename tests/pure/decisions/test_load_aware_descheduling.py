@@ -616,7 +616,7 @@ def test_what_a_case_may_say(said: dict, expected: list) -> None:
 
 def test_twin_nodes_are_refused() -> None:
     assert answered({"nodes": [CASE_NODES[0], CASE_NODES[1], CASE_NODES[0]]})["error"] == (
-        "input.nodes[2].name: 'full' is the name of a node before it"
+        "input.nodes[2].name: 'full' is not unique: an earlier node has this name"
     )
 
 

@@ -132,11 +132,11 @@ def test_a_chain_of_thousands_of_cohorts_is_a_tree_like_any_other() -> None:
     [
         (
             '{"cohorts": [{"name": "a", "parent": "a"}], "cluster_queues": []}',
-            "input.cohorts[0].parent: a: accepted: a parent that is not below the cohort itself",
+            "input.cohorts[0].parent: a: accepted: a parent that is not a descendant of the cohort",
         ),
         (
             '{"cluster_queues": [{"name": "a"}, {"name": "a"}]}',
-            "input.cluster_queues[1].name: a: accepted: a name that no other has",
+            "input.cluster_queues[1].name: a: accepted: a unique name",
         ),
         (
             '{"cluster_queues": [{"name": "a", "fair_weight": "-1"}]}',

@@ -120,7 +120,7 @@ def test_a_workload_of_a_queue_that_is_not_there_is_refused() -> None:
     workload = b'{"name": "w", "cluster_queue": "q"}'
     case = b'{"name": "a", "input": {"cluster_queues": [], "needs": [], "workload": ' + workload + b"}}"
 
-    error = b"input.workload.cluster_queue: q: accepted: nothing, for there is none"
+    error = b"input.workload.cluster_queue: q: accepted: nothing, because none is defined"
     assert error in Calculation.named("queue_preempt").answer(case).line
 
 

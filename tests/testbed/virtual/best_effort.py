@@ -50,7 +50,7 @@ class VirtualBestEffort:
         """
         pod = self._pod(uid)
         if pod is None:
-            raise CgroupError(uid, "the pod is gone")
+            raise CgroupError(uid, "the pod no longer exists")
         pod.frozen = True
         return True
 
@@ -71,5 +71,5 @@ class VirtualBestEffort:
     def _pod(self, uid: str) -> Group | None:
         pod = self._machine.pods.get(uid)
         if pod is not None and not pod.path.startswith(f"{BEST_EFFORT}/"):
-            raise CgroupError(pod.path, "not a best-effort pod's group: never touched")
+            raise CgroupError(pod.path, "not the cgroup of a best-effort pod: never changed")
         return pod

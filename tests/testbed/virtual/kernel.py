@@ -109,7 +109,7 @@ class VirtualKernel:
             if place is None:
                 continue
             if knobs.lacks(self.machine, key.knob):
-                lacking[key] = f"cgroup v{self.machine.version} has none"
+                lacking[key] = f"cgroup v{self.machine.version} does not have it"
             elif key.knob == "cfs_quota_us":
                 values[key] = self._own(place.path).quota_us
             else:

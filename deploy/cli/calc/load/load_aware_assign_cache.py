@@ -51,10 +51,10 @@ def _happen(cache: AssignCache, event: Event, path: str) -> None:
         cache.measured(None)
     elif event.type == "node_metric":
         if event.node_metric is None:
-            raise CaseError(f"{path}.node_metric", "an event of type node_metric needs one")
+            raise CaseError(f"{path}.node_metric", "missing: an event of type node_metric requires it")
         cache.measured(event.node_metric.report)
     elif event.pod is None:
-        raise CaseError(f"{path}.pod", f"an event of type {event.type} needs one")
+        raise CaseError(f"{path}.pod", f"missing: an event of type {event.type} requires it")
     elif event.type == "assign":
         cache.assign(event.pod.asked, at_s=event.at_seconds)
     elif event.type == "unassign":

@@ -106,7 +106,9 @@ def _refuse_twins(nodes: Iterable[GivenNode]) -> None:
     names = set[str]()
     for number, node in enumerate(nodes):
         if node.name in names:
-            raise CaseError(f"input.nodes[{number}].name", f"{node.name!r} is the name of a node before it")
+            raise CaseError(
+                f"input.nodes[{number}].name", f"{node.name!r} is not unique: an earlier node has this name"
+            )
         names.add(node.name)
 
 

@@ -210,12 +210,12 @@ class NodeCase(Given, frozen=True, kw_only=True):
         id_max = ID_MAX_CORRECTED if self.corrected else ID_MAX
         zones = zones_of(self.topology.named_zones("input.topology"), id_max)
         if len({zone.id for zone in zones}) < len(zones):
-            raise CaseError("input.topology.zones", "a zone comes twice: accepted: an id that no other has")
+            raise CaseError("input.topology.zones", "zone ids are not unique; accepted: each id once")
         return zones
 
     def zones_for_sets(self) -> list[Zone] | None:
         """Return the zones, and reject too many of them."""
         zones = self.zones()
         if zones is not None and len(zones) > SETS_ZONES_MAX:
-            raise CaseError("input.topology.zones", f"{len(zones)} zones: accepted: at most {SETS_ZONES_MAX}")
+            raise CaseError("input.topology.zones", f"{len(zones)} zones; accepted: at most {SETS_ZONES_MAX}")
         return zones

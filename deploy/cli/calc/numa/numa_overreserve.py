@@ -143,7 +143,7 @@ def _apply_to_pod(event: GivenEvent, cache: Passthrough, field: str) -> None:
 
 def _needed(value: T | None, field: str) -> T:
     if value is None:
-        raise CaseError(field, "missing: accepted: a value, which an event of this type needs")
+        raise CaseError(field, "missing: an event of this type requires a value")
     return value
 
 

@@ -53,7 +53,7 @@ def calculate(given: Input) -> Calculated:
     """Decide whether the kubelet admits a request, and to which zones."""
     zones = [one.zone(f"input.zones[{at}]") for at, one in enumerate(given.zones)]
     if len({zone.id for zone in zones}) < len(zones):
-        raise CaseError("input.zones", "a zone comes twice: accepted: an id that no other has")
+        raise CaseError("input.zones", "zone ids are not unique; accepted: each id once")
     answer = policy_admit(
         amounts_of(given.request, "input.request"),
         zones,

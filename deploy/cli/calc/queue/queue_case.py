@@ -201,7 +201,7 @@ class ClusterInput(Given, frozen=True, kw_only=True):
         on_cycle = cohort_on_cycle(cohorts)
         if on_cycle is not None:
             at = next(index for index, one in enumerate(cohorts) if one.name == on_cycle)
-            accepted = "accepted: a parent that is not below the cohort itself"
+            accepted = "accepted: a parent that is not a descendant of the cohort"
             raise CaseError(f"input.cohorts[{at}].parent", f"{cohorts[at].parent}: {accepted}")
         return quota_tree(queues, cohorts)
 
@@ -221,7 +221,7 @@ class ClusterInput(Given, frozen=True, kw_only=True):
 def known(by_name: Mapping[str, T], name: str, field: str) -> T:
     """Return the value of that name."""
     if name not in by_name:
-        raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, for there is none'}")
+        raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, because none is defined'}")
     return by_name[name]
 
 
@@ -230,7 +230,7 @@ def unique(names: Iterable[str], field: str) -> None:
     seen: set[str] = set()
     for at, name in enumerate(names):
         if name in seen:
-            raise CaseError(f"{field}[{at}].name", f"{name}: accepted: a name that no other has")
+            raise CaseError(f"{field}[{at}].name", f"{name}: accepted: a unique name")
         seen.add(name)
 
 
@@ -249,6 +249,6 @@ def _once(pairs: Iterable[tuple[FlavorResource, Quota]], field: str) -> dict[Fla
     quotas: dict[FlavorResource, Quota] = {}
     for of, quota in pairs:
         if of in quotas:
-            raise CaseError(field, f"{written(of)} comes twice: accepted: one quota of a flavor's resource")
+            raise CaseError(field, f"{written(of)} is given twice; accepted: one quota for each resource of a flavor")
         quotas[of] = quota
     return quotas

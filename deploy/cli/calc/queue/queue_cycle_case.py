@@ -63,7 +63,7 @@ class CycleInput(AssignInput, frozen=True, kw_only=True):
         workloads = [*(self.admitted or ()), *self.pending]
         names = {one.queued().uid: one.name for one in workloads}
         if len(names) < len(workloads):
-            raise CaseError("input.pending", "a uid comes twice: accepted: a uid that no other workload has")
+            raise CaseError("input.pending", "uids are not unique; accepted: each uid once")
         unique((one.name for one in self.pending), "input.pending")
         return names
 

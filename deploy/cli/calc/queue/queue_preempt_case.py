@@ -86,7 +86,7 @@ class HolderInput(ClusterInput, frozen=True, kw_only=True):
         """Return each workload that holds quota, with its name."""
         unique((one.name for one in self.admitted or ()), "input.admitted")
         if len({one.queued().uid for one in self.admitted or ()}) < len(self.admitted or ()):
-            raise CaseError("input.admitted", "a uid comes twice: accepted: a uid that no other has")
+            raise CaseError("input.admitted", "uids are not unique; accepted: each uid once")
         return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted or ())]
 
 

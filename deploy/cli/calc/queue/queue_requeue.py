@@ -67,7 +67,7 @@ class _Run:
         self.workloads = {one.name: one.pending() for one in given.workloads}
         self.names = {one.uid: name for name, one in self.workloads.items()}
         if len(self.names) < len(self.workloads):
-            raise CaseError("input.workloads", "a uid comes twice: accepted: a uid that no other has")
+            raise CaseError("input.workloads", "uids are not unique; accepted: each uid once")
         self.now_s = given.now_seconds
 
     def done(self, event: GivenEvent, field: str) -> dict[str, object]:
@@ -93,7 +93,7 @@ class _Run:
         if event.update is not None:
             updated = event.update.pending()
             if updated.uid != one.uid:
-                raise CaseError(f"{field}.update.uid", f"{updated.uid}: accepted: {one.uid}, which the workload has")
+                raise CaseError(f"{field}.update.uid", f"{updated.uid}: accepted: {one.uid}, the uid of the workload")
             self.workloads[name] = one = updated
         self.queue.push(one, self.now_s)
         return {}
