@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 FOLLOW_WAIT_MS = 200
 """Policy and inventory rarely change: the broker may hold this fetch longer than one for samples."""
+POLL_S = 1.0
 
 
 class OperatorRecords:
@@ -47,7 +48,7 @@ class OperatorRecords:
     async def run(self) -> None:
         """Follow both topics, until cancelled."""
         while True:
-            await self._take(await self.tail.more())
+            await self._take(await self.tail.more(POLL_S))
 
     async def _take(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
         """Apply records.
