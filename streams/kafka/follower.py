@@ -27,6 +27,7 @@ class Follower(Reader):
             LogError: no answer.
         """
         place = TopicPartition(self._topic, partition)
+        self._pace.polled(self._consumer, found=True, wait_s=0.0)  # a held fetch delays the next request
         with trouble(f"cannot follow {self._topic}/{partition}"):
             [end] = (await self._consumer.end_offsets([place])).values()
             begin = await begin_of(self._consumer, place, end, since_ms)
