@@ -71,7 +71,8 @@ class OperatorRecords:
         if self._worker.in_force.version != before:
             log.info("another policy is in force", extra={"version": self._worker.in_force.version})
         self._report_refused(refused)
-        await self._write(outs)
+        if outs:
+            await self._write(outs)
 
     def _report_refused(self, before: str) -> None:
         """Report a rejected policy once; ``before``: what was reported last."""
