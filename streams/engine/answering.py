@@ -100,26 +100,25 @@ class Answering:
                 partitions.
         """
         self._liveness.check_awake()
-        some = {place: records for place, records in batches.items() if records}
+        some = {place: Records.of(records) for place, records in batches.items() if records}
         if fresh := {place: records[0] for place, records in some.items() if place not in self._next}:
             await self.quarantine.take_over(fresh)
         for place, records in some.items():
-            await self._take_over(place, records)
-        together: dict[Place, Sequence[Record]] = {}
-        suspects = await self._suspects(some)
-        for place, records in some.items():
-            await self._answer_one_by_one(records[: suspects[place]])
-            together[place] = records[suspects[place] :]
+            if place not in self._next or records.offsets[0] > self._next[place]:
+                await self._take_over(place, records)
+        suspects = {place: count for place, count in (await self._suspects(some)).items() if count}
+        for place, count in suspects.items():
+            await self._answer_one_by_one(some[place][:count])
         # All at once: samples share the fixed cost of a turn.
-        await self._answer_together(together)
+        await self._answer_together(some | {place: some[place][count:] for place, count in suspects.items()})
         await self._figures.after_answers()
-        done = {place: records[-1].offset + 1 for place, records in some.items()}
-        self._report(batches, {place: (ends.get(place) or position) - position for place, position in done.items()})
+        done = {place: records.offsets[-1] + 1 for place, records in some.items()}
+        self._report(some, {place: (ends.get(place) or position) - position for place, position in done.items()})
         if done:
             self._liveness.answered()
         return done
 
-    async def _answer_together(self, batches: Mapping[Place, Sequence[Record]]) -> None:
+    async def _answer_together(self, batches: Mapping[Place, Records]) -> None:
         outs = self._answers(Records.joined(batches.values()))
         # A sample without proof does not show that its node is alive.
         nodes = (
@@ -130,12 +129,12 @@ class Answering:
         for place, records in batches.items():
             if records:
                 self._ticking.answered(place, records, nodes)
-                self.quarantine.answered(records[-1])
-                self._next[place] = records[-1].offset + 1
+                self.quarantine.answered(place, records.times_ms[-1])
+                self._next[place] = records.offsets[-1] + 1
         self._liveness.check_awake()
         await self._writing.write_now(outs)
 
-    async def _suspects(self, batches: Mapping[Place, Sequence[Record]]) -> dict[Place, int]:
+    async def _suspects(self, batches: Mapping[Place, Records]) -> dict[Place, int]:
         """Return how many of each place's first records must be answered one by one.
 
         Each of those costs a commit, and there may be a thousand. So after a first crash, a fork answers all suspected
@@ -165,7 +164,7 @@ class Answering:
                 self._next[record.place] = record.offset + 1
                 continue
             await self.quarantine.trying(record)
-            await self._answer_together({record.place: [record]})
+            await self._answer_together({record.place: Records.of([record])})
             await self._figures.publish()
         if suspects:
             await self.quarantine.settle({suspects[-1].place: suspects[-1].offset + 1})
@@ -212,14 +211,14 @@ class Answering:
         if place not in self._next:
             self._rebuilding.take_over(place, first, before)
 
-    def _report(self, batches: Mapping[Place, Sequence[Record]], lags: Mapping[Place, int]) -> None:
+    def _report(self, batches: Mapping[Place, Records], lags: Mapping[Place, int]) -> None:
         """Update the metrics; ``lags``: by place, how many records wait."""
         metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
         metrics.LATE_SAMPLES.set(self._worker.late_samples)
         metrics.UNKNOWN_SAMPLES.inc(self._worker.unknown_samples - self._unknown_samples)
         self._unknown_samples = self._worker.unknown_samples
         for place, records in lags.items():
-            age_s = max(0.0, (self._now_ms() - batches[place][-1].timestamp_ms) / 1_000)
+            age_s = max(0.0, (self._now_ms() - batches[place].times_ms[-1]) / 1_000)
             metrics.lag(place, max(0, records), age_s if records > 0 else 0.0)
 
 

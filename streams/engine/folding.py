@@ -22,6 +22,7 @@ from slacktide.streams.records import Out, Place, Record, dead_letter_of_refused
 
 FETCH_WAIT_MS = 1_000
 """Kafka answers as soon as there is an event. The embedded broker answers after this time."""
+POLL_S = 0.5
 PUBLISH_S = 1.0
 """A Job's status is published at most once in this interval."""
 
@@ -85,7 +86,7 @@ class _Member:
             await self._group.join()
             published_s = loop.time()
             while not stop.is_set():
-                fetched, _ = await self._group.fetch()
+                fetched, _ = await self._group.fetch(POLL_S)
                 if fetched and await self._ready():
                     self._fold(fetched)
                 if loop.time() >= published_s + PUBLISH_S:

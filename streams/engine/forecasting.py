@@ -12,6 +12,8 @@ from slacktide.streams.records import Out
 from slacktide.streams.worker import Worker
 
 WAIT_MS = 200
+POLL_S = 1.0
+"""How soon another partition is followed: a takeover reads older forecasts itself."""
 SINCE_MS = FORECAST_STALE_MS + 60_000
 """Older forecasts are stale by either clock."""
 AT_ONCE = 20
@@ -53,5 +55,5 @@ class Forecasting:
             for partition in self._wanted - self._followed:
                 await self.door.take(partition, max(0, self._now_ms() - SINCE_MS))
                 self._followed.add(partition)
-            if outs := self._worker.forecasts(await self.door.some(AT_ONCE)):
+            if outs := self._worker.forecasts(await self.door.some(AT_ONCE, POLL_S)):
                 await self._write(outs)

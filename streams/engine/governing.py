@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 SEND_S = 3.0
 FETCH_WAIT_MS = 200
-"""Evictions are rare, so the broker may hold this fetch longer than one for samples."""
+GATHER_MS = 500
+"""Evictions are rare, and metrics come all the time: the governor reads and grants so often."""
 LATER_MS = 6_000
 """Added to the interval: a metric waits for a sample, and clocks differ."""
 
@@ -76,7 +77,7 @@ class _Candidate:
     async def _govern(self, stop: asyncio.Event) -> None:
         governor, settings = self._governor, self._settings
         async with (
-            Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
+            Tail(settings.bootstrap, FETCH_WAIT_MS, gather_ms=GATHER_MS) as tail,
             Sender(settings.bootstrap, client_id="slacktide-governor", timeout_s=SEND_S) as sender,
         ):
             await _write(sender, await self._begin(tail), governor.send_ms)
@@ -84,8 +85,8 @@ class _Candidate:
             log.info("elected as the eviction governor", extra={"epoch": governor.epoch})
             looked_ms = mono_ms()
             while self._election.elected and not stop.is_set():
-                outs = governor.receive(await tail.more(), mono_ms())
-                await self._election.stay()
+                outs = governor.receive(await tail.more(GATHER_MS / 1_000), mono_ms())
+                await self._election.stay(wait_s=0.0)
                 if mono_ms() - looked_ms > self._settings.session_timeout_ms:
                     await tail.check()
                     looked_ms = mono_ms()

@@ -15,9 +15,11 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import Topic
 from slacktide.streams.engine.retrying import run_until_stopped
 from slacktide.streams.kafka import Group
+from slacktide.streams.kafka.common import POLL_S
 from slacktide.streams.records import Place
 
-MEMBER_WAIT_MS = 1_000
+MEMBER_WAIT_MS = 5_000
+"""Nothing waits for what a member reads."""
 
 
 class LeaderElection:
@@ -61,15 +63,16 @@ class LeaderElection:
         """Leave the group."""
         await self._group.leave()
 
-    async def stay(self, done: int | None = None) -> None:
+    async def stay(self, done: int | None = None, wait_s: float = POLL_S) -> None:
         """Remain a member; a leader also commits, three times per session timeout.
 
-        ``done``: the offset to commit, up to which the leader has finished its work; None: what was read.
+        ``done``: the offset to commit, up to which the leader has finished its work; None: what was read. ``wait_s``: how
+        long to wait for records, or for the end of a rebalance.
 
         Raises:
             LogError: the topic cannot be read.
         """
-        batches, _ = await self._group.fetch()
+        batches, _ = await self._group.fetch(wait_s)
         for records in batches.values():
             self._read = records[-1].offset + 1
         asked_ms = mono_ms()

@@ -108,10 +108,16 @@ def count_written(written: Sequence[Out]) -> None:
     DEAD_LETTERS.inc(sum(out.topic == DEAD_LETTER.name for out in letters))
 
 
+_lags: dict[Place, tuple[int, float]] = {}
+"""As last set: a metric's label costs more to find."""
+
+
 def lag(place: Place, records: int, seconds: float) -> None:
     """Set the consumer lag of a partition."""
-    LAG_RECORDS.labels(*place).set(records)
-    LAG_SECONDS.labels(*place).set(seconds)
+    if _lags.get(place) != (records, seconds):
+        _lags[place] = records, seconds
+        LAG_RECORDS.labels(*place).set(records)
+        LAG_SECONDS.labels(*place).set(seconds)
 
 
 def silence(silent: int, frozen: int) -> None:
@@ -122,6 +128,7 @@ def silence(silent: int, frozen: int) -> None:
 
 def gone(place: Place) -> None:
     """Drop the series of a partition that moved to another worker."""
+    _lags.pop(place, None)
     for gauge in (LAG_RECORDS, LAG_SECONDS):
         if (place.topic, str(place.partition)) in gauge._metrics:  # noqa: SLF001 - removing a missing series warns
             gauge.remove(*place)

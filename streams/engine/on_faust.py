@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 
 COMMIT_EVERY_S = 1.0
 STOP_S = 8.0
-POLL_S = 0.2
+POLL_S = 0.3
 IDLE_S = 0.02
 GROUP_ERRORS_S = 1.0
 TURNS_AHEAD_MAX = 2

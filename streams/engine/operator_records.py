@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 FOLLOW_WAIT_MS = 200
 """Policy and inventory rarely change: the broker may hold this fetch longer than one for samples."""
+POLL_S = 1.0
 
 
 class OperatorRecords:
@@ -47,7 +48,7 @@ class OperatorRecords:
     async def run(self) -> None:
         """Follow both topics, until cancelled."""
         while True:
-            await self._take(await self.tail.more())
+            await self._take(await self.tail.more(POLL_S))
 
     async def _take(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
         """Apply records.
@@ -70,7 +71,8 @@ class OperatorRecords:
         if self._worker.in_force.version != before:
             log.info("another policy is in force", extra={"version": self._worker.in_force.version})
         self._report_refused(refused)
-        await self._write(outs)
+        if outs:
+            await self._write(outs)
 
     def _report_refused(self, before: str) -> None:
         """Report a rejected policy once; ``before``: what was reported last."""

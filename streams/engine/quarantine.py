@@ -133,9 +133,9 @@ class Quarantine:
         if self.offsets is not None:
             await self.offsets.commit_marked(self.marked(offsets))
 
-    def answered(self, last: Record) -> None:
-        """Note the newest decided record of its partition."""
-        self._reached_ms[last.place] = last.timestamp_ms
+    def answered(self, place: Place, last_ms: int) -> None:
+        """Note the append time of the newest decided record of a partition."""
+        self._reached_ms[place] = last_ms
 
     def marked(self, offsets: Mapping[Place, int]) -> Marked:
         """Return offsets to commit, each with its note."""

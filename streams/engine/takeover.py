@@ -46,7 +46,7 @@ SHARE = 0.9
 """Share of the time for history while there is some."""
 READ_WAIT_MS = 20
 """A long fetch at a partition's end would delay the next request on the connection."""
-LATE_WAIT_MS = 200
+LATE_WAIT_MS, LATE_POLL_S = 200, 1.0
 """Backfill is not urgent, so the broker may hold this fetch longer."""
 
 
@@ -88,6 +88,8 @@ class Rebuilding:
         """Partitions whose backfill is read."""
         self._gone: set[Place] = set()
         self._held_back: dict[Place, asyncio.TimerHandle] = {}
+        self._changed = asyncio.Event()
+        """A partition came or went."""
         self._doors = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -120,6 +122,7 @@ class Rebuilding:
         self._gone.discard(place)
         loop = asyncio.get_running_loop()
         taken = _Taken(first, (learned[0] if learned else first).offset, loop.time())
+        self._changed.set()
         if not first.offset:  # the partition has no history
             self._whole[place] = taken
             return
@@ -132,6 +135,7 @@ class Rebuilding:
         for some in (self._due, self._half, self._whole):
             some.pop(place, None)
         self._gone.add(place)
+        self._changed.set()
         self._publish(place)
 
     async def run(self) -> None:
@@ -141,17 +145,30 @@ class Rebuilding:
             LogError: Kafka is unavailable, or a dead letter was not written.
         """
         while True:
+            self._changed.clear()
             if self._gone:
                 await self._leave_late(self._gone.pop())
             elif self._due:
                 await self._step(self._due, self._fill_policys, self._half)
             elif self._half:
                 await self._step(self._half, self._fill_rest, self._whole)
+            elif self._whole:
+                await self._take_late(*self._whole.popitem())
             else:
-                if self._whole:
-                    await self._take_late(*self._whole.popitem())
-                late = await self._late.some(SLICE)
+                late = await self._some_late()
                 metrics.BACKFILLED.inc(await self._in_turns(late, self._worker.fill))
+
+    async def _some_late(self) -> list[Record]:
+        """Wait for backfill, until a partition comes or goes: a poll five times a second costs an idle worker more."""
+        reading = asyncio.ensure_future(self._late.some(SLICE, LATE_POLL_S))
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait((reading, changed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            reading.cancel()
+            await asyncio.wait((reading,))
+        return [] if reading.cancelled() else reading.result()
 
     async def _take_late(self, place: Place, taken: _Taken) -> None:
         if place.partition not in {one.partition for one in self._late_of}:

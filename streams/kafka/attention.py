@@ -27,6 +27,8 @@ _SHORTER: Final = 0.998
 """Per sample: assumed decrease of the interval between samples. An early sample does not show it."""
 _POLICY: Final = b',"policy_version":'
 _LIMITS: Final = b'"limits":'
+_NUMBERS: Final = 128
+"""The interval is the third number behind ``NOW``: it lies within so many bytes."""
 
 
 class Named(NamedTuple):
@@ -111,17 +113,21 @@ def named(fetched: FetchedBatches) -> Iterator[Named]:
     """Yield the data of samples in columns from one fetch and partition; other records have none."""
     for number, batch in enumerate(fetched.plain):
         for at in range(*fetched.span(number)):
-            one = _named(fetched.raw[fetched.starts[at] : fetched.ends[at]], batch.time_ms / 1_000)
+            one = _named(fetched.raw, fetched.starts[at], fetched.ends[at], batch.time_ms / 1_000)
             if one is not None:
                 yield one
 
 
-def _named(record: bytes, appended_s: float) -> Named | None:
-    head, found, numbers = record[record.find(BEGIN) + 1 :].partition(NOW)
-    node, _, behind = head.partition(_POLICY)
+def _named(raw: bytes, start: int, end: int, appended_s: float) -> Named | None:
+    """Read what matters of the record in these bytes."""
+    begin = raw.find(BEGIN, start, end)
+    now = raw.find(NOW, begin, end)
+    policy = raw.find(_POLICY, begin, now)
+    if min(begin, now, policy) < 0:
+        return None
     try:
-        interval_ms = int(numbers.split(b",", 3)[2])
+        interval_ms = int(raw[now + len(NOW) : min(now + _NUMBERS, end)].split(b",", 3)[2])
     except (IndexError, ValueError):
         return None
-    limits = behind.partition(_LIMITS)[2].partition(b"}")[0]
-    return Named(node, limits, appended_s, interval_ms / 1_000) if found and interval_ms > 0 else None
+    limits = raw[policy:now].partition(_LIMITS)[2].partition(b"}")[0]
+    return Named(raw[begin + 1 : policy], limits, appended_s, interval_ms / 1_000) if interval_ms > 0 else None

@@ -27,6 +27,7 @@ class Follower(Reader):
             LogError: no answer.
         """
         place = TopicPartition(self._topic, partition)
+        self._pace.polled(self._consumer, found=True, wait_s=0.0)  # a held fetch delays the next request
         with trouble(f"cannot follow {self._topic}/{partition}"):
             [end] = (await self._consumer.end_offsets([place])).values()
             begin = await begin_of(self._consumer, place, end, since_ms)
@@ -39,8 +40,8 @@ class Follower(Reader):
             positions.pop(TopicPartition(self._topic, partition), None)
             stand(self._consumer, positions)
 
-    async def some(self, most: int) -> list[Record]:
-        """Wait briefly for records, and return them.
+    async def some(self, most: int, wait_s: float = POLL_S) -> list[Record]:
+        """Wait for records, ``wait_s`` at most, and return them.
 
         Raises:
             LogError: the topic cannot be read.
@@ -49,7 +50,7 @@ class Follower(Reader):
             await asyncio.sleep(POLL_S)
             return []
         with trouble(f"cannot follow {self._topic}"):
-            fetched = await self._follow(most)
+            fetched = await self._follow(most, wait_s)
         return [record_of(read) for batch in fetched.values() for read in batch]
 
     async def _positions(self) -> dict[TopicPartition, int]:

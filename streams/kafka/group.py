@@ -106,19 +106,21 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         coordinator = self._consumer._coordinator  # noqa: SLF001 - it has no public method
         return -1 if coordinator is None else int(coordinator.generation)
 
-    async def fetch(self) -> Fetched:
-        """Wait briefly for records, or for the end of a rebalance.
+    async def fetch(self, wait_s: float = POLL_S) -> Fetched:
+        """Wait for records, ``wait_s`` at most, or for the end of a rebalance.
 
         Raises:
             LogError: the topics cannot be read.
         """
-        fetched, ends = await self._fetch(POLL_RECORDS_MAX)
-        self._pace.polled(self._consumer, found=bool(fetched))
+        fetched, ends = await self._fetch(POLL_RECORDS_MAX, wait_s)
+        self._pace.polled(self._consumer, found=bool(fetched), wait_s=wait_s)
         return {place: [record_of(read) for read in batch] for place, batch in fetched.items()}, ends
 
-    async def _fetch(self, most: int | None) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
+    async def _fetch(
+        self, most: int | None, wait_s: float
+    ) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
         with trouble(f"cannot read {self._what}"):
-            fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=most)
+            fetched = await self._consumer.getmany(timeout_ms=int(wait_s * 1_000), max_records=most)
         ends = {Place(*place): self._consumer.highwater(place) for place in fetched}
         return {Place(*place): batch for place, batch in fetched.items()}, ends
 
@@ -157,7 +159,7 @@ class WholeGroup(Group):
         Raises:
             LogError: the topics cannot be read.
         """
-        return await self._fetch(None)
+        return await self._fetch(None, POLL_S)
 
 
 def _sticky() -> type[StickyPartitionAssignor]:

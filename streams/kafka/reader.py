@@ -25,7 +25,8 @@ class Reader:
     """A consumer without a group. Reconnect after any error.
 
     The broker may hold a fetch for ``fetch_wait_ms``. ``lost``: at a position that no longer exists, continue from the
-    earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch.
+    earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch. ``gather_ms``: once it follows, the
+    broker holds each fetch so long, so that many records share it; 0: it answers as soon as there is one.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Reader:
         client_id: str = "slacktide-reader",
         lost: Literal["earliest", "none"] = "earliest",
         partition_bytes_max: int = FETCH_BYTES_MAX,
+        gather_ms: int = 0,
     ) -> None:
         self._bootstrap = bootstrap
         self._fetch_wait_ms = fetch_wait_ms
@@ -45,7 +47,8 @@ class Reader:
         self._open: AIOKafkaConsumer[bytes, bytes] | None = None
         self._fetched_ms: tuple[int | None, ...] = ()
         """Time of each partition's last fetch at the last check."""
-        self._pace = Pace(fetch_wait_ms)
+        self._gather_ms = gather_ms
+        self._pace = Pace(fetch_wait_ms, gather_ms)
 
     async def connect(self) -> None:
         """Reconnect.
@@ -78,7 +81,7 @@ class Reader:
         except BaseException:
             await close(consumer)
             raise
-        self._open, self._fetched_ms, self._pace = consumer, (), Pace(self._fetch_wait_ms)
+        self._open, self._fetched_ms, self._pace = consumer, (), Pace(self._fetch_wait_ms, self._gather_ms)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -135,10 +138,12 @@ class Reader:
         )
         return fetched
 
-    async def _follow(self, most: int | None = None) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
+    async def _follow(
+        self, most: int | None = None, wait_s: float = POLL_S
+    ) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
         """Poll all partitions; idle readers of rarely changing topics fetch less often."""
-        fetched = await self._poll(most=most)
-        self._pace.polled(self._consumer, found=bool(fetched))
+        fetched = await self._poll(most=most, wait_s=wait_s)
+        self._pace.polled(self._consumer, found=bool(fetched), wait_s=wait_s)
         return fetched
 
     async def _at_end(self, place: TopicPartition) -> bool:

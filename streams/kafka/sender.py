@@ -228,8 +228,7 @@ class Sender:
         results: list[Placed | Refused | None] = [None] * len(records)
         async with self._connected() as producer:
             made = await self._batched(producer, records, results)
-            written = [await self._queued(producer, batch.place, batch.builder) for batch in made]
-            answers: list[Any] = await asyncio.gather(*written, return_exceptions=True)
+            answers = await self._written(producer, [(batch.place, batch.builder) for batch in made])
             for batch, answer in zip(made, answers, strict=True):
                 _settle(batch, answer, records, results)
         return [result for result in results if result is not None]
@@ -263,8 +262,9 @@ class Sender:
         """
         async with self._connected() as producer:
             made_ms = producer.create_batch().append(timestamp=None, key=None, value=b"").timestamp
-            written = [await self._queued(producer, part.place, RenderedBatch(part.records, made_ms)) for part in left]
-            answers: list[Any] = await asyncio.gather(*written, return_exceptions=True)
+            answers = await self._written(
+                producer, [(part.place, RenderedBatch(part.records, made_ms)) for part in left]
+            )
             errors = [answer if isinstance(answer, BaseException) else None for answer in answers]
             spoiled = {part.place for part, error in zip(left, errors, strict=True) if isinstance(error, _CONTENT)}
             for part, error in zip(left, errors, strict=True):
@@ -289,15 +289,24 @@ class Sender:
                 placed.append((TopicPartition(out.topic, partition), number, out))
         return batches(producer, placed)
 
-    async def _queued(
-        self, producer: AIOKafkaProducer, place: TopicPartition, builder: BatchBuilder | RenderedBatch
-    ) -> asyncio.Future[object]:
-        topic, number = place
-        try:
-            future: asyncio.Future[object] = await producer.send_batch(builder, topic, partition=number)
-        except AssertionError as exc:  # the client's error
-            raise LogError(f"{topic} has no partition {number}: slacktide topics plan") from exc
-        return future
+    async def _written(
+        self, producer: AIOKafkaProducer, made: Sequence[tuple[TopicPartition, BatchBuilder | RenderedBatch]]
+    ) -> list[Any]:
+        """Write batches; return of each its position, or why it failed.
+
+        ``producer.send_batch`` looks up the topic's partitions twice for each batch.
+
+        Raises:
+            LogError: a topic has no such partition.
+        """
+        topics = {place.topic for place, _ in made}
+        known = {topic: await producer.client._wait_on_metadata(topic) for topic in topics}  # noqa: SLF001
+        for topic, number in (place for place, _ in made):
+            if number not in known[topic]:
+                raise LogError(f"{topic} has no partition {number}: slacktide topics plan")
+        queue = producer._message_accumulator  # noqa: SLF001 - as send_batch does
+        written = [await queue.add_batch(builder, place, self._timeout_s) for place, builder in made]
+        return await asyncio.gather(*written, return_exceptions=True)
 
     async def _begin_anew(self) -> None:
         """Reconnect after a refusal: an idempotent producer counts the refused write, which the broker misses."""

@@ -11,7 +11,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.unreadable import UnreadableBatch
-from slacktide.streams.kafka.common import record_of, trouble
+from slacktide.streams.kafka.common import POLL_S, record_of, trouble
 from slacktide.streams.kafka.reader import Reader, stand
 from slacktide.streams.kafka.times import first_since
 from slacktide.streams.records import Record
@@ -57,11 +57,13 @@ class Tail(Reader):
     """Reads partitions to their end, then follows them.
 
     Of partitions that are not read completely, ``most`` limits the records, and those before the requested time are
-    omitted. None: all behind the first of that time, whatever their timestamps.
+    omitted. None: all behind the first of that time, whatever their timestamps. ``gather_ms``: as of ``Reader``.
     """
 
-    def __init__(self, bootstrap: Cluster, fetch_wait_ms: int, *, most: int | None = None) -> None:
-        super().__init__(bootstrap, fetch_wait_ms)
+    def __init__(
+        self, bootstrap: Cluster, fetch_wait_ms: int, *, most: int | None = None, gather_ms: int = 0
+    ) -> None:
+        super().__init__(bootstrap, fetch_wait_ms, gather_ms=gather_ms)
         self._most = most
         self._wanted: Wanted | None = None
         self._stale = False
@@ -94,25 +96,25 @@ class Tail(Reader):
                         read += self._taken(one for one in batch if since is None or one.timestamp >= since)
         return Read(records=read, short=short)
 
-    async def more(self) -> list[Record]:
-        """Wait briefly for newer records, and return them.
+    async def more(self, wait_s: float = POLL_S) -> list[Record]:
+        """Wait for newer records, ``wait_s`` at most, and return them.
 
         Raises:
             LogError: the topics cannot be read.
         """
         with trouble(f"cannot read from {self._bootstrap}"):
             if not self._stale:
-                return await self._more()
+                return await self._more(wait_s)
             self._stale = False
             await self._consumer.seek_to_beginning(*self._consumer.assignment())
-            return last_of_each_key(await self._more())
+            return last_of_each_key(await self._more(wait_s))
 
     def again(self) -> None:
         """Read from the beginning in the next turn, because topics may have been re-created."""
         self._stale = True
 
-    async def _more(self) -> list[Record]:
-        return [record for batch in (await self._follow()).values() for record in self._taken(batch)]
+    async def _more(self, wait_s: float) -> list[Record]:
+        return [record for batch in (await self._follow(wait_s=wait_s)).values() for record in self._taken(batch)]
 
     def _taken(self, batch: Iterable[ConsumerRecord[bytes, bytes]]) -> Iterable[Record]:
         records = map(record_of, batch)
