@@ -21,12 +21,13 @@ class Progress:
         self._records = 0
         self._begun_s = self._next_s = time.monotonic()
 
-    def read(self, timestamp_ms: int) -> None:
-        """Add a record."""
+    def read(self, timestamp_ms: int, records: int = 1) -> None:
+        """Add records; ``timestamp_ms``: of the last one."""
         if not self._records:  # retention may begin after the requested start
             self._since_ms = max(self._since_ms, timestamp_ms)
-        self._records += 1
-        if self._shown and self._records % EVERY_RECORDS == 0 and time.monotonic() >= self._next_s:
+        before, self._records = self._records, self._records + records
+        due = before // EVERY_RECORDS < self._records // EVERY_RECORDS
+        if self._shown and due and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + EVERY_S
             span_ms = max(1, self._until_ms - self._since_ms)
             self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / span_ms)))

@@ -36,9 +36,7 @@ def trace() -> list[Record]:
 def done(trace: list[Record], count: int, *, other: Policy | None = None, few: int = 100):
     plan = Plan(policies=[one for one in trace if one.topic == POLICY.name], since_ms=0, nodes=(), kept=2, other=other)
     shared = Jobs(plan, count, few)
-    for one in trace:
-        if one.topic != POLICY.name:
-            shared.take(one)
+    shared.take([one for one in trace if one.topic != POLICY.name])
     return shared
 
 

@@ -1,4 +1,4 @@
-"""Reads the records of a replay from an export file or from Kafka, one by one."""
+"""Reads the records of a replay from an export file or from Kafka, some at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import COMMAND, POLICY
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import SOONER_MS, STATE, header_of, records_of
+from slacktide.streams.replay.lines import BLOCK, SOONER_MS, STATE, blocks_of, header_of
 from slacktide.streams.rows import SAMPLE_NAMES
+from slacktide.streams.taken import Records
 
 FETCH_WAIT_MS = 100
 EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
@@ -29,7 +30,8 @@ EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
 BEFORE = STATE | SOONER_MS.keys()
 """Topics that do not count for the progress."""
 BUFFER_BYTES = 1 << 20
-Sink = Callable[[Record], None]
+Sink = Callable[[Sequence[Record]], None]
+"""Takes the next records, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,23 +116,31 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             end_ms = header.until_ms
             until_ms = end_ms if until is None else until.at(end_ms)
             since_ms = header.since_ms if since is None else max(header.since_ms, since.at(end_ms))
-            policies, rest = [], records_of(lines, str(path), topics=header.topics)
-            first: list[Record] = []
-            for record in rest:
-                if record.topic != POLICY.name:
-                    first.append(record)
-                    break
-                policies.append(record)
+            policies, rest = _policies(blocks_of(lines, str(path), topics=header.topics))
             sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
             progress = Progress("replay", since_ms, until_ms)
-            for record in chain(first, rest):
-                if record.timestamp_ms < until_ms:
-                    sink(record)
-                if record.topic not in BEFORE:  # which may precede the span
-                    progress.read(record.timestamp_ms)
+            for block in rest:
+                within = [at_ms < until_ms for at_ms in block.times_ms]
+                sink(block if all(within) else block.chosen(within))
+                counted = [
+                    at_ms for topic, at_ms in zip(block.topics, block.times_ms, strict=True) if topic not in BEFORE
+                ]
+                if counted:
+                    progress.read(counted[-1], len(counted))
             progress.done()
         except (OSError, EOFError, zlib.error) as exc:
             raise ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
+
+
+def _policies(blocks: Iterator[Records]) -> tuple[list[Record], Iterator[Records]]:
+    """Return the policies, and what comes after them."""
+    policies: list[Record] = []
+    for block in blocks:
+        first = next((at for at, topic in enumerate(block.topics) if topic != POLICY.name), len(block))
+        policies += block[:first]
+        if first < len(block):
+            return policies, chain([block[first:]], blocks)
+    return policies, iter(())
 
 
 async def from_log(
@@ -156,9 +166,14 @@ async def from_log(
         sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
         progress = Progress("reading", since_ms, until_ms)
         async with aclosing(spans.read(span, counts)) as reading:
+            some: list[Record] = []
             async for record in reading:
                 if record.timestamp_ms >= since_ms or record.topic in EARLY:
-                    sink(record)
+                    some.append(record)
+                if len(some) == BLOCK:
+                    sink(some)
+                    some = []
                 if record.topic not in BEFORE:
                     progress.read(record.timestamp_ms)
+            sink(some)
         progress.done()
