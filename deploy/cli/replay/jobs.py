@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import Queue
 from threading import Thread
+from typing import Any
 
 import msgspec
 
@@ -83,17 +84,20 @@ class _Run:
 class Jobs:
     """Processes a trace, in several processes if it is long."""
 
-    def __init__(self, plan: Plan, count: int, few: int = FEW) -> None:
+    def __init__(self, plan: Plan, count: int, few: int = FEW, *, forks: bool = False) -> None:
         """Create it.
 
         Args:
             plan: the work.
             count: maximum number of processes.
             few: a trace up to this size is not distributed.
+            forks: processes begin as copies of this one, which saves the start of Python. A connection to Kafka would
+                be shared.
         """
         self._plan = plan
         self._count = count
         self._few = few
+        self._begun = "fork" if forks else "spawn"
         self._first: list[Records] = []
         self._jobs: list[_Job] = []
         self._alone = plan.begin() if count == 1 else None
@@ -111,7 +115,9 @@ class Jobs:
         else:
             self._first.append(Records.of(some))
             if sum(map(len, self._first)) > self._few:
-                self._jobs = [_Job(self._plan) for _ in range(self._count)]
+                self._jobs = [_Job(self._plan, self._begun) for _ in range(self._count)]
+                for job in self._jobs:
+                    job.begin()
                 for one in self._first:
                     self._share(one)
 
@@ -146,16 +152,18 @@ class Jobs:
 class _Job:
     """One process, from the parent's side."""
 
-    def __init__(self, plan: Plan) -> None:
-        # A new interpreter, since a fork would share the connection to Kafka.
-        spawning = multiprocessing.get_context("spawn")
-        self._end, its_end = spawning.Pipe()
-        self._process = spawning.Process(target=_work, args=(plan, its_end), daemon=True)
+    def __init__(self, plan: Plan, begun: str) -> None:
+        context: Any = multiprocessing.get_context(begun)
+        self._end, its_end = context.Pipe()
+        self._process = context.Process(target=_work, args=(plan, its_end), daemon=True)
         self._process.start()
         its_end.close()
         self._parcels: Queue[bytes] = Queue(AHEAD)
         self._broken = False
         self._sender = Thread(target=self._send, daemon=True)
+
+    def begin(self) -> None:
+        """Begin to send, after all processes were begun: a fork should find one thread."""
         self._sender.start()
 
     def take(self, some: Records) -> None:

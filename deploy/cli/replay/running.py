@@ -46,7 +46,7 @@ def decided(
             raise click.UsageError(
                 f"the span begins {instant(opened.since_ms)}, which is not before its end, {instant(opened.until_ms)}"
             )
-        made.append(Jobs(plan(opened), jobs))
+        made.append(Jobs(plan(opened), jobs, forks=where.file is not None))
 
         def take(some: Sequence[Record]) -> None:
             known.update(record.key for record in some if record.topic in SAMPLE_NAMES)
