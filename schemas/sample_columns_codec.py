@@ -120,6 +120,17 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
     return b"".join((b'{"of":', _encode(of), NOW, _encode(numbers)[1:], behind))
 
 
+def with_limits(value: bytes, *, policy_version: str, limits: Limits | None, since_raise_ms: int | None) -> bytes:
+    """Return a valid sample in columns with another policy and limit; everything else stays, undecoded."""
+    cut = head_of(value)
+    end = value.index(b"]", cut)
+    numbers = value[cut:end].split(b",", NODE_NUMBERS)
+    numbers[NODE_NUMBERS - 1] = b"%d" % (NONE if since_raise_ms is None else since_raise_ms)
+    of = decode_of(value[:cut])
+    changed = msgspec.structs.replace(of, policy_version=policy_version, limits=_canonical(limits))
+    return b"".join((b'{"of":', _encode(changed), NOW, b",".join(numbers), value[end:]))
+
+
 def _canonical(limits: Limits | None) -> Limits | None:
     """Make equal limits encode to equal bytes: msgspec omits a default only if it is the same object."""
     if limits is None or limits.be_cfs_period_us != _NO_LIMITS.be_cfs_period_us:

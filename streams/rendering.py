@@ -137,6 +137,14 @@ class RenderedAnswers(Sequence[Out]):
         else:
             self.by_place.setdefault((out.topic, out.partition), []).append(record_of(out))
 
+    def of_samples(self) -> list[bytes | None]:
+        """Return the value of the answer to each sample; None: there is none."""
+        topic = self._topic
+        return [
+            _value_of(one) if isinstance(one, bytes) else next((out.value for out in one if out.topic == topic), None)
+            for one in self._results
+        ]
+
     def _all(self) -> list[Out]:
         if self._outs is None:
             self._outs = [
@@ -154,6 +162,12 @@ class RenderedAnswers(Sequence[Out]):
 
     def __getitem__(self, place: Any) -> Any:
         return self._all()[place]
+
+
+def _value_of(record: bytes) -> bytes:
+    size, at = varint_at(record, 0)
+    size, at = varint_at(record, at + size)
+    return record[at : at + size]
 
 
 def _read_back(topic: str, partition: int, record: bytes) -> RenderedOut:

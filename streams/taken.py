@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, TypeAlias, overload
 
 from slacktide.streams.records import Record
@@ -129,6 +130,25 @@ class Records(Sequence[Record]):
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def __iter__(self) -> Iterator[Record]:
+        columns = (self.topics, self.partitions, self.offsets, self.times_ms, self.keys, self.values)
+        for topic, partition, offset, at_ms, key, value, headers in zip(*columns, self.taken.headers, strict=True):
+            yield Record(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                timestamp_ms=at_ms,
+                key=key,
+                value=value,
+                headers=UnreadHeaders(headers) if isinstance(headers, bytes) else headers,
+            )
+
+    def chosen(self, which: Sequence[bool]) -> Records:
+        """Return the records for which ``which`` is true."""
+        columns = (self.offsets, self.times_ms, self.keys, self.values, self.taken.headers)
+        taken = Taken(*(list(compress(one, which)) for one in columns))  # type: ignore[arg-type]  # each as it was
+        return Records(list(compress(self.topics, which)), list(compress(self.partitions, which)), taken)
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -66,11 +67,13 @@ def command(
             out.write(lines.line_of(record))
             written[record.topic] += 1
 
+        def put_all(some: Sequence[Record]) -> None:
+            deque(map(put, some), maxlen=0)
+
         def begin(opened: source.Opened) -> source.Sink:
             out.write(lines.head_line(lines.Header(since_ms=since_ms, until_ms=until_ms, topics=names)))
-            for record in opened.policies:
-                put(record)
-            return put
+            put_all(opened.policies)
+            return put_all
 
         asyncio.run(source.from_log(bootstrap, names, since_ms, until_ms, begin))
         out.write(lines.end_line(written.total()))

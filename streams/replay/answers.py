@@ -16,7 +16,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand, Origin, command_id
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import BEGIN, carried, decode_of, head_of
+from slacktide.schemas.sample_columns_codec import BEGIN, NOW, carried, decode_of, head_of
 from slacktide.schemas.topics import COMMAND
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
@@ -84,7 +84,7 @@ class _Asked:
     """The sample's index in the partition."""
     at_ms: int
     records: list[Record]
-    answers: list[Out]
+    answers: list[bytes]
     answered: int = 0
 
 
@@ -123,37 +123,37 @@ class Answers:
         self._partitions: dict[int, _Partition] = defaultdict(_Partition)
         self._carriers: dict[tuple[str, str], OrderedDict[str, Record]] = defaultdict(OrderedDict)
 
-    def sample(self, record: Record, answer: tuple[Named, Out] | None) -> None:
+    def sample(self, record: Record, answer: bytes | None) -> None:
         """Add a sample and the replay's answer; None: there is none."""
         partition = self._partitions[record.partition]
-        if record.offset <= partition.last_offsets.get(
-            record.topic, -1
-        ):  # the topic was recreated: earlier samples will not be answered
+        # The topic was recreated: earlier samples will not be answered.
+        if record.offset <= partition.last_offsets.get(record.topic, -1):
             partition.answered_to = -1
             partition.waiting.clear()
         partition.last_offsets[record.topic] = record.offset
         if answer is None:
             return
-        which, out = answer
-        asked = self._asked.get(which.key)
+        key = named(answer).key
+        asked = self._asked.get(key)
         if asked is None:
-            asked = _Asked(which.key, partition.asked, record.timestamp_ms, [], [])
-            self._asked[which.key] = asked
+            asked = self._asked[key] = _Asked(key, partition.asked, record.timestamp_ms, [], [])
             partition.waiting.append(asked)
             partition.asked += 1
         asked.records.append(record)
-        asked.answers.append(out)
-        for early in self._early.pop(which.key, ()):
+        asked.answers.append(answer)
+        for early in self._early.pop(key, ()):
             self._compare(early, asked)
         self._prune(partition, record.timestamp_ms)
 
     def remember(self, record: Record) -> None:
         """Keep a sample with pods or facts that later ones may refer to, if new."""
         value = record.value or b""
-        if not any(mark in value for mark in CARRIES):
+        in_columns = value.startswith(BEGIN)
+        rest = value[value.find(b"]", value.find(NOW)) :] if in_columns else value
+        if not any(mark in rest for mark in CARRIES):
             return
         try:
-            it = _carried_in_columns(value) if value.startswith(BEGIN) else _carried.decode(value)
+            it = _carried_in_columns(value) if in_columns else _carried.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, BadMessageError):
             return
         node = text_of(record.key or b"")
@@ -247,7 +247,7 @@ class Answers:
         partition = self._partitions[record.partition]
         partition.answered_to = max(partition.answered_to, asked.place)
         before_evidence = record.value.partition(EVIDENCE_BEGINS)[0]
-        if any(before_evidence == (out.value or b"").partition(EVIDENCE_BEGINS)[0] for out in asked.answers):
+        if any(before_evidence == answer.partition(EVIDENCE_BEGINS)[0] for answer in asked.answers):
             self._equal(asked, record, "equal")
             return
         command = self._decoded(record)
@@ -258,14 +258,12 @@ class Answers:
         """Check whether a recorded answer with different bytes is valid."""
         ids = not has_ids_by_sample(command)
         wanted = content(command, ids=ids)
-        near: Out | None = asked.answers[-1]
-        for how, out in self._others(record, command, asked):
-            if out.value is not None and content(decode(out.value, NodeCommand), ids=ids) == wanted:
+        replayed = answer = decode(asked.answers[-1], NodeCommand)
+        for how, other in self._others(record, command, asked):
+            replayed = decode(other, NodeCommand)
+            if content(replayed, ids=ids) == wanted:
                 self._equal(asked, record, how)
                 return
-            near = out
-        replayed = decode(near.value, NodeCommand) if near is not None else command
-        answer = decode(asked.answers[-1].value, NodeCommand)
         own = has_own_id(command)
         unknown = answer.reason in {NO_PODS, NO_FACTS}
         if unknown and own and self._unsettled.cold(asked.records[0]):
@@ -288,21 +286,21 @@ class Answers:
         on_its_way = self._unsettled.inventory_on_its_way(command.node, record.timestamp_ms)
         return on_its_way and any(reason.startswith(UNKNOWN_NODE) for reason in reasons)
 
-    def _others(self, record: Record, command: NodeCommand, asked: _Asked) -> Iterator[tuple[str, Out]]:
+    def _others(self, record: Record, command: NodeCommand, asked: _Asked) -> Iterator[tuple[str, bytes | None]]:
         """Yield other valid answers under the recorded answer's policy."""
-        for out in asked.answers:
-            yield "equal", out
+        for one in asked.answers:
+            yield "equal", one
         if not self._policies.held(command.policy_version, record.timestamp_ms):
             return
         for sample in asked.records:
             if self._unsettled.knows_less(sample, record.timestamp_ms):
                 for known in LESS:
-                    yield "equal, by a worker that knew no more", self._answered(sample, command, known)
+                    yield "equal, by a worker that knew no more", self._answered(sample, command, known).value
             answer = self._answered(sample, command, ALL)
             if command.reason.startswith(REFUSED):
-                yield "equal, rejected by Kafka", _refused(answer, command.reason.removeprefix(REFUSED))
+                yield "equal, rejected by Kafka", _refused(answer, command.reason.removeprefix(REFUSED)).value
             # The last one is the closest, for the report.
-            yield "equal, by the policy that its worker held", answer
+            yield "equal, by the policy that its worker held", answer.value
 
     def _answered(self, sample: Record, command: NodeCommand, known: Sequence[str]) -> Out:
         """Return the answer of a worker with the command's policy and all or some of its inputs."""

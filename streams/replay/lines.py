@@ -7,7 +7,8 @@ first. All others are in the order of time, those of one partition by offset.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import msgspec
 
@@ -28,10 +29,13 @@ from slacktide.schemas.topics import (
     TICK,
 )
 from slacktide.streams.records import Record
+from slacktide.streams.taken import Records, Taken
 
 FORMAT = "slacktide topics export"
 VERSION = 1
 BASE64 = "base64"
+BLOCK = 512
+"""Lines read at once."""
 NULL = msgspec.Raw(b"null")
 REPLAYED = tuple(
     topic.name
@@ -166,7 +170,14 @@ def header_of(line: bytes, file: str) -> Header:
 def records_of(
     lines: Iterable[bytes], file: str, *, headers: bool = False, topics: Iterable[str] = ()
 ) -> Iterator[Record]:
-    """Yield the records after the header, in order.
+    """Yield the records after the header, in order: those of ``blocks_of``."""
+    return chain.from_iterable(blocks_of(lines, file, headers=headers, topics=topics))
+
+
+def blocks_of(
+    lines: Iterable[bytes], file: str, *, headers: bool = False, topics: Iterable[str] = ()
+) -> Iterator[Records]:
+    """Yield the records after the header as columns, in order, some hundred at a time.
 
     Args:
         lines: the lines after the header.
@@ -178,57 +189,79 @@ def records_of(
         TraceError: a line is invalid or misplaced, or the last line is missing.
     """
     decode = _whole.decode if headers else _unheaded.decode
-    expected, begun = frozenset(topics), False
-    number, ended = 1, False
-    for number, raw in enumerate(lines, start=2):
-        if ended:
-            raise TraceError(file, number, "comes after the last line")
-        try:
-            record = _record_of(decode(raw))
-        except (msgspec.DecodeError, ValueError) as exc:
-            try:
-                count = _end.decode(raw).records
-            except (msgspec.DecodeError, ValueError):
-                raise TraceError(file, number, f"not a record: {exc}") from exc
-            if count != number - 2:
-                raise TraceError(
-                    file, number, f"the file was written with {count} records, {number - 2} are here"
-                ) from exc
-            ended = True
-            continue
-        if why := _misplaced(record, expected, begun=begun):
-            raise TraceError(file, number, why)
-        begun = begun or record.topic != POLICY.name
-        yield record
-    if not ended:
-        raise TraceError(file, number, "the last line is missing: the file was cut short")
+    expected, begun, number, lines = frozenset(topics), False, 1, iter(lines)
+    while some := list(islice(lines, BLOCK)):
+        block, error = _block(some, decode)
+        for at, topic in enumerate(block.topics):
+            if why := _misplaced(topic, expected, begun=begun):
+                raise TraceError(file, number + 1 + at, why)
+            begun = begun or topic != POLICY.name
+        yield block
+        number += len(block)
+        if error is not None:
+            number += 1
+            _check_end(some[len(block)], file, number, error)
+            if len(block) + 1 < len(some) or next(lines, None) is not None:
+                raise TraceError(file, number + 1, "comes after the last line")
+            return
+    raise TraceError(file, number, "the last line is missing: the file was cut short")
 
 
-def _misplaced(record: Record, expected: Collection[str], *, begun: bool) -> str:
-    if expected and record.topic not in expected:
-        return f"topic {record.topic!r} is none of those that the first line names"
-    return "a policy behind other records: all policies come first" if begun and record.topic == POLICY.name else ""
-
-
-def _record_of(line: _Line | _Unheaded) -> Record:
-    if line.body_base64 is not None:
-        value: bytes | None = b64decode(line.body_base64, validate=True)
-    else:
-        value = None if line.body == NULL else bytes(line.body)
-    if line.key_base64 is not None:
-        key: bytes | None = b64decode(line.key_base64, validate=True)
-    else:
-        key = None if line.key is None else line.key.encode()
-    headers = () if isinstance(line, _Unheaded) else tuple(_header_pair(parts) for parts in line.headers)
-    return Record(
-        topic=line.topic,
-        partition=line.partition,
-        offset=line.offset,
-        timestamp_ms=line.timestamp_ms,
-        key=key,
-        value=value,
-        headers=headers,
+def _block(lines: Sequence[bytes], decode: Callable[[bytes], _Line | _Unheaded]) -> tuple[Records, Exception | None]:
+    """Return the records up to the first line that is none, and why it is none."""
+    found: list[_Line | _Unheaded] = []
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    error: Exception | None = None
+    try:
+        for raw in lines:
+            line = decode(raw)
+            key, value = _key_of(line), _value_of(line)
+            keys.append(key)
+            values.append(value)
+            found.append(line)
+    except (msgspec.DecodeError, ValueError) as exc:
+        error = exc
+    taken = Taken(
+        [one.offset for one in found],
+        [one.timestamp_ms for one in found],
+        keys,
+        values,
+        [_headers_of(one) for one in found],
     )
+    return Records([one.topic for one in found], [one.partition for one in found], taken), error
+
+
+def _check_end(raw: bytes, file: str, number: int, error: Exception) -> None:
+    """Raise unless the line that is no record is the last one."""
+    try:
+        count = _end.decode(raw).records
+    except (msgspec.DecodeError, ValueError):
+        raise TraceError(file, number, f"not a record: {error}") from error
+    if count != number - 2:
+        raise TraceError(file, number, f"the file was written with {count} records, {number - 2} are here") from error
+
+
+def _misplaced(topic: str, expected: Collection[str], *, begun: bool) -> str:
+    if expected and topic not in expected:
+        return f"topic {topic!r} is none of those that the first line names"
+    return "a policy behind other records: all policies come first" if begun and topic == POLICY.name else ""
+
+
+def _key_of(line: _Line | _Unheaded) -> bytes | None:
+    if line.key_base64 is not None:
+        return b64decode(line.key_base64, validate=True)
+    return None if line.key is None else line.key.encode()
+
+
+def _value_of(line: _Line | _Unheaded) -> bytes | None:
+    if line.body_base64 is not None:
+        return b64decode(line.body_base64, validate=True)
+    return None if line.body == NULL else bytes(line.body)
+
+
+def _headers_of(line: _Line | _Unheaded) -> Sequence[tuple[str, bytes]]:
+    return () if isinstance(line, _Unheaded) else tuple(_header_pair(parts) for parts in line.headers)
 
 
 def _is_json(value: bytes) -> bool:

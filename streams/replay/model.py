@@ -143,15 +143,27 @@ class Hypothetical:
             self.gone = {uid: gone for uid, gone in self.gone.items() if gone.by_both or gone.left_ms > back_ms}
 
 
+class Listed:
+    """A pod list that many samples name."""
+
+    def __init__(self, pods: Sequence[Pod]) -> None:
+        self.pods = pods
+        self._known = {pod.uid: pod for pod in pods}
+        self._others = {uid for uid, pod in self._known.items() if not is_best_effort(pod)}
+
+    def best_effort(self, sample: NodeSample) -> list[tuple[PodUse, Pod | None]]:
+        """Return the best-effort pods with their use: by the pod list, else by cgroup."""
+        known, others = self._known, self._others
+        return [
+            (use, known.get(use.uid))
+            for use in sample.pod_use
+            if use.uid not in others and (use.best_effort_group or use.uid in known)
+        ]
+
+
 def best_effort(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[PodUse, Pod | None]]:
     """Return the best-effort pods with their use: by the pod list, else by cgroup."""
-    known = {pod.uid: pod for pod in pods}
-    found = []
-    for use in sample.pod_use:
-        pod = known.get(use.uid)
-        if use.best_effort_group if pod is None else is_best_effort(pod):
-            found.append((use, pod))
-    return found
+    return Listed(pods).best_effort(sample)
 
 
 def allowed_milli(limits: Limits, facts: NodeFacts) -> float:

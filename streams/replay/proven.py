@@ -54,11 +54,14 @@ class Proven:
         self._waiting: deque[Record] = deque()
         self._partitions: dict[Place, _Partition] = {}
 
+    def take_all(self, records: Iterable[Record]) -> None:
+        """Add the next records."""
+        take = self.take if self._checks else self._sink
+        for record in records:
+            take(record)
+
     def take(self, record: Record) -> None:
-        """Add the next record."""
-        if not self._checks:
-            self._sink(record)
-            return
+        """Add the next record, of a trace with required proofs."""
         if record.topic == COMMAND.name:
             self._answer(record)
         self._waiting.append(record)

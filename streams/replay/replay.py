@@ -25,16 +25,20 @@ from slacktide.schemas.topics import (
     TICK,
 )
 from slacktide.streams.proofs import Believes
-from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.answers import Answers, Named, named
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.rendering import RenderedAnswers
+from slacktide.streams.replay.answers import Answers
 from slacktide.streams.replay.difference import Difference
 from slacktide.streams.replay.figures import EVER_MS, Figures
 from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.unsettled import Unsettled
+from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.worker import Worker
 
+TURN = 2_000
+"""Samples that the worker decides at once: a twentieth of them cost it twice as much each."""
 BATCH = 256
-"""Samples per batch: single ones cost several times as much."""
+"""Samples whose answers are compared at once."""
 BATCH_MS = 5_000
 """Time span of a batch; longer ones would hide takeovers."""
 
@@ -139,8 +143,12 @@ class Replay:
         self._differences: list[Difference] = []
         self._different = 0
         self._counts: Counter[str] = Counter()
-        self._batch: list[Record] = []
-        """Samples for the next batch: all before ``since_ms``, or none."""
+        self._samples: list[Record] = []
+        """Samples for the next turn: all before ``since_ms``, or none."""
+        self._turn: list[Record] = []
+        """These, and the recorded answers and figures, in order."""
+        self._batch: list[tuple[Record, bytes | None]] = []
+        """Samples of the turn with their answers, for the next batch."""
         self._nodes: set[bytes | None] = set()
         self._first_ms: int | None = None
         self._last_ms: int | None = None
@@ -152,12 +160,10 @@ class Replay:
         match record.topic:
             case SAMPLE.name | SAMPLE_COLUMNS.name:
                 self._sample(record)
-            case COMMAND.name if record.timestamp_ms >= self._since_ms:
-                self._answers.command(record)
-            case METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
-                self._figures.recorded(record)
+            case COMMAND.name | METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
+                self._turn.append(record)
             case INVENTORY.name | FORECAST.name:
-                self._hand_over()
+                self._end_turn()
                 self._described(record)
             case TICK.name:
                 self._counts["ticks"] += 1
@@ -166,7 +172,7 @@ class Replay:
 
     def finish(self) -> Result:
         """End the run."""
-        self._hand_over()
+        self._end_turn()
         self._answers.finish()
         self._figures.advance(EVER_MS, self._following.changed_ms)
         counts = self._answers.counts
@@ -189,46 +195,73 @@ class Replay:
         )
 
     def _sample(self, record: Record) -> None:
-        now_ms = record.timestamp_ms
-        differs = bool(self._batch) and self._early(self._batch[0]) != self._early(record)
-        full = len(self._batch) == BATCH or (self._batch and now_ms > self._batch[0].timestamp_ms + BATCH_MS)
-        if differs or full or self._following.due(now_ms):
-            self._hand_over()
-        self._following.advance(now_ms)
-        self._unsettled.sample(record)
-        self._batch.append(record)
+        samples, now_ms = self._samples, record.timestamp_ms
+        differs = bool(samples) and self._early(samples[0]) != self._early(record)
+        if differs or self._following.due(now_ms):
+            self._end_turn()
+            self._following.advance(now_ms)
+        elif len(samples) == TURN:
+            self._decide()
+        self._samples.append(record)
+        self._turn.append(record)
 
     def _early(self, record: Record) -> bool:
         return record.timestamp_ms < self._since_ms
 
-    def _hand_over(self) -> None:
-        """Let the worker decide the batch, and compare its answers."""
-        records, self._batch = self._batch, []
-        if records and self._early(records[0]):
-            self._following.worker.learn(records)
-            for record in records:
-                self._answers.remember(record)
-        elif records:
-            self._answered(records)
+    def _end_turn(self) -> None:
+        """Decide and compare everything up to here: the worker's inputs change, or the span begins."""
+        self._decide()
+        self._hand_over()
 
-    def _answered(self, records: Sequence[Record]) -> None:
-        now_ms = records[-1].timestamp_ms
-        answers: dict[tuple[str, int, int], tuple[Named, Out]] = {}
-        for out in self._following.worker.samples(records, now_ms):
-            if out.topic == COMMAND.name and out.value is not None:
-                its = named(out.value)
-                if its.sample is not None:
-                    answers[its.sample.topic, its.sample.partition, its.sample.offset] = its, out
-            elif out.topic in {METRIC.name, ALLOCATABLE.name}:
+    def _decide(self) -> None:
+        """Let the worker decide the turn's samples; then compare the turn in order."""
+        samples, self._samples = self._samples, []
+        turn, self._turn = self._turn, []
+        answers = iter(self._decided(samples) if samples else ())
+        for record in turn:
+            if record.topic == COMMAND.name:
+                self._answers.command(record)
+            elif record.topic in SAMPLE_NAMES:
+                self._add(record, next(answers))
+            else:
+                self._figures.recorded(record)
+
+    def _decided(self, samples: Sequence[Record]) -> Sequence[bytes | None]:
+        """Return the worker's answers; note its figures."""
+        worker, now_ms = self._following.worker, samples[-1].timestamp_ms
+        if self._early(samples[0]):
+            worker.learn(samples)
+            return [None] * len(samples)
+        answers = worker.answers(samples, now_ms)
+        assert isinstance(answers, RenderedAnswers), "it has no shadow"
+        for out in worker.figures(now_ms):
+            if out.topic in {METRIC.name, ALLOCATABLE.name}:
                 self._figures.published(out, now_ms)
-        for record in records:
+        return answers.of_samples()
+
+    def _add(self, record: Record, answer: bytes | None) -> None:
+        batch = self._batch
+        if len(batch) == BATCH or (batch and record.timestamp_ms > batch[0][0].timestamp_ms + BATCH_MS):
+            self._hand_over()
+        self._unsettled.sample(record)
+        self._batch.append((record, answer))
+
+    def _hand_over(self) -> None:
+        """Compare the answers of a batch."""
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        early = self._early(batch[0][0])
+        for record, answer in batch:
             self._answers.remember(record)
-            self._answers.sample(record, answers.get((*record.place, record.offset)))
-            self._nodes.add(record.key)
-        self._figures.advance(now_ms, self._following.changed_ms)
-        self._counts["samples"] += len(records)
-        self._first_ms = records[0].timestamp_ms if self._first_ms is None else self._first_ms
-        self._last_ms = now_ms
+            if not early:
+                self._answers.sample(record, answer)
+                self._nodes.add(record.key)
+        if not early:
+            self._last_ms = batch[-1][0].timestamp_ms
+            self._first_ms = batch[0][0].timestamp_ms if self._first_ms is None else self._first_ms
+            self._figures.advance(self._last_ms, self._following.changed_ms)
+            self._counts["samples"] += len(batch)
 
     def _described(self, record: Record) -> None:
         if record.topic == FORECAST.name:

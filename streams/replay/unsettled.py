@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import LISTED_MS
-from slacktide.streams.records import Place, Record, text_of
+from slacktide.streams.records import Record, text_of
 
 SETTLE_MS = 30_000
 """A new owner of a partition has the inputs of samples within this time."""
@@ -22,17 +22,18 @@ class Unsettled:
         self._revisions: dict[str, str] = {}
         self._anew_ms: dict[int, int] = {}
         self._first: dict[int, Record] = {}
-        self._last: dict[Place, Record] = {}
-        self._node_ms: dict[str, int] = {}
+        self._last: dict[tuple[str, int], int] = {}
+        """The last offset by topic and partition."""
+        self._node_ms: dict[bytes | None, int] = {}
 
     def sample(self, record: Record) -> None:
         """Add a sample."""
         self._first.setdefault(record.partition, record)
-        before = self._last.get(record.place)
-        if before is not None and record.offset <= before.offset:
+        place = record.topic, record.partition
+        if record.offset <= self._last.get(place, -1):
             self._anew_ms[record.partition] = record.timestamp_ms
-        self._last[record.place] = record
-        self._node_ms.setdefault(text_of(record.key or b""), record.timestamp_ms)
+        self._last[place] = record.offset
+        self._node_ms.setdefault(record.key, record.timestamp_ms)
 
     def partition(self, number: int, at_ms: int) -> None:
         """Record that the partition was taken over."""
@@ -84,7 +85,7 @@ class Unsettled:
 
     def cold(self, sample: Record) -> bool:
         """Return whether the replay may not know the inputs of the sample, which precede the span."""
-        begun_ms = self._node_ms.get(text_of(sample.key or b""), sample.timestamp_ms)
+        begun_ms = self._node_ms.get(sample.key, sample.timestamp_ms)
         return sample.timestamp_ms - begun_ms <= LISTED_MS or self.knows_less(sample, sample.timestamp_ms)
 
     def warm_since_ms(self, partition: int) -> int | None:

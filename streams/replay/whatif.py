@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,19 +15,21 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.sample_columns_codec import BEGIN, encoded, with_limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, POLICY, SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.decisions.suppress.be_limits import measured
 from slacktide.streams.proofs import Believes
-from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.model import Hypothetical, allowed_milli, best_effort, used_milli
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.rendering import RenderedAnswers
+from slacktide.streams.replay.model import Hypothetical, Listed, allowed_milli, used_milli
 from slacktide.streams.replay.policies import Following, Policies
-from slacktide.streams.replay.replay import BATCH
+from slacktide.streams.replay.replay import BATCH, TURN
 from slacktide.streams.rows import SAMPLE_NAMES, Rows
 from slacktide.streams.worker import Worker
 
 INTERVAL_MS_MAX = 10_000
 """A sample covers at most this time before it."""
+EVICTS = b'"evict":'
 HOUR_MILLI_MS = 3_600_000 * 1_000
 """Millicore-milliseconds per core-hour."""
 
@@ -98,22 +100,37 @@ class _Node:
     change: NodeChange
     newest: tuple[str, int] = ("", -1)
     facts: dict[str, NodeFacts] = field(default_factory=dict)
-    pods: dict[str, list[Pod]] = field(default_factory=dict)
+    pods: dict[str, Listed] = field(default_factory=dict)
     other: Hypothetical = field(default_factory=Hypothetical)
     sold: list[int] = field(default_factory=lambda: [0, 0])
     """Batch millicores: by the recorded policies, by the other one."""
     victims: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
 
+    def obeyed(self, side: int, command: NodeCommand, *, counted: bool) -> None:
+        """Note the victims of a command."""
+        if counted:
+            self.victims[side].update({one.uid: f"{one.namespace}/{one.name}" for one in command.evict})
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class _Asked:
     """A sample to be decided."""
 
     record: Record
     sample: NodeSample
     node: _Node
-    pods: list[Pod] | None
+    facts: NodeFacts | None
+    listed: Listed | None
     counted: bool
+    answer: bytes | None = None
+    """By the recorded policies."""
+    allocatable: NodeAllocatable | None = None
+    """As published after it by the recorded policies."""
+
+    @property
+    def pods(self) -> Sequence[Pod] | None:
+        """Return its pods; None: unknown."""
+        return None if self.listed is None else self.listed.pods
 
 
 class WhatIf:
@@ -139,7 +156,7 @@ class WhatIf:
         self._keys = {node.encode() for node in nodes}
         self._rows = Rows()
         self._nodes: dict[str, _Node] = {}
-        self._wave: dict[bytes, _Asked] = {}
+        self._turn: list[_Asked] = []
         self._samples = 0
         self._first_ms: int | None = None
         self._last_ms: int | None = None
@@ -149,11 +166,11 @@ class WhatIf:
         if self._keys and record.key not in self._keys:
             return
         if record.topic == INVENTORY.name:
-            self._decide()
+            self._end_turn()
             self._recorded.worker.inventory(record)
             self._other.inventory(record)
         elif record.topic == FORECAST.name:
-            self._decide()
+            self._end_turn()
             self._recorded.worker.forecast(record)
             self._other.forecast(record)
         elif record.topic in SAMPLE_NAMES and record.value is not None:
@@ -161,7 +178,7 @@ class WhatIf:
 
     def finish(self) -> Change:
         """End the run."""
-        self._decide()
+        self._end_turn()
         nodes = []
         for _, node in sorted(self._nodes.items()):
             change, (recorded, other) = node.change, node.victims
@@ -179,9 +196,9 @@ class WhatIf:
         )
 
     def _sample(self, record: Record) -> None:
-        if record.key in self._wave or self._recorded.due(record.timestamp_ms) or len(self._wave) == BATCH:
-            self._decide()
-        self._recorded.advance(record.timestamp_ms)
+        if self._recorded.due(record.timestamp_ms) or len(self._turn) == TURN:
+            self._end_turn()
+            self._recorded.advance(record.timestamp_ms)
         try:
             sample = self._rows.sample(record)
         except BadMessageError:
@@ -195,36 +212,68 @@ class WhatIf:
         if sample.facts is not None:
             node.facts = {sample.facts_revision: sample.facts}
         if sample.pods is not None:
-            node.pods = {sample.pods_revision: sample.pods}
-        facts, pods = node.facts.get(sample.facts_revision), node.pods.get(sample.pods_revision)
+            node.pods = {sample.pods_revision: Listed(sample.pods)}
+        facts, listed = node.facts.get(sample.facts_revision), node.pods.get(sample.pods_revision)
         counted = record.timestamp_ms >= self._since_ms
         if counted:
             self._samples += 1
             self._last_ms = record.timestamp_ms  # by Kafka's clock: node clocks may be wrong
             self._first_ms = record.timestamp_ms if self._first_ms is None else self._first_ms
-            self._count(node, sample, facts, pods)
-        self._wave[record.key or b""] = _Asked(record, sample, node, pods, counted)
+        self._turn.append(_Asked(record, sample, node, facts, listed, counted))
 
-    def _decide(self) -> None:
-        """Let both workers decide the batch, which has at most one sample per node."""
-        wave, self._wave = self._wave, {}
-        if not wave:
+    def _end_turn(self) -> None:
+        """Let both workers decide the samples: the recorded policies' at once, the other one in waves."""
+        turn, self._turn = self._turn, []
+        if not turn:
             return
-        now_ms = max(0, *(asked.record.timestamp_ms for asked in wave.values()))  # -1: Kafka has no timestamp
-        answers = _by_node(self._recorded.worker.samples([asked.record for asked in wave.values()], now_ms))
-        would_be = []
-        for key, asked in wave.items():
-            self._answer_of(asked.node, 0, answers.get(key, ()), counted=asked.counted)
-            sample = asked.node.other.sample(asked.sample, asked.pods, self._other.in_force.version)
-            would_be.append(_written(asked.record, sample, asked.pods))
-        answers = _by_node(self._other.samples(would_be, now_ms))
-        for key, asked in wave.items():
-            command = self._answer_of(asked.node, 1, answers.get(key, ()), counted=asked.counted)
-            if command is not None:
-                asked.node.other.obey(command, asked.pods or [])
+        self._decide_recorded(turn)
+        wave: dict[bytes, _Asked] = {}
+        for asked in turn:
+            key = asked.record.key or b""
+            if key in wave or len(wave) == BATCH:
+                self._decide(wave)
+                wave = {}
+            if asked.counted:
+                self._count(asked)
+            wave[key] = asked
+        self._decide(wave)
 
-    def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
+    def _decide_recorded(self, turn: Sequence[_Asked]) -> None:
+        worker, now_ms = self._recorded.worker, _latest_ms(turn)
+        answers = worker.answers([asked.record for asked in turn], now_ms)
+        assert isinstance(answers, RenderedAnswers), "it has no shadow"
+        published: dict[tuple[str, str, int], NodeAllocatable] = {}
+        for out in worker.figures(now_ms):
+            if out.topic == ALLOCATABLE.name:
+                allocatable = decode(out.value, NodeAllocatable)
+                published[allocatable.node, allocatable.boot_id, allocatable.seq] = allocatable
+        for asked, answer in zip(turn, answers.of_samples(), strict=True):
+            sample = asked.sample
+            asked.answer = answer
+            asked.allocatable = published.get((sample.node, sample.boot_id, sample.seq))
+
+    def _decide(self, wave: Mapping[bytes, _Asked]) -> None:
+        """Let the other policy decide at most one sample per node: its next one depends on the answer."""
+        would_be = []
+        for asked in wave.values():
+            node = asked.node
+            if asked.answer is not None and EVICTS in asked.answer:
+                node.obeyed(0, decode(asked.answer, NodeCommand), counted=asked.counted)
+            if asked.allocatable is not None:
+                node.sold[0] = asked.allocatable.batch_cpu_milli or 0
+            sample = node.other.sample(asked.sample, asked.pods, self._other.in_force.version)
+            would_be.append(_written(asked, sample))
+        for out in self._other.samples(would_be, _latest_ms(wave.values())):
+            if out.topic == COMMAND.name:
+                asked, command = wave[out.key or b""], decode(out.value, NodeCommand)
+                asked.node.obeyed(1, command, counted=asked.counted)
+                asked.node.other.obey(command, asked.pods or [])
+            elif out.topic == ALLOCATABLE.name:
+                wave[out.key or b""].node.sold[1] = decode(out.value, NodeAllocatable).batch_cpu_milli or 0
+
+    def _count(self, asked: _Asked) -> None:
         """Count the time since the previous sample, under the limits in it."""
+        node, sample, facts, pods = asked.node, asked.sample, asked.facts, asked.listed
         recorded = measured(sample.limits)
         other = node.other.limits or recorded
         used = sample.use.cpu_milli
@@ -232,7 +281,7 @@ class WhatIf:
             node.change.undecided += 1
             return
         span_ms = min(sample.interval_ms, INTERVAL_MS_MAX)
-        be = best_effort(sample, pods)
+        be = pods.best_effort(sample)
         be_milli = float(sum(use.cpu_milli or 0 for use, _ in be))
         away = [use.uid for use, _ in be if node.other.away(use.uid)]
         held, would = allowed_milli(recorded, facts), allowed_milli(other, facts)
@@ -247,18 +296,6 @@ class WhatIf:
         over = (rest + bounds.low_milli - line, rest + bounds.high_milli - line)
         _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.sold[1], over)
 
-    def _answer_of(self, node: _Node, side: int, outs: Sequence[Out], *, counted: bool) -> NodeCommand | None:
-        """Keep a worker's decision: batch resources and victims."""
-        command = None
-        for out in outs:
-            if out.topic == COMMAND.name:
-                command = decode(out.value, NodeCommand)
-                if counted:
-                    node.victims[side].update({one.uid: f"{one.namespace}/{one.name}" for one in command.evict})
-            elif out.topic == ALLOCATABLE.name:
-                node.sold[side] = decode(out.value, NodeAllocatable).batch_cpu_milli or 0
-        return command
-
 
 def _all(nodes: Sequence[NodeChange]) -> NodeChange:
     everything = NodeChange(node="all")
@@ -272,19 +309,27 @@ def _all(nodes: Sequence[NodeChange]) -> NodeChange:
     return everything
 
 
-def _written(record: Record, sample: NodeSample, pods: Sequence[Pod] | None) -> Record:
+def _latest_ms(asked: Iterable[_Asked]) -> int:
+    return max([0, *(one.record.timestamp_ms for one in asked)])  # -1: Kafka has no timestamp
+
+
+def _written(asked: _Asked, sample: NodeSample) -> Record:
     """Return the sample as its agent would encode it: in columns, which a worker reads much faster."""
-    listed = pods if sample.pods is None else sample.pods
+    record, recorded = asked.record, asked.sample
+    listed = asked.pods if sample.pods is None else sample.pods
     if listed is None:  # the column order is unknown
         return msgspec.structs.replace(record, topic=SAMPLE.name, value=encode(sample))
-    return msgspec.structs.replace(record, topic=SAMPLE_COLUMNS.name, value=encoded(sample, listed))
-
-
-def _by_node(outs: Iterable[Out]) -> dict[bytes, list[Out]]:
-    found: dict[bytes, list[Out]] = {}
-    for out in outs:
-        found.setdefault(out.key or b"", []).append(out)
-    return found
+    same = sample.pod_use is recorded.pod_use and sample.evict == recorded.evict
+    if same and record.value is not None and record.value.startswith(BEGIN):
+        value = with_limits(
+            record.value,
+            policy_version=sample.policy_version,
+            limits=sample.limits,
+            since_raise_ms=sample.since_raise_ms,
+        )
+    else:
+        value = encoded(sample, listed)
+    return msgspec.structs.replace(record, topic=SAMPLE_COLUMNS.name, value=value)
 
 
 def _add(

@@ -33,12 +33,10 @@ def trace() -> list[Record]:
     return list(records_of(lines[1:], "golden"))
 
 
-def done(trace: list[Record], count: int, *, other: Policy | None = None, few: int = 100):
+def done(trace: list[Record], count: int, *, other: Policy | None = None, few: int = 100, forks: bool = False):
     plan = Plan(policies=[one for one in trace if one.topic == POLICY.name], since_ms=0, nodes=(), kept=2, other=other)
-    shared = Jobs(plan, count, few)
-    for one in trace:
-        if one.topic != POLICY.name:
-            shared.take(one)
+    shared = Jobs(plan, count, few, forks=forks)
+    shared.take([one for one in trace if one.topic != POLICY.name])
     return shared
 
 
@@ -52,9 +50,10 @@ def forged(trace: list[Record]) -> list[Record]:
     ]
 
 
-def test_three_processes_find_what_one_finds(trace: list[Record]) -> None:
+@pytest.mark.parametrize("forks", [False, True])
+def test_three_processes_find_what_one_finds(trace: list[Record], *, forks: bool) -> None:
     for one in (trace, forged(trace)):
-        assert done(one, 3).finish() == done(one, 1).finish()
+        assert done(one, 3, forks=forks).finish() == done(one, 1).finish()
     assert done(forged(trace), 1).finish().different > 2
 
 

@@ -57,7 +57,7 @@ def trace(policy: Policy = REQUIRED, *, forgeries: bool = True) -> list[Record]:
 def run(records: Sequence[Record], other: Policy | None = None) -> Result | Change:
     jobs = Jobs(Plan(policies=[policy_record(REQUIRED)], since_ms=START_MS, other=other), 1)
     for record in records:
-        jobs.take(record)
+        jobs.take([record])
     return jobs.finish()
 
 

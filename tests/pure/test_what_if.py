@@ -11,6 +11,7 @@ from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.schemas.sample_columns_codec import encoded, with_limits
 from slacktide.streams.records import Record
 from slacktide.streams.replay.model import Range, used_milli
 from slacktide.streams.replay.policies import Policies
@@ -51,6 +52,18 @@ def what_if(records: list[Record], other: Policy) -> Change:
 
 
 HOUR = 3_600
+
+
+@pytest.mark.parametrize("pods", [PODS, []])
+@pytest.mark.parametrize("limits", [None, Limits(be_cfs_quota_us=70_000), Limits(be_cfs_quota_us=-1, be_cpuset=[0])])
+@pytest.mark.parametrize("since_raise_ms", [None, 900])
+def test_a_sample_with_other_limits_is_as_if_encoded(
+    pods: list[Pod], limits: Limits | None, since_raise_ms: int | None
+) -> None:
+    recorded = keyframe(3, pods=pods, pod_use=[PodUse(uid=pod.uid, cpu_milli=7, mem_bytes=GIB) for pod in pods])
+    changes = {"policy_version": "other", "limits": limits, "since_raise_ms": since_raise_ms}
+
+    assert with_limits(encoded(recorded, pods), **changes) == encoded(replace(recorded, **changes), pods)
 
 
 @settings(deadline=None)  # each example is a run

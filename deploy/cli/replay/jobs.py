@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from queue import Queue
+from threading import Thread
+from typing import Any
 
 import msgspec
 
@@ -19,13 +24,16 @@ from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.proven import Proven
 from slacktide.streams.replay.replay import Replay, Result
 from slacktide.streams.replay.whatif import Change, WhatIf
+from slacktide.streams.taken import Records, Taken
 
 FEW = 10_000
 """A shorter trace is done before other processes have started."""
-PARCEL = 256
-"""Records per message to a process."""
+AHEAD = 32
+"""Parcels read ahead for a process, which takes none while it decides a turn."""
+_Parcel = tuple[list[str], list[int], list[int], list[int], list[bytes | None], list[bytes | None]]
+"""Records in columns, without headers: topics, partitions, offsets, times, keys and values."""
 _packed = msgspec.msgpack.Encoder().encode
-_unpacked = msgspec.msgpack.Decoder(list[Record]).decode
+_unpacked = msgspec.msgpack.Decoder(_Parcel).decode
 
 
 class ReplayError(SlacktideError):
@@ -65,7 +73,7 @@ class _Run:
     def __init__(self, policies: Sequence[Record], run: Replay | WhatIf | Trials) -> None:
         self._run = run
         self._proven = Proven(policies, run.take)
-        self.take = self._proven.take
+        self.take = self._proven.take_all
 
     def finish(self) -> Result | Change | Tried:
         """End the run."""
@@ -76,38 +84,47 @@ class _Run:
 class Jobs:
     """Processes a trace, in several processes if it is long."""
 
-    def __init__(self, plan: Plan, count: int, few: int = FEW) -> None:
+    def __init__(self, plan: Plan, count: int, few: int = FEW, *, forks: bool = False) -> None:
         """Create it.
 
         Args:
             plan: the work.
             count: maximum number of processes.
             few: a trace up to this size is not distributed.
+            forks: processes begin as copies of this one, which saves the start of Python. A connection to Kafka would
+                be shared.
         """
         self._plan = plan
         self._count = count
         self._few = few
-        self._first: list[Record] = []
+        self._begun = "fork" if forks else "spawn"
+        self._first: list[Records] = []
         self._jobs: list[_Job] = []
         self._alone = plan.begin() if count == 1 else None
 
-    def take(self, record: Record) -> None:
-        """Add the next record.
+    def take(self, some: Sequence[Record]) -> None:
+        """Add the next records.
 
         Raises:
             ReplayError: a process ended.
         """
         if self._alone is not None:
-            self._alone.take(record)
+            self._alone.take(some)
         elif self._jobs:
-            self._jobs[record.partition % self._count].take(record)
+            self._share(Records.of(some))
         else:
-            self._first.append(record)
-            if len(self._first) > self._few:
-                self._jobs = [_Job(self._plan) for _ in range(self._count)]
-                first, self._first = self._first, []
-                for one in first:
-                    self.take(one)
+            self._first.append(Records.of(some))
+            if sum(map(len, self._first)) > self._few:
+                self._jobs = [_Job(self._plan, self._begun) for _ in range(self._count)]
+                for job in self._jobs:
+                    job.begin()
+                for one in self._first:
+                    self._share(one)
+
+    def _share(self, some: Records) -> None:
+        whose = [partition % self._count for partition in some.partitions]
+        for number, job in enumerate(self._jobs):
+            job.take(some.chosen([one == number for one in whose]))
 
     def finish(self) -> Result | Change | Tried:
         """End the run.
@@ -117,8 +134,8 @@ class Jobs:
         """
         if not self._jobs:
             alone = self._alone or self._plan.begin()
-            for record in self._first:
-                alone.take(record)
+            for some in self._first:
+                alone.take(some)
             return alone.finish()
         for job in self._jobs:
             job.end()
@@ -135,39 +152,50 @@ class Jobs:
 class _Job:
     """One process, from the parent's side."""
 
-    def __init__(self, plan: Plan) -> None:
-        # A new interpreter, since a fork would share the connection to Kafka.
-        spawning = multiprocessing.get_context("spawn")
-        self._end, its_end = spawning.Pipe()
-        self._process = spawning.Process(target=_work, args=(plan, its_end), daemon=True)
+    def __init__(self, plan: Plan, begun: str) -> None:
+        context: Any = multiprocessing.get_context(begun)
+        self._end, its_end = context.Pipe()
+        self._process = context.Process(target=_work, args=(plan, its_end), daemon=True)
         self._process.start()
         its_end.close()
-        self._parcel: list[Record] = []
+        self._parcels: Queue[bytes] = Queue(AHEAD)
+        self._broken = False
+        self._sender = Thread(target=self._send, daemon=True)
 
-    def take(self, record: Record) -> None:
-        self._parcel.append(record)
-        if len(self._parcel) == PARCEL:
-            self._send()
+    def begin(self) -> None:
+        """Begin to send, after all processes were begun: a fork should find one thread."""
+        self._sender.start()
+
+    def take(self, some: Records) -> None:
+        columns = some.topics, some.partitions, some.offsets, some.times_ms, some.keys, some.values
+        self._put(_packed(columns))
 
     def end(self) -> None:
         """End of input."""
-        self._send()
-        self._send()
+        self._put(b"")
 
     def result(self) -> Result | Change | Tried:
         try:
             found: Result | Change | Tried = self._end.recv()
-        except EOFError as exc:
+        except (EOFError, OSError) as exc:
             raise self._gone() from exc
         self._process.join()
         return found
 
+    def _put(self, parcel: bytes) -> None:
+        if self._broken:
+            raise self._gone()
+        self._parcels.put(parcel)
+
     def _send(self) -> None:
-        parcel, self._parcel = self._parcel, []
-        try:
-            self._end.send_bytes(_packed(parcel))
-        except OSError as exc:
-            raise self._gone() from exc
+        """Send parcels until the last one, which is empty; if the process ended, drop them."""
+        parcel = b"more"
+        while parcel:
+            parcel = self._parcels.get()
+            with suppress(OSError):
+                self._end.send_bytes(parcel)
+                continue
+            self._broken = True
 
     def _gone(self) -> ReplayError:
         self._process.join()
@@ -183,9 +211,10 @@ def _work(plan: Plan, its_end: Connection) -> None:
     garbage.seldom()
     run = plan.begin()
     try:
-        while parcel := _unpacked(its_end.recv_bytes()):
-            for record in parcel:
-                run.take(record)
+        while parcel := its_end.recv_bytes():
+            topics, partitions, offsets, times_ms, keys, values = _unpacked(parcel)
+            taken = Taken(offsets, times_ms, keys, values, [()] * len(offsets))
+            run.take(Records(list(map(sys.intern, topics)), partitions, taken))
         its_end.send(run.finish())
     except (EOFError, BrokenPipeError):
         return  # the parent ended

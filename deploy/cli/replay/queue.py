@@ -41,7 +41,7 @@ def decided(where: source.Where, shown: int) -> QueueResult:
     records: list[Record] = []
 
     def begin(_: source.Opened) -> source.Sink:
-        return records.append
+        return records.extend
 
     if where.file is not None:
         source.from_file(where.file, where.since, where.until, begin)

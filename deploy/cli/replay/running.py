@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -47,12 +47,11 @@ def decided(
                 f"--since ({instant(opened.since_ms)}) must be earlier than the end of the span "
                 f"({instant(opened.until_ms)})"
             )
-        made.append(Jobs(plan(opened), jobs))
+        made.append(Jobs(plan(opened), jobs, forks=where.file is not None))
 
-        def take(record: Record) -> None:
-            if record.topic in SAMPLE_NAMES:
-                known.add(record.key)
-            made[0].take(record)
+        def take(some: Sequence[Record]) -> None:
+            known.update(record.key for record in some if record.topic in SAMPLE_NAMES)
+            made[0].take(some)
 
         return take if nodes else made[0].take
 

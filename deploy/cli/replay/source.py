@@ -1,4 +1,4 @@
-"""Reads the records of a replay from an export file or from Kafka, one by one."""
+"""Reads the records of a replay from an export file or from Kafka, some at a time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import COMMAND, POLICY
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import SOONER_MS, STATE, header_of, records_of
+from slacktide.streams.replay.lines import BLOCK, SOONER_MS, STATE, blocks_of, header_of
 from slacktide.streams.rows import SAMPLE_NAMES
+from slacktide.streams.taken import Records
 
 FETCH_WAIT_MS = 100
 EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
@@ -30,7 +31,8 @@ EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
 BEFORE = STATE | SOONER_MS.keys()
 """Topics that do not count for the progress."""
 BUFFER_BYTES = 1 << 20
-Sink = Callable[[Record], None]
+Sink = Callable[[Sequence[Record]], None]
+"""Takes the next records, in order."""
 EVERY_S = 0.2
 EVERY_RECORDS = 512
 WIDTH = 30
@@ -118,23 +120,31 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             end_ms = header.until_ms
             until_ms = end_ms if until is None else until.at(end_ms)
             since_ms = header.since_ms if since is None else max(header.since_ms, since.at(end_ms))
-            policies, rest = [], records_of(lines, str(path), topics=header.topics)
-            first: list[Record] = []
-            for record in rest:
-                if record.topic != POLICY.name:
-                    first.append(record)
-                    break
-                policies.append(record)
+            policies, rest = _policies(blocks_of(lines, str(path), topics=header.topics))
             sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
             progress = Progress("replay", since_ms, until_ms)
-            for record in chain(first, rest):
-                if record.timestamp_ms < until_ms:
-                    sink(record)
-                if record.topic not in BEFORE:  # which may precede the span
-                    progress.read(record.timestamp_ms)
+            for block in rest:
+                within = [at_ms < until_ms for at_ms in block.times_ms]
+                sink(block if all(within) else block.chosen(within))
+                counted = [
+                    at_ms for topic, at_ms in zip(block.topics, block.times_ms, strict=True) if topic not in BEFORE
+                ]
+                if counted:
+                    progress.read(counted[-1], len(counted))
             progress.done()
         except (OSError, EOFError, zlib.error) as exc:
             raise ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
+
+
+def _policies(blocks: Iterator[Records]) -> tuple[list[Record], Iterator[Records]]:
+    """Return the policies, and what comes after them."""
+    policies: list[Record] = []
+    for block in blocks:
+        first = next((at for at, topic in enumerate(block.topics) if topic != POLICY.name), len(block))
+        policies += block[:first]
+        if first < len(block):
+            return policies, chain([block[first:]], blocks)
+    return policies, iter(())
 
 
 async def from_log(
@@ -160,11 +170,16 @@ async def from_log(
         sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
         progress = Progress("reading", since_ms, until_ms)
         async with aclosing(spans.read(span, counts)) as reading:
+            some: list[Record] = []
             async for record in reading:
                 if record.timestamp_ms >= since_ms or record.topic in EARLY:
-                    sink(record)
+                    some.append(record)
+                if len(some) == BLOCK:
+                    sink(some)
+                    some = []
                 if record.topic not in BEFORE:
                     progress.read(record.timestamp_ms)
+            sink(some)
         progress.done()
 
 
@@ -179,12 +194,13 @@ class Progress:
         self._records = 0
         self._begun_s = self._next_s = time.monotonic()
 
-    def read(self, timestamp_ms: int) -> None:
-        """Add a record."""
+    def read(self, timestamp_ms: int, records: int = 1) -> None:
+        """Add records; ``timestamp_ms``: of the last one."""
         if not self._records:  # retention may begin after the requested start
             self._since_ms = max(self._since_ms, timestamp_ms)
-        self._records += 1
-        if self._shown and self._records % EVERY_RECORDS == 0 and time.monotonic() >= self._next_s:
+        before, self._records = self._records, self._records + records
+        due = before // EVERY_RECORDS < self._records // EVERY_RECORDS
+        if self._shown and due and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + EVERY_S
             span_ms = max(1, self._until_ms - self._since_ms)
             self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / span_ms)))

@@ -14,7 +14,6 @@ from slacktide.deploy.cli.replay import source
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE, SAMPLE_COLUMNS
-from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import Header, header_of
 from slacktide.streams.replay.proven import Proven
 from slacktide.streams.savings.account import Account
@@ -119,9 +118,10 @@ def _earlier(path: Path) -> Earlier:
 
 
 def _begin(account: Account, proven: list[Proven]) -> Callable[[source.Opened], source.Sink]:
-    def begin(opened: source.Opened) -> Callable[[Record], None]:
-        proven.append(Proven(opened.policies, account.take))
-        return proven[0].take
+    def begin(opened: source.Opened) -> source.Sink:
+        judge = Proven(opened.policies, account.take)
+        proven.append(judge)
+        return judge.take_all
 
     return begin
 
