@@ -255,8 +255,8 @@ class Rings:
 
     def _put(self, rows: Ints, seconds: Ints, weights_ms: Ints, figures: Floats) -> None:
         known = ~np.isnan(figures)
-        weights = self._weights[rows] + known * weights_ms[:, None]
-        sums = self._sums[rows] + np.where(known, figures, 0.0) * weights_ms[:, None]
+        weights = self._weights.take(rows, 0) + known * weights_ms[:, None]
+        sums = self._sums.take(rows, 0) + np.where(known, figures, 0.0) * weights_ms[:, None]
         self._sums[rows], self._weights[rows] = sums, weights
         slots = seconds % SECONDS
         self._values[rows[:, None], _ALL, slots[:, None]] = _average(sums, weights)

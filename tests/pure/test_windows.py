@@ -27,7 +27,7 @@ from slacktide.streams.columns.segments import (
     written_seconds,
 )
 from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
-from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
+from slacktide.streams.columns.windows import Arrival, Averages, Joined, Windows, averages_of
 from testbed.samples import START_MS, sample
 
 
@@ -314,6 +314,20 @@ def test_what_the_system_uses_more_while_a_pod_leaves_is_seen() -> None:
     assert node.averages.system.cpu_milli == (200 + 2_200) / 2
 
 
+def test_arrays_are_joined_again_where_they_changed() -> None:
+    joined, parts = Joined(), [np.arange(length) for length in (3, 0, *[5] * 20)]
+    for changed in (
+        parts,
+        [parts[0] + 7, *parts[1:]],
+        [*parts[:-1], np.arange(6)],
+        [*parts[:-1], np.arange(4)],
+        [parts[2], *parts[1:]],
+        parts[:-1],
+        parts[::-1],
+    ):
+        assert joined.of(changed).tolist() == np.concatenate(changed).tolist()
+
+
 # Out, and in again elsewhere
 
 
@@ -344,6 +358,28 @@ def test_a_restored_window_gives_the_same(window_s: int) -> None:
         assert other.pods[uid].mem_bytes == pytest.approx(use.mem_bytes, rel=1e-5)
     assert other.averages.node.cpu_milli == pytest.approx(node.averages.node.cpu_milli, abs=1)
     assert other.averages.system.cpu_milli == pytest.approx(node.averages.system.cpu_milli, abs=1)
+
+
+def test_segments_of_many_nodes_are_those_of_each() -> None:
+    """Of windows whose slots differ, with unknown figures, gaps, and a node without pods."""
+    windows, its = Windows(), []
+    for number, window_s in enumerate((300, 300, 10, 1_500, 10, 60)):
+        node = OneNode(window_s * 1_000)
+        node.windows, node.window = windows, windows.window(f"node-{number}", window_s * 1_000)
+        for second in range(1 + number, 200, 1 + number % 2 * 40):
+            uses = [pod(f"p{one}", None if second % 9 == one else 10 * second) for one in range(number % 4)]
+            node.tell(second * 1_000, 1_000, None if second % 7 == number else second, *uses)
+        last = node.window.watermark_ms // 60_000
+        its += [Completed(node.window, minute, f"b{number}", number) for minute in range(last - 4, last + 1)]
+    together = list(segments(windows, its))
+
+    assert together == [one for each in its for one in segments(windows, [each])]
+    assert {one and (one.node, one.seq, len(one.pods)) for one in together} >= {
+        None,
+        ("node-0", 0, 0),
+        ("node-3", 3, 3),
+    }
+    assert {len(pod.parts) for one in together if one for pod in one.pods} == {0, 4, 20, 60}
 
 
 def test_a_window_that_lives_already_is_restored_behind_and_twice_is_once() -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import pytest
 
 from slacktide.schemas.codec import decode
+from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
-from slacktide.schemas.topics import METRIC, WINDOW
+from slacktide.schemas.topics import DEAD_LETTER, METRIC, WINDOW
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
+from slacktide.streams.worker.node_state import Carried, Node
 from testbed.samples import START_MS, keyframe, policy_record, record_of
 
 MINUTE_MS = 60_000
 LAG_MS = 4_000
 """A minute is written so long after its end at the latest."""
+NODES = "node-1", "node-2", "node-3"
 DAY = policy_of(Colocation(enable=True, metric_aggregate_duration_s=86_400), ResourceThreshold())
 
 
@@ -97,6 +100,23 @@ def test_minutes_that_were_over_while_nothing_was_published_are_written_afterwar
     worker.publish(0)
 
     assert minutes(tell(worker, keyframe(200))) == [0, 1, 2]
+
+
+def test_a_node_whose_minute_fails_takes_no_other_with_it(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(worker, *(at(1_000, 1, node=node) for node in NODES))
+    in_use = Node.in_use
+
+    def failing(node: Node) -> Carried:
+        if node.window.node == NODES[1]:
+            raise ValueError("no list")
+        return in_use(node)
+
+    monkeypatch.setattr(Node, "in_use", failing)
+    outs = tell(worker, *(at(70_000, 2, 69_000, node=node) for node in NODES))
+    dead = [decode(out.value, DeadLetter) for out in outs if out.topic == DEAD_LETTER.name]
+
+    assert [each.node for each in segments(outs)] == [NODES[0], NODES[2]]
+    assert [(letter.key, "no list" in letter.reason) for letter in dead] == [(NODES[1], True)]
 
 
 def test_a_window_comes_back_whole_however_long_its_samples_are_and_wherever_it_has_gaps(worker: Worker) -> None:
