@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BUDGET = Path(__file__).with_name("language_budget.json")
 WORDS_MAX = 30
-ROOMS = ("agents", "deploy", "schemas", "streams")
+ROOMS = ("agents", "deploy", "generate", "schemas", "streams")
 NOT_OURS = {
     *("say", "says", "said", "saying", "tell", "tells", "told", "telling", "hear", "hears", "heard", "hearing"),
     *("desk", "wallet"),

@@ -23,7 +23,7 @@ from testbed.prometheus import all_metrics
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 EACH_PAGE = pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
-ROOMS = ("agents", "deploy", "docs", "schemas", "streams", "tests")
+ROOMS = ("agents", "deploy", "docs", "generate", "schemas", "streams", "tests")
 ENDS = {"counter": "_total", "histogram": "", "gauge": ""}
 END_OF_COMMAND = {"|", "||", "&&", ";", ">", "<", "#"}
 FOREIGN = {"--cgroup-parent", "--pod-max-in-unschedulable-pods-duration", "--only", "--minutes"}
