@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from itertools import compress
 from sys import intern
 from typing import Annotated, Any, Final, NamedTuple, Self
@@ -22,6 +23,7 @@ from msgspec import Meta
 from slacktide.schemas.bounds import PODS_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
+from slacktide.schemas.metric import Use
 from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
 from slacktide.schemas.score import use_of
 from slacktide.streams.decisions.cpu_list import cpu_list
@@ -37,6 +39,8 @@ REQUEST_FIELDS = (
     "free_mem_bytes",
 )
 """Fields of ``Resources`` for batch, mid and free resources."""
+_COUNTED: Final = (*REQUEST_FIELDS, "prod_cpu_milli", "prod_mem_bytes")
+"""Requests of live pods that are added up: of batch, mid and free resources, and those of prod pods."""
 _LISTS = msgspec.json.Decoder(Pods)
 _LISTED = msgspec.json.Decoder(Annotated[list[msgspec.Raw], Meta(max_length=PODS_MAX)])
 _POD = msgspec.json.Decoder(Pod)
@@ -87,8 +91,10 @@ class PodKind(msgspec.Struct, frozen=True, weakref=True):
     """Its class is LSE or it has exclusive CPUs: its CPU request is never reclaimed."""
     cpu_milli: int
     mem_bytes: int
-    asked: tuple[int, ...]
-    """Requests in order of ``REQUEST_FIELDS``; empty if all are 0."""
+    high: bool
+    """It is live, and has precedence over batch pods."""
+    counted: tuple[int, ...]
+    """What a list adds up, see ``_COUNTED``."""
     written: bytes = b""
     """The JSON without leading names, with ``_HERE`` for each container id; b"": not read from JSON."""
     exclusive_cpus: tuple[int, ...] = ()
@@ -114,55 +120,60 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class KnownPods(Sequence[Pod]):
-    """An immutable pod list with the values derived from it."""
-
-    __slots__ = (
-        "_pods",
-        "asked",
-        "batch_asked",
-        "best_effort",
-        "exclusive",
-        "free_asked",
-        "high",
-        "live",
-        "mid_asked",
-        "names",
-        "prod_request",
-        "there",
-    )
+    """An immutable pod list with the values derived from it; those that are seldom read are derived when they are."""
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         self._pods = pods
-        known = self.each()
+        known = self._known = pods.known if isinstance(pods, _Written) else [_known(pod) for pod in pods]
         self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
         """By uid; the last pod of a uid wins."""
-        kinds = [pod.kind for pod in known]
-        self.best_effort = self._uids(known, [kind.best_effort for kind in kinds])
-        """Uids of best-effort pods that suppression applies to."""
-        lives = [kind.live for kind in kinds]
-        self.live = self._uids(known, lives)
-        """Uids of Running and Pending pods."""
-        self.there = self._uids(known, [kind.there for kind in kinds])
-        """Uids of pods that have not ended."""
-        live = list(compress(known, lives))
-        asked = [pod.kind.asked for pod in live if pod.kind.asked]
-        sums = map(sum, zip(*asked, strict=True)) if asked else [0] * len(REQUEST_FIELDS)
-        self.asked = dict(zip(REQUEST_FIELDS, sums, strict=True))
+        sums = list(map(sum, zip(*[pod.kind.counted for pod in known], strict=True))) or [0] * len(_COUNTED)
+        self.asked = dict(zip(REQUEST_FIELDS, sums, strict=False))
         """Total batch, mid and free requests of live pods, by field of ``Resources``."""
-        self.batch_asked = use_of(self.asked["batch_cpu_milli"], self.asked["batch_mem_bytes"])
-        self.mid_asked = use_of(self.asked["mid_cpu_milli"], self.asked["mid_mem_bytes"])
-        self.free_asked = use_of(self.asked["free_cpu_milli"], self.asked["free_mem_bytes"])
-        high = [pod for pod in live if pod.name.priority_class not in LOW_CLASSES]
-        prod = [pod for pod in high if pod.name.priority_class != "koord-mid"]
-        self.prod_request = use_of(sum([pod.kind.cpu_milli for pod in prod]), sum([pod.kind.mem_bytes for pod in prod]))
-        self.high = HighPods(
+        self.prod_request = use_of(*sums[len(REQUEST_FIELDS) :])
+        self.exclusive = {pod.name.uid: pod for pod in known if pod.kind.exclusive_cpus and pod.kind.there}
+        """Pods with exclusive CPUs that have not ended, by uid."""
+
+    @cached_property
+    def best_effort(self) -> AbstractSet[str]:
+        """Return the uids of best-effort pods that suppression applies to."""
+        return self._uids([pod.kind.best_effort for pod in self._known])
+
+    @cached_property
+    def live(self) -> AbstractSet[str]:
+        """Return the uids of Running and Pending pods."""
+        return self._uids([pod.kind.live for pod in self._known])
+
+    @cached_property
+    def there(self) -> AbstractSet[str]:
+        """Return the uids of pods that have not ended."""
+        return self._uids([pod.kind.there for pod in self._known])
+
+    @cached_property
+    def high(self) -> HighPods:
+        """Return the requests of live pods of neither batch nor free class."""
+        high = [pod for pod in self._known if pod.kind.high]
+        return HighPods(
             tuple([pod.name.uid for pod in high]),
             _amounts([pod.kind.cpu_milli for pod in high]),
             _amounts([pod.kind.mem_bytes for pod in high]),
             tuple([pod.kind.lse for pod in high]),
         )
-        self.exclusive = {pod.name.uid: pod for pod in known if pod.kind.there and pod.kind.exclusive_cpus}
-        """Pods with exclusive CPUs that have not ended, by uid."""
+
+    @property
+    def batch_asked(self) -> Use:
+        """Return the total batch requests of live pods."""
+        return use_of(self.asked["batch_cpu_milli"], self.asked["batch_mem_bytes"])
+
+    @property
+    def mid_asked(self) -> Use:
+        """Return the total mid requests of live pods."""
+        return use_of(self.asked["mid_cpu_milli"], self.asked["mid_mem_bytes"])
+
+    @property
+    def free_asked(self) -> Use:
+        """Return the total free requests of live pods."""
+        return use_of(self.asked["free_cpu_milli"], self.asked["free_mem_bytes"])
 
     @classmethod
     def packed(cls, raw: bytes, before: KnownPods | None = None) -> Self:
@@ -186,11 +197,11 @@ class KnownPods(Sequence[Pod]):
 
     def each(self) -> Sequence[KnownPod]:
         """Return the values derived from each pod, in list order."""
-        return self._pods.known if isinstance(self._pods, _Written) else [_known(pod) for pod in self._pods]
+        return self._known
 
     def written(self) -> Sequence[KnownPod]:
         """Return the pods if they were read from JSON; else none."""
-        return self._pods.known if isinstance(self._pods, _Written) else ()
+        return self._known if isinstance(self._pods, _Written) else ()
 
     def by_hash(self) -> Mapping[int, KnownPod]:
         """Return the pods by a hash of their JSON; none if they were not read from JSON."""
@@ -218,11 +229,11 @@ class KnownPods(Sequence[Pod]):
     def __getitem__(self, place: Any) -> Any:
         return self._pods[place]
 
-    def _uids(self, known: Sequence[KnownPod], chosen: Sequence[bool]) -> AbstractSet[str]:
+    def _uids(self, chosen: Sequence[bool]) -> AbstractSet[str]:
         """Return the uids of the chosen pods. No string is copied."""
         if all(chosen):
             return self.names.keys()
-        return frozenset([self.names[pod.name.uid].uid for pod in compress(known, chosen)])
+        return frozenset([self.names[pod.name.uid].uid for pod in compress(self._known, chosen)])
 
 
 class _Written(Sequence[Pod]):
@@ -281,19 +292,23 @@ def _names(pod: PodName) -> bytes:
 
 
 def _kind(pod: Pod, written: bytes) -> PodKind:
-    qos = effective_qos(pod.qos_label, pod.kube_qos)
-    requests = pod.requests
-    asked = tuple([getattr(requests, field) or 0 for field in REQUEST_FIELDS])
+    qos, priority_class = effective_qos(pod.qos_label, pod.kube_qos), effective_priority_class(pod)
+    requests, live = pod.requests, pod.phase in LIVE_PHASES
+    cpu_milli, mem_bytes = requests.cpu_milli or 0, requests.mem_bytes or 0
+    asked = [getattr(requests, field) or 0 for field in REQUEST_FIELDS]
+    high = live and priority_class not in LOW_CLASSES
+    prod = (cpu_milli, mem_bytes) if high and priority_class != "koord-mid" else (0, 0)
     kind = PodKind(
-        priority_class=effective_priority_class(pod),
+        priority_class=priority_class,
         qos=intern(qos),
         best_effort=is_best_effort(pod) and not is_unsuppressed(pod),
-        live=pod.phase in LIVE_PHASES,
+        live=live,
         there=pod.phase not in ENDED_PHASES,
+        high=high,
         lse=qos == "LSE" or bool(pod.exclusive_cpus),
-        cpu_milli=requests.cpu_milli or 0,
-        mem_bytes=requests.mem_bytes or 0,
-        asked=asked if any(asked) else (),
+        cpu_milli=cpu_milli,
+        mem_bytes=mem_bytes,
+        counted=(*asked, *prod) if live else (0,) * len(_COUNTED),
         written=written,
         exclusive_cpus=tuple(cpu_list(pod.exclusive_cpus) or ()),
     )
