@@ -50,8 +50,6 @@ class Head(Generic[N]):
     uids: list[str]
     best_effort: Bools
     """Which of the pods count as best-effort."""
-    group: AbstractSet[str]
-    """Pods in the best-effort group."""
     numbers: Ints
     """int64 [12]"""
     commas: int
@@ -69,6 +67,11 @@ class Head(Generic[N]):
     turn: int = 0
     later: int = 0
     """The last turn from which the node's samples are left out: one of them has another head."""
+
+    @property
+    def group(self) -> AbstractSet[str]:
+        """Return the pods in the best-effort group."""
+        return frozenset(uid for uid, in_group in zip(self.uids, self.of.be_group, strict=True) if in_group == "1")
 
     def uids_of(self, _: str) -> list[str]:
         """Return the pods of its list."""
@@ -101,13 +104,12 @@ def split_limits(prefix: bytes, limits: bytes) -> tuple[bytes, bytes] | None:
     return (before + _LIMITS, behind) if found and behind[:1] == b"," else None
 
 
-def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools, AbstractSet[str]] | None:
-    """Return a list's uids, which are best-effort, and those in ``be_group``; None: a uid twice, or another list."""
-    uids = list(pods.names)
+def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools] | None:
+    """Return a list's uids, and which are best-effort; None: a uid twice, or ``be_group`` is of another list."""
+    uids = list(pods.by_uid)
     if not len(uids) == len(pods) == len(be_group):
         return None
-    counted = np.array([uid in pods.best_effort for uid in uids], np.bool_)
-    return uids, counted, frozenset(uid for uid, in_group in zip(uids, be_group, strict=True) if in_group == "1")
+    return uids, np.frombuffer(bytes([pod.kind.best_effort for pod in pods.each()]), np.bool_)
 
 
 def numbers_commas(pods: int) -> int:

@@ -15,16 +15,14 @@ from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.score import NOTHING
 from slacktide.streams.columns.marked import text
 from slacktide.streams.columns.rings import Ints
-from slacktide.streams.decisions.known_pods import LOW_CLASSES, KnownPods, PodName
+from slacktide.streams.decisions.known_pods import POD, KnownPod, KnownPods, PodName, row_of
 from slacktide.streams.decisions.prediction.mid_forecast import MidForecast
 from slacktide.streams.decisions.resources.batch_resource import Capacity, cpu_policy
-from slacktide.streams.decisions.resources.free_resource import BATCH
 from slacktide.streams.decisions.resources.mid_resource import STATIC
 from slacktide.streams.decisions.resources.node_reserved import node_reserved
 
 USAGE, REQUEST, LARGER = range(3)
 _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}
-PROD: Final = "koord-prod"
 _PERCENT_MAX: Final = 1_000
 _NEXT_POD: Final = b',{"uid":'
 """Where the next pod's template begins. JSON texts have no unescaped quotes."""
@@ -49,7 +47,7 @@ class Market:
     """int64 [21], see ``STRATEGY``. Undefined where not ``plain``."""
     sells_free: bool
     each: Ints
-    """int64 [pods, 6], in order of ``names``: see ``POD``."""
+    """int64 [pods, 6], in order of ``names``: see ``known_pods.POD``."""
     pods_line: bytes
     """The pods of a NodeMetric, as a template of their figures; b"": none."""
     lines: dict[object, Sequence[bytes]] = field(default_factory=dict)
@@ -63,11 +61,6 @@ class Market:
         return same and self.forecast is forecast
 
 
-POD: Final = "high", "lse", "prod", "batch", "request_milli", "request_bytes"
-"""The columns of ``Market.each``; the first four are 1 or 0. ``high``: has precedence over batch pods.
-
-The request counts if the pod is ``high`` and live.
-"""
 STRATEGY: Final = (
     "capacity_milli",
     "capacity_bytes",
@@ -106,41 +99,31 @@ def market_of(
     colocation = colocation_on(policy, facts)
     strategy = _strategy(pods, facts, colocation, forecast)
     exact = max(map(abs, strategy)) < _EXACT
-    listed = not pods.exclusive and (_ids(pods.names.values()) <= _ids(names) or _there(pods, names))
+    known = [pods.by_uid.get(name.uid) for name in names]
+    listed = len(names) - known.count(None) == len(pods.by_uid) or _there(pods, names)
     return Market(
         names=names,
         pods=pods,
         facts=facts,
         policy=policy,
         forecast=forecast,
-        plain=_plain(colocation, pods) and listed and exact,
+        plain=_plain(colocation, pods) and listed and not pods.exclusive and exact,
         strategy=np.array(strategy if exact else (0,) * len(STRATEGY), np.int64),
         sells_free=colocation.free_class_enable,
-        each=_each(names, pods, before),
+        each=np.frombuffer(b"".join(map(_row, names, known)), np.int64).reshape(len(names), len(POD)),
         pods_line=_pods_line(names, pod_line, before),
     )
 
 
-def _each(names: Sequence[PodName], pods: KnownPods, before: Market | None) -> Ints:
-    """Build ``Market.each``, reusing the rows of unchanged pods.
-
-    Compares identities: reading the objects would miss the processor's cache.
-    """
-    listed, had = _ids(pods.names.values()), dict[int, int]()
-    if before is not None:
-        its = _ids(before.pods.names.values())
-        had = {one: at for at, one in enumerate(map(id, before.names)) if one in its and one in listed}
-    places = [had.get(one, -1) for one in map(id, names)]
-    each = before.each.take(places, 0) if before is not None and had else np.empty((len(names), len(POD)), np.int64)
-    if -1 not in places:
-        return each
-    requests = {uid: (1, lse, milli, mem_bytes) for uid, milli, mem_bytes, lse in pods.high.rows()}
-    for at, (uid, _, _, of_class, _) in enumerate(names):
-        if places[at] < 0:
-            low = of_class in LOW_CLASSES
-            high, lse, milli, mem_bytes = requests.get(uid) or (not low and uid not in pods.live, 0, 0, 0)
-            each[at] = high, lse, of_class == PROD and uid in pods.there, of_class == BATCH, milli, mem_bytes
-    return each
+def _row(name: PodName, pod: KnownPod | None) -> bytes:
+    """Return a pod's row of ``Market.each``; ``pod``: as the list has it."""
+    if pod is None:
+        return row_of(name.priority_class, there=False, live=False, lse=False, request=(0, 0))
+    kind = pod.kind
+    if name is pod.name:
+        return kind.row
+    request = kind.cpu_milli, kind.mem_bytes
+    return row_of(name.priority_class, there=kind.there, live=kind.live, lse=kind.lse, request=request)
 
 
 def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], before: Market | None) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -148,19 +148,26 @@ class NodeWindow(_Marked):
         """Return the series of ``kept``, by uid."""
         return dict(zip(self.kept, self.all_rows[OWN:].tolist(), strict=True))
 
-    def follow(self, group: AbstractSet[str], uids: list[str], pods: Sequence[Pod] | None, series: Series) -> None:
+    def follow(
+        self, group: Callable[[], AbstractSet[str]], uids: list[str], pods: Sequence[Pod] | None, series: Series
+    ) -> None:
         """Keep the series of the pods in a sample or its pod list, and drop others.
+
+        ``group`` returns the pods in the best-effort group.
 
         A pod that only one of them names is kept, because the two are read at different times. So a pod that starts or
         ends causes no dip in the reclaimed resources.
         """
-        named, before = known(pods or ()).names, self.names
+        named, before = known(pods or ()).by_uid, self.names
         rows = self._keep(named.keys() | set(uids), series)
         if named.keys() >= rows.keys():
-            self.names = [named[uid] for uid in self.kept]
+            self.names = [named[uid].name for uid in self.kept]
         else:
-            had = {name.uid: name for name in before}
-            self.names = [named.get(uid) or _renamed(had.get(uid), uid, best_effort=uid in group) for uid in self.kept]
+            had, its_group = {name.uid: name for name in before}, group()
+            self.names = [
+                named[uid].name if uid in named else _renamed(had.get(uid), uid, best_effort=uid in its_group)
+                for uid in self.kept
+            ]
         same = dict(zip(self.kept, self.kept, strict=True))  # each uid is in memory once
         self.uids, self.listed = [same[uid] for uid in uids], pods
         self.use_rows = np.array([rows[uid] for uid in uids], np.int64)

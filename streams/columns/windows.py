@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -268,9 +269,9 @@ class _Merge:
                 its_end, interval_ms = int(wave.ends_ms[at]), int(wave.intervals_ms[at])
                 if window.watermark_ms and its_end - interval_ms <= window.watermark_ms:
                     self._note_change(at, window, uids, self._pods[ends[at] - len(uids) : ends[at], 0])
-                window.follow(wave.groups(at), uids, listed, self._series)
+                window.follow(partial(wave.groups, at), uids, listed, self._series)
             elif listed is not window.listed:
-                window.follow(wave.groups(at), uids, listed, self._series)
+                window.follow(partial(wave.groups, at), uids, listed, self._series)
 
     def _note_change(self, at: int, window: NodeWindow, uids: Sequence[str], cpu_milli: Floats) -> None:
         now, before = set(uids), set(window.uids)

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Meta
 
-from slacktide.schemas.bounds import PODS_MAX
+from slacktide.schemas.bounds import AMOUNT_MAX, PODS_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.metric import Use
@@ -30,6 +30,13 @@ from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.spared_pods import is_unsuppressed
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
+PROD: Final = "koord-prod"
+BATCH: Final = "koord-batch"
+POD: Final = "high", "lse", "prod", "batch", "request_milli", "request_bytes"
+"""What reclaimed resources are computed from of a pod; the first four are 1 or 0.
+
+``high``: has precedence over batch pods. The request counts if the pod is ``high`` and live.
+"""
 REQUEST_FIELDS = (
     "batch_cpu_milli",
     "batch_mem_bytes",
@@ -95,9 +102,23 @@ class PodKind(msgspec.Struct, frozen=True, weakref=True):
     """It is live, and has precedence over batch pods."""
     counted: tuple[int, ...]
     """What a list adds up, see ``_COUNTED``."""
+    row: bytes
+    """The result of ``row_of``."""
     written: bytes = b""
     """The JSON without leading names, with ``_HERE`` for each container id; b"": not read from JSON."""
     exclusive_cpus: tuple[int, ...] = ()
+
+
+def row_of(priority_class: str, *, there: bool, live: bool, lse: bool, request: tuple[int, int]) -> bytes:
+    """Return what reclaimed resources are computed from of a pod, as int64 [6], see ``POD``.
+
+    ``request``: CPU in millicores and memory in bytes.
+    """
+    high = priority_class not in LOW_CLASSES
+    counts = high and live
+    cpu_milli, mem_bytes = (min(amount, AMOUNT_MAX) if counts else 0 for amount in request)
+    classes = high, counts and lse, there and priority_class == PROD, priority_class == BATCH
+    return array("q", (*classes, cpu_milli, mem_bytes)).tobytes()
 
 
 class KnownPod(msgspec.Struct, frozen=True, gc=False):
@@ -125,8 +146,8 @@ class KnownPods(Sequence[Pod]):
     def __init__(self, pods: Sequence[Pod]) -> None:
         self._pods = pods
         known = self._known = pods.known if isinstance(pods, _Written) else [_known(pod) for pod in pods]
-        self.names: Mapping[str, PodName] = {pod.name.uid: pod.name for pod in known}
-        """By uid; the last pod of a uid wins."""
+        self.by_uid: Mapping[str, KnownPod] = {pod.name.uid: pod for pod in known}
+        """The last pod of a uid wins."""
         sums = list(map(sum, zip(*[pod.kind.counted for pod in known], strict=True))) or [0] * len(_COUNTED)
         self.asked = dict(zip(REQUEST_FIELDS, sums, strict=False))
         """Total batch, mid and free requests of live pods, by field of ``Resources``."""
@@ -220,8 +241,7 @@ class KnownPods(Sequence[Pod]):
     @property
     def uids(self) -> Sequence[str]:
         """Uids in list order."""
-        names = self.names
-        return tuple(names) if len(names) == len(self) else [pod.uid for pod in self]
+        return tuple(self.by_uid) if len(self.by_uid) == len(self) else [pod.uid for pod in self]
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods)
@@ -232,8 +252,8 @@ class KnownPods(Sequence[Pod]):
     def _uids(self, chosen: Sequence[bool]) -> AbstractSet[str]:
         """Return the uids of the chosen pods. No string is copied."""
         if all(chosen):
-            return self.names.keys()
-        return frozenset([self.names[pod.name.uid].uid for pod in compress(self._known, chosen)])
+            return self.by_uid.keys()
+        return frozenset([self.by_uid[pod.name.uid].name.uid for pod in compress(self._known, chosen)])
 
 
 class _Written(Sequence[Pod]):
@@ -293,22 +313,24 @@ def _names(pod: PodName) -> bytes:
 
 def _kind(pod: Pod, written: bytes) -> PodKind:
     qos, priority_class = effective_qos(pod.qos_label, pod.kube_qos), effective_priority_class(pod)
-    requests, live = pod.requests, pod.phase in LIVE_PHASES
-    cpu_milli, mem_bytes = requests.cpu_milli or 0, requests.mem_bytes or 0
-    asked = [getattr(requests, field) or 0 for field in REQUEST_FIELDS]
+    requests, live, there = pod.requests, pod.phase in LIVE_PHASES, pod.phase not in ENDED_PHASES
+    request = cpu_milli, mem_bytes = requests.cpu_milli or 0, requests.mem_bytes or 0
+    lse = qos == "LSE" or bool(pod.exclusive_cpus)
     high = live and priority_class not in LOW_CLASSES
-    prod = (cpu_milli, mem_bytes) if high and priority_class != "koord-mid" else (0, 0)
+    asked = [getattr(requests, field) or 0 for field in REQUEST_FIELDS]
+    prod = request if high and priority_class != "koord-mid" else (0, 0)
     kind = PodKind(
         priority_class=priority_class,
         qos=intern(qos),
         best_effort=is_best_effort(pod) and not is_unsuppressed(pod),
         live=live,
-        there=pod.phase not in ENDED_PHASES,
+        there=there,
         high=high,
-        lse=qos == "LSE" or bool(pod.exclusive_cpus),
+        lse=lse,
         cpu_milli=cpu_milli,
         mem_bytes=mem_bytes,
         counted=(*asked, *prod) if live else (0,) * len(_COUNTED),
+        row=row_of(priority_class, there=there, live=live, lse=lse, request=request),
         written=written,
         exclusive_cpus=tuple(cpu_list(pod.exclusive_cpus) or ()),
     )

@@ -101,7 +101,7 @@ class Fast:
         listed = head_of_list(each.pods, of.be_group)
         if parts is None or listed is None:
             return
-        uids, counted, group = listed
+        uids, counted = listed
         same_policy = of.policy_version == policy.version
         known = before is not None and before.of.boot_id == of.boot_id
         boot = before.boot if before is not None and known else self._boot(of, policy)
@@ -118,7 +118,6 @@ class Fast:
             pods=each.pods,
             uids=uids,
             best_effort=counted,
-            group=group,
             numbers=numbers_of(
                 fit(each.facts, policy, pods=len(uids)) if same_policy and not each.pods.exclusive else UNFIT,
                 node.window,

@@ -45,7 +45,7 @@ def test_a_market_made_of_the_last_one_is_as_if_made_anew(lists: list[list[Pod]]
     for pods in lists:
         last = KnownPods.packed(msgspec.json.encode(pods), last)
         kept = data.draw(st.sets(st.sampled_from(sorted(names))) if names else st.just(set()))
-        names = {uid: names[uid] for uid in kept} | dict(last.names)
+        names = {uid: names[uid] for uid in kept} | {uid: pod.name for uid, pod in last.by_uid.items()}
         its = [names[uid] for uid in sorted(names)]
         anew, before = _market(its, last, None), _market(its, last, before)
         for field in fields(Market):

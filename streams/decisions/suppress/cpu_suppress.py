@@ -218,12 +218,12 @@ def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
 def _used(sample: NodeSample, pods: Sequence[Pod], apart_milli: int) -> tuple[CpuUse, CpuUse]:
     """Sum the usage of best-effort pods, and of others without ``apart_milli``. The pod list overrides the cgroup."""
     listed = known(pods)
-    names, best_effort = listed.names, listed.best_effort
+    by_uid, best_effort = listed.by_uid, listed.best_effort
     all_milli = best_effort_milli = 0
     for use in sample.pod_use:
         if milli := use.cpu_milli:
             all_milli += milli
-            if use.uid in best_effort or (use.best_effort_group and use.uid not in names):
+            if use.uid in best_effort or (use.best_effort_group and use.uid not in by_uid):
                 best_effort_milli += milli
     others_milli = all_milli - best_effort_milli - apart_milli
     return CpuUse(best_effort_milli / 1000, best_effort=True), CpuUse(others_milli / 1000, best_effort=False)

@@ -59,7 +59,8 @@ def test_pods_that_differ_in_the_ids_of_their_containers_share_the_rest() -> Non
 def test_what_follows_from_a_list_is_the_same_packed_or_not() -> None:
     pods = [*_pods("a", "b"), Pod(uid="u-c", namespace="batch", name="c", qos_label="BE")]
     packed, listed = KnownPods.packed(_written(pods)), known(pods)
-    for name in ("names", "best_effort", "live", "there", "asked", "prod_request", "high"):
+    assert [pod.name for pod in packed.by_uid.values()] == [pod.name for pod in listed.by_uid.values()]
+    for name in ("best_effort", "live", "there", "asked", "prod_request", "high"):
         assert getattr(packed, name) == getattr(listed, name)
 
 
@@ -75,8 +76,8 @@ def test_a_list_that_is_known_is_not_looked_at_again() -> None:
 
 def test_a_uid_is_in_memory_once() -> None:
     pods = KnownPods.packed(_written(_pods("a")))
-    (uid,) = pods.names
-    assert uid is pods.names[uid].uid
+    (uid,) = pods.by_uid
+    assert uid is pods.by_uid[uid].name.uid
     assert uid is pods.high.uids[0]
     assert uid is next(iter(pods.live))
 
