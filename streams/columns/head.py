@@ -65,6 +65,9 @@ class Head(Generic[N]):
     settled: bool = False
     """Whether the window follows this pod list."""
     turn: int = 0
+    """The last turn with its samples,"""
+    first: int = 0
+    """and the place of the first one in that turn."""
     later: int = 0
     """The last turn from which the node's samples are left out: one of them has another head."""
 

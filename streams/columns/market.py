@@ -165,6 +165,7 @@ def _plain(colocation: Colocation, pods: KnownPods) -> bool:
 
 
 def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation, forecast: MidForecast) -> tuple[int, ...]:
+    asked = tuple(pods.asked.values())
     cpu, mem, reserved = facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0, node_reserved(facts)
     return (
         cpu,
@@ -180,12 +181,8 @@ def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation, forecas
         int(mem * (colocation.mid_mem_threshold_pct / 100)),
         pods.prod_request.cpu_milli,
         pods.prod_request.mem_bytes,
-        pods.batch_asked.cpu_milli,
-        pods.batch_asked.mem_bytes,
-        pods.mid_asked.cpu_milli,
-        pods.mid_asked.mem_bytes,
+        *asked[:4],
         forecast.reclaimable.cpu_milli,
         forecast.reclaimable.mem_bytes,
-        pods.free_asked.cpu_milli,
-        pods.free_asked.mem_bytes,
+        *asked[4:],
     )

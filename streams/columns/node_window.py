@@ -160,7 +160,7 @@ class NodeWindow(_Marked):
         """
         named, before = known(pods or ()).by_uid, self.names
         rows = self._keep(named.keys() | set(uids), series)
-        if named.keys() >= rows.keys():
+        if len(named) == len(rows):
             self.names = [named[uid].name for uid in self.kept]
         else:
             had, its_group = {name.uid: name for name in before}, group()
@@ -180,16 +180,14 @@ class NodeWindow(_Marked):
 
     def _keep(self, uids: AbstractSet[str], series: Series) -> dict[str, int]:
         """Keep the series of these pods only; return them."""
-        rows = self.rows
-        gone, come = rows.keys() - uids, uids - rows.keys()
-        if not gone and not come and len(self.all_rows) == OWN + len(rows):
-            return rows
-        if gone:
+        rows, before = self.rows, set(self.kept)
+        gone, come = before - uids, uids - before
+        if gone or come:
             series.give_back([rows.pop(uid) for uid in gone])
-        rows |= dict(zip(come, series.take(len(come)), strict=True))
-        self.kept = tuple(sorted(uids))
-        self.all_rows = np.array([*self.own, *map(rows.__getitem__, self.kept)], np.int64)
-        self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
+            rows |= zip(come, series.take(len(come)), strict=True)
+            self.kept = tuple(sorted(uids))
+            self.all_rows = np.array([*self.own, *map(rows.__getitem__, self.kept)], np.int64)
+            self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
         return rows
 
 

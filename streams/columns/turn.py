@@ -44,11 +44,9 @@ class Turn(Generic[N]):
 
     def newest(self, head: Head[N]) -> tuple[str, int]:
         """Return boot and seq of the newest sample with this head."""
-        newest = at = -1
-        for _ in range(self.heads.count(head)):
-            at = self.heads.index(head, at + 1)
-            newest = max(newest, int(self.texts[at].partition(b",")[0]))
-        return head.of.boot_id, newest
+        heads, texts = self.heads[head.first :], self.texts[head.first :]
+        its = [int(text[: text.index(b",")]) for one, text in zip(heads, texts, strict=True) if one is head]
+        return head.of.boot_id, max(its, default=-1)
 
     def first(self) -> Bools:
         """Find the samples that are the first of a head introduced in this turn."""

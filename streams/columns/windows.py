@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 
 import msgspec
 import numpy as np
@@ -275,10 +276,10 @@ class _Merge:
 
     def _note_change(self, at: int, window: NodeWindow, uids: Sequence[str], cpu_milli: Floats) -> None:
         now, before = set(uids), set(window.uids)
-        used = zip(window.uids, or_zero(self._series.used(window.use_rows)).tolist(), strict=True)
-        left = sum(milli for uid, milli in used if uid not in now)
-        unmeasured = np.isnan(cpu_milli).tolist()
-        unknown = any(lacks and uid not in before for uid, lacks in zip(uids, unmeasured, strict=True))
+        gone = [row for uid, row in zip(window.uids, window.use_rows.tolist(), strict=True) if uid not in now]
+        left = sum(or_zero(self._series.used(np.array(gone, np.int64))).tolist())
+        unmeasured = np.isnan(cpu_milli)
+        unknown = bool(unmeasured.any()) and not before.issuperset(compress(uids, unmeasured.tolist()))
         if left or unknown:
             self._left_milli.append((at, left, unknown))
 

@@ -203,7 +203,7 @@ class Fast:
                 known = self._met(turn, place, records[place], text, head, answerer.policy) if text else None
             if known is not None and known.partition == partitions[place]:
                 if known.turn != number:
-                    known.turn = number
+                    known.turn, known.first = number, len(turn.places)
                     turn.begun.setdefault(id(known.node), known.node.newest)
                 add_place(place)
                 add_head(known)
