@@ -109,10 +109,9 @@ def split_limits(prefix: bytes, limits: bytes) -> tuple[bytes, bytes] | None:
 
 def head_of_list(pods: KnownPods, be_group: str) -> tuple[list[str], Bools] | None:
     """Return a list's uids, and which are best-effort; None: a uid twice, or ``be_group`` is of another list."""
-    uids = list(pods.by_uid)
-    if not len(uids) == len(pods) == len(be_group):
+    if not len(pods.by_uid) == len(pods) == len(be_group):
         return None
-    return uids, np.frombuffer(bytes([pod.kind.best_effort for pod in pods.each()]), np.bool_)
+    return pods.uids, np.frombuffer(bytes([pod.kind.best_effort for pod in pods.each()]), np.bool_)
 
 
 def numbers_commas(pods: int) -> int:

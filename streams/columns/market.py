@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,6 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.score import NOTHING
-from slacktide.streams.columns.marked import text
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.decisions.known_pods import POD, KnownPod, KnownPods, PodName, row_of
 from slacktide.streams.decisions.prediction.mid_forecast import MidForecast
@@ -26,8 +25,6 @@ _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LA
 _PERCENT_MAX: Final = 1_000
 _NEXT_POD: Final = b',{"uid":'
 """Where the next pod's template begins. JSON texts have no unescaped quotes."""
-_FEW: Final = 8
-"""Up to this many changed pods, editing a template is faster than building it."""
 _EXACT: Final = 1 << 53
 """The scalar rules handle larger amounts."""
 
@@ -127,29 +124,15 @@ def _row(name: PodName, pod: KnownPod | None) -> bytes:
 
 
 def _pods_line(names: Sequence[PodName], pod_line: Callable[[PodName], bytes], before: Market | None) -> bytes:
-    """Build ``Market.pods_line``. Both markets have their names in order of the uids."""
-    had, have = _ids(before.names if before else ()), _ids(names)
-    gone = [name for name in before.names if id(name) not in have] if before else []
-    come = [at for at, name in enumerate(names) if id(name) not in had]
-    if before is None or len(gone) + len(come) > _FEW:
-        return b",".join(map(pod_line, names))
-    line = b"," + before.pods_line if before.pods_line else b""
-    for name in gone:
-        begin = line.index(_begin(name))
-        end = line.find(_NEXT_POD, begin + 1)
-        line = line[:begin] + (line[end:] if end >= 0 else b"")
-    for at in reversed(come):
-        place = line.index(_begin(names[at + 1])) if at + 1 < len(names) else len(line)
-        line = line[:place] + b"," + pod_line(names[at]) + line[place:]
-    return line[1:]
+    """Build ``Market.pods_line`` from the lines of unchanged pods.
 
-
-def _ids(names: Iterable[PodName]) -> set[int]:
-    return set(map(id, names))
-
-
-def _begin(name: PodName) -> bytes:
-    return _NEXT_POD + text(name.uid)
+    Compares identities: reading the objects would miss the processor's cache.
+    """
+    had: dict[int, bytes] = {}
+    if before is not None:
+        had = dict(zip(map(id, before.names), (b"," + before.pods_line).split(_NEXT_POD)[1:], strict=True))
+    lines = [had.get(id(name)) or pod_line(name).removeprefix(_NEXT_POD[1:]) for name in names]
+    return _NEXT_POD.join((b"", *lines))[1:]
 
 
 def _there(pods: KnownPods, names: Sequence[PodName]) -> bool:

@@ -158,18 +158,21 @@ class NodeWindow(_Marked):
         A pod that only one of them names is kept, because the two are read at different times. So a pod that starts or
         ends causes no dip in the reclaimed resources.
         """
-        named, before = known(pods or ()).by_uid, self.names
-        rows = self._keep(named.keys() | set(uids), series)
-        if len(named) == len(rows):
-            self.names = [named[uid].name for uid in self.kept]
+        listed, before = known(pods or ()), self.names
+        by_uid = listed.by_uid
+        rows = self._keep(by_uid.keys() | uids, series)
+        if len(by_uid) == len(rows):
+            self.names = [by_uid[uid].name for uid in self.kept]
         else:
             had, its_group = {name.uid: name for name in before}, group()
             self.names = [
-                named[uid].name if uid in named else _renamed(had.get(uid), uid, best_effort=uid in its_group)
+                by_uid[uid].name if uid in by_uid else _renamed(had.get(uid), uid, best_effort=uid in its_group)
                 for uid in self.kept
             ]
-        same = dict(zip(self.kept, self.kept, strict=True))  # each uid is in memory once
-        self.uids, self.listed = [same[uid] for uid in uids], pods
+        if uids is not listed.uids:  # each uid is in memory once
+            same = dict(zip(self.kept, self.kept, strict=True))
+            uids = [same[uid] for uid in uids]
+        self.uids, self.listed = uids, pods
         self.use_rows = np.array([rows[uid] for uid in uids], np.int64)
 
     def keep(self, uids: Iterable[str], series: Series) -> None:

@@ -146,7 +146,9 @@ class KnownPods(Sequence[Pod]):
     def __init__(self, pods: Sequence[Pod]) -> None:
         self._pods = pods
         known = self._known = pods.known if isinstance(pods, _Written) else [_known(pod) for pod in pods]
-        self.by_uid: Mapping[str, KnownPod] = {pod.name.uid: pod for pod in known}
+        self.uids = [pod.name.uid for pod in known]
+        """In list order."""
+        self.by_uid: Mapping[str, KnownPod] = dict(zip(self.uids, known, strict=True))
         """The last pod of a uid wins."""
         sums = list(map(sum, zip(*[pod.kind.counted for pod in known], strict=True))) or [0] * len(_COUNTED)
         self.asked = dict(zip(REQUEST_FIELDS, sums, strict=False))
@@ -209,7 +211,7 @@ class KnownPods(Sequence[Pod]):
         """
         lately = before.by_hash() if before else {}
         try:
-            pods = [bytes(one) for one in _LISTED.decode(raw)]
+            pods = list(map(bytes, _LISTED.decode(raw)))
             hashes = array("q", map(hash, pods))
             known = [lately.get(its) or _known(_POD.decode(one), one) for its, one in zip(hashes, pods, strict=True)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -237,11 +239,6 @@ class KnownPods(Sequence[Pod]):
 
     def __len__(self) -> int:
         return len(self._pods)
-
-    @property
-    def uids(self) -> Sequence[str]:
-        """Uids in list order."""
-        return tuple(self.by_uid) if len(self.by_uid) == len(self) else [pod.uid for pod in self]
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods)
