@@ -30,8 +30,8 @@ from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.spared_pods import is_unsuppressed
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
-PROD: Final = "koord-prod"
-BATCH: Final = "koord-batch"
+_PROD: Final = "koord-prod"
+_BATCH: Final = "koord-batch"
 POD: Final = "high", "lse", "prod", "batch", "request_milli", "request_bytes"
 """What reclaimed resources are computed from of a pod; the first four are 1 or 0.
 
@@ -117,7 +117,7 @@ def row_of(priority_class: str, *, there: bool, live: bool, lse: bool, request: 
     high = priority_class not in LOW_CLASSES
     counts = high and live
     cpu_milli, mem_bytes = (min(amount, AMOUNT_MAX) if counts else 0 for amount in request)
-    classes = high, counts and lse, there and priority_class == PROD, priority_class == BATCH
+    classes = high, counts and lse, there and priority_class == _PROD, priority_class == _BATCH
     return array("q", (*classes, cpu_milli, mem_bytes)).tobytes()
 
 
