@@ -21,7 +21,7 @@ CLASSES = "koord-prod", "koord-mid", "koord-batch"
 
 @st.composite
 def _pod(draw: st.DrawFn) -> Pod:
-    name = draw(st.sampled_from(['a"', 'a","uid":"b', "%d", "b", "bb", "c", "ü", "z"]))
+    name = draw(st.sampled_from(['a"', 'a","uid":"b', ',{"uid":"b"', "%d", "b", "bb", "c", "ü", "z"]))
     return Pod(
         uid=name,
         namespace="shop",
