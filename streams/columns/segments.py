@@ -300,12 +300,12 @@ def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
     parts = np.empty((cells.shape[1], len(cells), CELLS))
     for place, cell in enumerate(_WIRE_ORDER):  # by column, and by part: NumPy is slow with rows of four
         parts[:, :, place] = np.rint(cells[:, :, cell]).T
-    sums = parts.sum(0)
-    if sums.max(initial=0) < _INT64_END:
-        whole = parts.astype(np.int64)
+    if parts.sum(0).max(initial=0) < _INT64_END:
+        whole: NDArray[Any] = parts.astype(np.int64)
         return whole.sum(0), whole.swapaxes(0, 1)
-    fitting = np.vectorize(lambda cell: int(cell) if cell < _INT64_END else cell, otypes=[object])
-    return fitting(sums), fitting(parts).swapaxes(0, 1)
+    fitting = np.vectorize(lambda cell: int(cell) if cell < _INT64_END else float(cell), otypes=[object])
+    whole = fitting(parts)
+    return fitting(whole.sum(0)), whole.swapaxes(0, 1)
 
 
 def _written(uids: Sequence[str], sums: NDArray[Any], parts: NDArray[Any]) -> list[PodSegment]:
