@@ -122,11 +122,12 @@ def minutes_of(windows: Windows, window: NodeWindow, numbers: Sequence[int]) -> 
     ]
 
 
-def completed(windows: Windows, rows: Ints, delays_ms: Ints) -> list[range]:
-    """Return each completed minute of these rows once, by number; several after a gap or a long sample.
+def completed(windows: Windows, delays: Sequence[tuple[NodeWindow, int]]) -> list[range]:
+    """Return each completed minute of these windows once, by number; several after a gap or a long sample.
 
-    ``delays_ms``: by row, from a minute's end until it counts as completed.
+    ``delays``: the windows, with the ms from a minute's end until it counts as completed.
     """
+    rows, delays_ms = np.array([(window.row, delay_ms) for window, delay_ms in delays]).T
     marks = windows.marks
     ends = (marks.watermark_ms[rows] - delays_ms) // MINUTE_MS
     # The first minute that is in the rings completely, and may have coverage.
