@@ -122,12 +122,12 @@ def minutes_of(windows: Windows, window: NodeWindow, numbers: Sequence[int]) -> 
     ]
 
 
-def completed(windows: Windows, nodes: Sequence[tuple[NodeWindow, int]]) -> list[range]:
-    """Return each completed minute of these nodes once, by number; several after a gap or a long sample.
+def completed(windows: Windows, delays: Sequence[tuple[NodeWindow, int]]) -> list[range]:
+    """Return each completed minute of these windows once, by number; several after a gap or a long sample.
 
-    ``nodes``: each with its delay in ms from a minute's end until it counts as completed.
+    ``delays``: the windows, with the ms from a minute's end until it counts as completed.
     """
-    rows, delays_ms = np.array([(window.row, delay_ms) for window, delay_ms in nodes], np.int64).T
+    rows, delays_ms = np.array([(window.row, delay_ms) for window, delay_ms in delays]).T
     marks = windows.marks
     ends = (marks.watermark_ms[rows] - delays_ms) // MINUTE_MS
     # The first minute that is in the rings completely, and may have coverage.
@@ -301,12 +301,12 @@ def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
     parts = np.empty((cells.shape[1], len(cells), CELLS))
     for place, cell in enumerate(_WIRE_ORDER):  # by column, and by part: NumPy is slow with rows of four
         parts[:, :, place] = np.rint(cells[:, :, cell]).T
-    sums = parts.sum(0)
-    if sums.max(initial=0) < _INT64_END:
-        whole = parts.astype(np.int64)
+    if parts.sum(0).max(initial=0) < _INT64_END:
+        whole: NDArray[Any] = parts.astype(np.int64)
         return whole.sum(0), whole.swapaxes(0, 1)
-    fitting = np.vectorize(lambda cell: int(cell) if cell < _INT64_END else cell, otypes=[object])
-    return fitting(sums), fitting(parts).swapaxes(0, 1)
+    fitting = np.vectorize(lambda cell: int(cell) if cell < _INT64_END else float(cell), otypes=[object])
+    whole = fitting(parts)
+    return fitting(whole.sum(0)), whole.swapaxes(0, 1)
 
 
 def _written(uids: Sequence[str], sums: NDArray[Any], parts: NDArray[Any]) -> list[PodSegment]:

@@ -266,15 +266,12 @@ class Publishing:
         its = [node for node in nodes if node.partition not in self._held_back]
         if not its:
             return []
+        minutes = completed(self._windows, [(node.window, node.spread_ms) for node in its])
 
         def failed(one: tuple[Node, range], error: Exception) -> list[Out]:
             return [self._writer.failed("segment", _of_node(one[0]), error)]
 
-        return isolated(
-            self._written,
-            list(zip(its, completed(self._windows, [(node.window, node.spread_ms) for node in its]), strict=True)),
-            failed,
-        )
+        return isolated(self._written, list(zip(its, minutes, strict=True)), failed)
 
     def _written(self, minutes: Sequence[tuple[Node, range]]) -> list[Out]:
         """Write the minutes of each node; the newest one carries what the node's samples name."""
