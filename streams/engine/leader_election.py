@@ -66,8 +66,8 @@ class LeaderElection:
     async def stay(self, done: int | None = None, wait_s: float = POLL_S) -> None:
         """Remain a member; a leader also commits, three times per session timeout.
 
-        ``done``: the offset to commit, up to which the leader has finished its work; None: what was read. ``wait_s``: how
-        long to wait for records, or for the end of a rebalance.
+        ``done``: the offset to commit, up to which the leader has finished its work; None: what was read.
+        ``wait_s``: how long to wait for records, or for the end of a rebalance.
 
         Raises:
             LogError: the topic cannot be read.

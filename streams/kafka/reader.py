@@ -25,8 +25,8 @@ class Reader:
     """A consumer without a group. Reconnect after any error.
 
     The broker may hold a fetch for ``fetch_wait_ms``. ``lost``: at a position that no longer exists, continue from the
-    earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch. ``gather_ms``: once it follows, the
-    broker holds each fetch so long, so that many records share it; 0: it answers as soon as there is one.
+    earliest record, or fail. ``partition_bytes_max``: of one partition in one fetch. ``gather_ms``: once it follows,
+    the broker holds each fetch so long, so that many records share it; 0: it answers as soon as there is one.
     """
 
     def __init__(

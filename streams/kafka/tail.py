@@ -60,9 +60,7 @@ class Tail(Reader):
     omitted. None: all behind the first of that time, whatever their timestamps. ``gather_ms``: as of ``Reader``.
     """
 
-    def __init__(
-        self, bootstrap: Cluster, fetch_wait_ms: int, *, most: int | None = None, gather_ms: int = 0
-    ) -> None:
+    def __init__(self, bootstrap: Cluster, fetch_wait_ms: int, *, most: int | None = None, gather_ms: int = 0) -> None:
         super().__init__(bootstrap, fetch_wait_ms, gather_ms=gather_ms)
         self._most = most
         self._wanted: Wanted | None = None
