@@ -80,11 +80,6 @@ class Head(Generic[N]):
         """Return the pods in the best-effort group."""
         return frozenset(uid for uid, in_group in zip(self.uids, self.of.be_group, strict=True) if in_group == "1")
 
-    @property
-    def group(self) -> AbstractSet[str]:
-        """Return the pods in the best-effort group."""
-        return frozenset(uid for uid, in_group in zip(self.uids, self.of.be_group, strict=True) if in_group == "1")
-
     def uids_of(self, _: str) -> list[str]:
         """Return the pods of its list."""
         return self.uids

@@ -27,6 +27,8 @@ SEND_S = 3.0
 FETCH_WAIT_MS = 200
 GATHER_MS = 500
 """Evictions are rare, and metrics come all the time: the governor reads and grants so often."""
+TICK_MS = 1_000
+"""While only metrics come: they change no request, and a round looks at all nodes."""
 LATER_MS = 6_000
 """Added to the interval: a metric waits for a sample, and clocks differ."""
 
@@ -83,18 +85,23 @@ class _Candidate:
             await _write(sender, await self._begin(tail), governor.send_ms)
             metrics.GOVERNS.set(1)
             log.info("elected as the eviction governor", extra={"epoch": governor.epoch})
-            looked_ms = mono_ms()
+            looked_ms, ticked_ms = mono_ms(), 0
             while self._election.elected and not stop.is_set():
-                outs = governor.receive(await tail.more(GATHER_MS / 1_000), mono_ms())
+                records = await tail.more(GATHER_MS / 1_000)
+                outs = governor.receive(records, mono_ms())
                 await self._election.stay(wait_s=0.0)
                 if mono_ms() - looked_ms > self._settings.session_timeout_ms:
                     await tail.check()
                     looked_ms = mono_ms()
-                if self._election.leads:
+                asked = any(record.topic != METRIC.name for record in records)
+                due = self._election.leads and (asked or mono_ms() >= ticked_ms + TICK_MS)
+                if due:
                     self._check()
-                    outs += governor.tick(mono_ms(), self._now_ms())
+                    ticked_ms = mono_ms()
+                    outs += governor.tick(ticked_ms, self._now_ms())
                 await _write(sender, outs, governor.send_ms)
-                _report(governor, outs)
+                if due:
+                    _report(governor, outs)
         metrics.GOVERNS.set(0)
         log.info("no longer the eviction governor", extra={"epoch": governor.epoch})
 
