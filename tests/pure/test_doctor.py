@@ -738,7 +738,7 @@ def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
         "cpu-burst": "absent",
         "cpu-set": "absent",
     }
-    assert facts.refused_triggers == {"cpu": "no file of a kernel", "memory": "no file of a kernel"}
+    assert facts.refused_triggers == {"cpu": "not a file of a kernel", "memory": "not a file of a kernel"}
     assert not facts.idle_tier
     (tmp_path / GROUP / "cpu.idle").write_text("1\n")
     assert cgroup_facts.gather(tmp_path, None).idle_tier
@@ -790,8 +790,8 @@ def test_of_a_knob_with_two_files_the_one_that_is_missing_is_named(tmp_path: Pat
 @pytest.mark.parametrize(
     ("files", "version", "trouble"),
     [
-        pytest.param({"x": ""}, 0, "no cgroup hierarchy here", id="nothing mounted"),
-        pytest.param({"cgroup.controllers": "cpu\n"}, 2, "no group holds pods", id="no kubelet"),
+        pytest.param({"x": ""}, 0, "no cgroup hierarchy", id="nothing mounted"),
+        pytest.param({"cgroup.controllers": "cpu\n"}, 2, "no cgroup contains pods", id="no kubelet"),
     ],
 )
 def test_what_is_not_there_is_told_and_not_raised(
