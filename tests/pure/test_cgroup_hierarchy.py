@@ -80,7 +80,9 @@ def test_a_given_group_is_taken(tmp_path, given) -> None:
     ("folders", "given", "says"),
     [
         pytest.param([], None, "no cgroup hierarchy.*--cgroup-mount", id="nothing mounted"),
-        pytest.param(["cpu/system"], None, "cpu: no cgroup contains pods.*one level below.*--kubepods", id="no kubelet"),
+        pytest.param(
+            ["cpu/system"], None, "cpu: no cgroup contains pods.*one level below.*--kubepods", id="no kubelet"
+        ),
         pytest.param(["cpu/kubepods", "cpu/kubepods.slice"], None, "kubepods, kubepods.slice; choose one", id="two"),
         pytest.param(["cpu/a/kubepods", "cpu/b/kubepods"], None, "a/kubepods, b/kubepods; choose one", id="two nested"),
         pytest.param(["cpu/kubepods"], "pods", "cpu/pods: no such cgroup.*relative to each hierarchy", id="not there"),

@@ -201,7 +201,9 @@ def test_what_a_kernel_lacks_is_said_once_and_the_rest_works() -> None:
     bench = Bench(version=1, policy=policy)
     bench.pass_s(60)
 
-    assert [one.reason for one in bench.outcomes("failed")] == ["the kernel lacks mem_min_bytes: cgroup v1 does not have it"]
+    assert [one.reason for one in bench.outcomes("failed")] == [
+        "the kernel lacks mem_min_bytes: cgroup v1 does not have it"
+    ]
     assert bench.agent.knobs_lacking == {"mem_min_bytes": 3}
     assert len(bench.outcomes("applied")) == len(BE_KEYS)
 
