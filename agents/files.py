@@ -109,7 +109,7 @@ class Watched(Generic[T]):
         return changed or bool(before)
 
     def _text_of(self, exc: ConfigError) -> str:
-        return f"{exc}\nthe last good {self.path} stays in force"
+        return f"{exc}\nthe last valid {self.path} stays in force"
 
     def _stamp_now(self) -> Stamp | None:
         return stamp_of(self.path)
@@ -133,7 +133,7 @@ def _too_much(event: yaml.Event, depth: int, count: int) -> tuple[str, str] | No
     if isinstance(event, yaml.AliasEvent):
         return f"*{event.anchor}", "no aliases"
     if depth > DEPTH_MAX:
-        return "nested too deep", f"{DEPTH_MAX} levels"
+        return "nested too deeply", f"{DEPTH_MAX} levels"
     if count > EVENTS_MAX:
         return "too many values", f"at most {EVENTS_MAX}"
     return None

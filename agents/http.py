@@ -71,9 +71,9 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
         except (OSError, HTTPException) as exc:
             connection.close()
             if deadline.passed or isinstance(exc, TimeoutError):
-                raise HttpError(f"no whole answer within {TIMEOUT_S:g} s") from exc
+                raise HttpError(f"incomplete answer after {TIMEOUT_S:g} s") from exc
             if not kept and isinstance(exc, HTTPException):
-                raise HttpError(f"not whole, or not HTTP: {exc!r}") from exc
+                raise HttpError(f"incomplete, or not HTTP: {exc!r}") from exc
             if not kept:
                 raise
     # A server may close a kept connection at any time.
@@ -95,7 +95,7 @@ def _exchange(connection: HTTPConnection, request: Request) -> Answer:
     body = response.read(BYTES_MAX + 1)
     if len(body) > BYTES_MAX:
         connection.close()
-        raise HttpError(f"the answer is over {BYTES_MAX // 1024**2} MiB")
+        raise HttpError(f"the answer is larger than {BYTES_MAX // 1024**2} MiB")
     if response.length:  # with a size limit, a truncated body is not detected otherwise
         raise IncompleteRead(body, response.length)
     after = response.headers.get("Retry-After", "")

@@ -78,7 +78,7 @@ class Https:
         except (HttpError, OSError) as exc:
             self.close()
             if isinstance(exc, ssl.SSLCertVerificationError):
-                why = f"its certificate is not accepted: {exc.verify_message}; {self._untrusted}"
+                why = f"its certificate could not be verified: {exc.verify_message}; {self._untrusted}"
                 raise CredentialsError(why) from exc
             raise HttpError(_why(exc)) from exc
 
@@ -103,7 +103,7 @@ class Https:
             kept.settimeout(silence_s)
             while line := response.readline(LINE_MAX):
                 if not line.endswith(b"\n"):
-                    raise HttpError("a line of the answer is cut short, or over 4 MiB")
+                    raise HttpError("a line of the answer is truncated, or larger than 4 MiB")
                 yield line
         except (OSError, HTTPException, ValueError) as exc:
             raise HttpError(_why(exc)) from exc
@@ -135,7 +135,7 @@ def token_of(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as exc:
         raise CredentialsError(f"the token {file} cannot be read: {_why(exc)}") from exc
     if not _TOKEN.fullmatch(text):
-        raise CredentialsError(f"{file} holds no token: one line of text is accepted")
+        raise CredentialsError(f"{file} contains no token; accepted: one line of text")
     return text
 
 

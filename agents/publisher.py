@@ -26,7 +26,7 @@ from slacktide.streams.records import Out, Record, dead_letter, event, place_of
 log = logging.getLogger(__name__)
 
 SOURCE = "publisher"
-NOTHING_YET = "nothing was published yet"
+NOTHING_YET = "nothing has been published yet"
 REPUBLISH_S = 60.0
 LOOK_S = 1.0
 AT_ONCE = 500

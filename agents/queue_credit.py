@@ -100,7 +100,7 @@ class QueueCredit:
         """
         for one in victims:
             self._account.spend(self._clock.mono_ns())
-            await self._send([one], "applied", "it exceeds its quota, which shrank")
+            await self._send([one], "applied", "it exceeds its quota, which was reduced")
 
     async def _read(self) -> None:
         began_ns = self._clock.mono_ns()

@@ -278,7 +278,9 @@ class ApiServer:
                 finally:
                     _drop(answer)
         except TimeoutError as exc:
-            raise ApiAwayError(f"{where}: no answer in time; is the API server up, and reachable from here?") from exc
+            raise ApiAwayError(
+                f"{where}: no answer in time; check that the API server runs and can be reached from here"
+            ) from exc
         except (aiohttp.ClientError, OSError, ConfigException) as exc:
             raise ApiAwayError(f"{where}: {str(exc) or type(exc).__name__}") from exc
 
@@ -309,5 +311,5 @@ def _read(body: bytes, kind: type[T]) -> T:
     try:
         got: T = _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ApiAwayError(f"an answer that is no such object: {exc}") from exc
+        raise ApiAwayError(f"the answer is not a valid object: {exc}") from exc
     return got

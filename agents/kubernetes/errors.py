@@ -66,9 +66,9 @@ class ApiRefusedError(ApiError):
 
 
 _HINTS = {
-    401: "; is the token or certificate still good?",
-    403: "; the role of this account lacks it: kubectl auth can-i --list --as SUBJECT",
-    404: "; if it is a kind: is its CustomResourceDefinition applied?",
+    401: "; check whether the token or certificate is still valid",
+    403: "; the account's role does not allow it: kubectl auth can-i --list --as SUBJECT",
+    404: "; if it is a kind: check that its CustomResourceDefinition is applied",
 }
 
 

@@ -79,4 +79,4 @@ async def lines(chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         for line in whole:
             yield bytes(line)
         if len(rest) > LINE_BYTES_MAX:
-            raise ValueError("a line of a watch is over 16 MiB")
+            raise ValueError("a line of a watch is larger than 16 MiB")

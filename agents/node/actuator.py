@@ -71,7 +71,7 @@ class Actuator:
                 continue
             after = self._read_back()
             done = after is not None and intent.after is not None and not _differ(after, intent.after)
-            reason = "the agent stopped during the act; read back at its next start"
+            reason = "the agent stopped before the result was known; the limit was read at its next start"
             self.conclude(
                 msgspec.structs.replace(intent, result="applied" if done else "failed", reason=reason, after=after)
             )
@@ -92,7 +92,7 @@ class Actuator:
             failure = self._write(wanted)
             after = self.limits = self._read_back()
             if not failure and (after is None or _differ(after, wanted)):
-                failure = "the kernel reads back something else than was written"
+                failure = "the kernel reports another value than was written"
             if after is None or looser(after, before):
                 self._raised_ns = self._mono_ns()
             result = "failed" if failure else "applied"

@@ -261,7 +261,7 @@ class NodeAgent:
             self._actuator.conclude(outcome)
         newest = self._protocol.newest
         if (removed or self._settings.restore_on_exit) and newest is not None:
-            self._lift(newest, "the agent is removed" if removed else "the agent stops")
+            self._lift(newest, "the agent is being removed" if removed else "the agent stops")
 
     def _lift(self, newest: Taken, reason: str) -> None:
         self._perform(self._lifting(newest, "restore", "restored", reason), newest)
@@ -305,7 +305,7 @@ class NodeAgent:
             id=self._reporter.id_of(newest, EXCLUSIVE, f"{TARGET}/{cpus}"),
             rule=EXCLUSIVE,
             origin="agent",
-            reason=f"pods have CPUs {cpus} alone",
+            reason=f"pods have exclusive CPUs {cpus}",
             bound=EXCLUSIVE,
             terms={},
         )

@@ -15,7 +15,7 @@ from slacktide.schemas.errors import SlacktideError
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PORT = 443
-_UNTRUSTED = "give the cluster's authority with --api-ca"
+_UNTRUSTED = "give the CA of the API server with --api-ca"
 
 
 class ApiServerError(SlacktideError):

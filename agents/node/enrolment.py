@@ -42,15 +42,17 @@ class Enrolment:
 
     def __init__(self, access: Access, prover: Prover, metrics: AgentMetrics, backoff: Backoff | None = None) -> None:
         try:
-            self._https = Https(access, port=PORT, untrusted="give the bridge's authority with --enrol-ca")
+            self._https = Https(access, port=PORT, untrusted="give the bridge's CA with --enrol-ca")
         except ValueError as exc:
-            raise EnrolmentError(f"{access.url}: not an address to enrol at; accepted: https://HOST:PORT") from exc
+            raise EnrolmentError(
+                f"{access.url}: not the address of the enrolment endpoint; accepted: https://HOST:PORT"
+            ) from exc
         self._prover = prover
         self._metrics = metrics
         self._backoff = backoff or Backoff(RETRY_S, RETRY_S_MAX)
         self._refused: Verdict = ""
         self._proven_s = float("-inf")
-        self._why = "not asked yet"
+        self._why = "the bridge has not answered yet"
         self._next_s = 0.0
         self._warned_s = float("-inf")
 
@@ -106,7 +108,7 @@ class Enrolment:
         try:
             answer = self._https.ask(PATH, method="POST", body=b"{}")
         except HttpError as exc:
-            raise EnrolmentError(f"the bridge is away: {exc}") from exc
+            raise EnrolmentError(f"the bridge cannot be reached: {exc}") from exc
         if answer.status != HTTPStatus.OK:
             self._https.close()  # another replica may accept it, and the token is read again
             raise EnrolmentError(f"the bridge answered {answer.status}: {answer.words}")
@@ -117,4 +119,4 @@ class Enrolment:
         self._metrics.proof_expires_s(left_s)
         if left_s <= WARN_S and self._why and now_s - self._warned_s >= WARN_EACH_S:
             self._warned_s = now_s
-            log.warning("%s, and the bridge gives no new one", self._prover.trouble, extra={"why": self._why})
+            log.warning("%s, and the bridge issues no new key", self._prover.trouble, extra={"why": self._why})

@@ -33,7 +33,8 @@ class Identity:
         except OSError as exc:
             self.release()
             raise SlacktideError(
-                f"{file}: cannot count starts there: {exc.strerror}; give the agent a folder it can write to"
+                f"{file}: cannot write the start counter: {exc.strerror}; give the agent a writable folder with "
+                "--state-folder"
             ) from exc
         self.boot_id = f"{count:012d}-{os.urandom(4).hex()}"
 
@@ -49,13 +50,15 @@ def _locked(folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
-        raise SlacktideError(f"{folder}: not usable as state folder: {exc.strerror}") from exc
+        raise SlacktideError(
+            f"{folder}: not usable as state folder: {exc.strerror}; give another with --state-folder"
+        ) from exc
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
         os.close(lock)
         raise SlacktideError(
-            f"{folder}: another agent uses this state folder; stop it, or give this one its own"
+            f"{folder}: another agent uses this state folder; stop it, or give this agent its own with --state-folder"
         ) from exc
     return lock
 

@@ -281,7 +281,7 @@ class Link:
     def refuse(self, out: Out, why: str) -> None:
         """Count a record that Kafka refused, and publish a dead letter."""
         self._metrics.refused_by_kafka(out.topic)
-        log.error("Kafka refused a record; it is dropped", extra={"topic": out.topic, "why": why})
+        log.error("Kafka rejected a record; it is dropped", extra={"topic": out.topic, "why": why})
         if out.topic != DEAD_LETTER.name:
             self._letters.add(of_refused(out, node=self._node, reason=why, now_ms=self._now_ms()))
             self.wake()
@@ -319,7 +319,7 @@ class Link:
         try:
             take(records)
         except Exception:
-            log.exception("processing records failed; each is tried alone", extra={"topic": records[0].topic})
+            log.exception("cannot process records together; each is processed alone", extra={"topic": records[0].topic})
             for record in records:
                 self._try_alone(record, take)
 

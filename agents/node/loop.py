@@ -421,11 +421,11 @@ class AgentLoop:
         self._metrics.evicting(self._agent.evicting)
         self._health.not_ready = self._unready()
         if self._inventory.refused:
-            self._health.not_fresh = f"the inventory was refused: {self._inventory.refused}"
+            self._health.not_fresh = f"the inventory was rejected: {self._inventory.refused}"
         elif self._policies.refused:
-            self._health.not_fresh = f"a policy is refused: {self._policies.refused}"
+            self._health.not_fresh = f"a policy was rejected: {self._policies.refused}"
         else:
-            unanswered = "the guard is in charge: no answers in time" if guard else self._unanswered()
+            unanswered = "the guard decides: no answers in time" if guard else self._unanswered()
             self._health.not_fresh = self._unproven() or unanswered
 
     def _unready(self) -> str:
@@ -433,7 +433,7 @@ class AgentLoop:
         if self._link.away:
             return f"Kafka is unreachable: {self._link.away}"
         if self._inventory.unlisted:
-            return f"the list of pods is old: {self._inventory.unlisted}"
+            return f"the list of pods is outdated: {self._inventory.unlisted}"
         return self._link.too_large or self._policies.diverges
 
     def _unproven(self) -> str:
@@ -498,7 +498,7 @@ class AgentLoop:
         self._agent.close(removed=removed)
         self.removed = removed and self._agent.holds_nothing
         if removed and not self.removed:
-            log.error("some limits could not be lifted: run slacktide agent restore on this node")
+            log.error("some limits could not be removed: run slacktide agent restore on this node")
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self._link.drain()

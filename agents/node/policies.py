@@ -50,7 +50,7 @@ class Policies:
                 self._metrics.policy_published(self.policy.published_ms)
         self._metrics.policy_refused(refused=bool(self.refused))
         if self.refused and self.refused != refused:
-            log.error("a policy is refused", extra={"why": self.refused})
+            log.error("a policy is rejected", extra={"why": self.refused})
         self._state.keep_policy(self.policy)
         if self.policy.version == before.version:
             return False

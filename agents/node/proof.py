@@ -41,7 +41,7 @@ class Prover:
     def trouble(self) -> str:
         """Why the key is missing, expired or about to expire; "": it is valid."""
         if self._key is None:
-            return "this node has no key to sign with"
+            return "this node has no key to sign its records"
         if not self.left_s:
             return "this node's key has expired"
         return "" if self.left_s > WARN_S else f"this node's key expires in {self.left_s // 60} min"
@@ -59,7 +59,9 @@ class Prover:
 
     def _read(self, enrolled: Enrolled) -> NodeKey:
         if enrolled.node != self._node:
-            raise BadMessageError("Enrolled", f"the key is for node {enrolled.node!r}, this agent runs {self._node!r}")
+            raise BadMessageError(
+                "Enrolled", f"the key belongs to node {enrolled.node!r}, but this agent runs on {self._node!r}"
+            )
         return enrolled.key()
 
     def _kept(self) -> NodeKey | None:
@@ -70,7 +72,7 @@ class Prover:
         except FileNotFoundError:
             return None
         except (OSError, BadMessageError) as exc:
-            log.warning("the node's key is lost; a new one is asked for", extra={"why": str(exc)})
+            log.warning("the node's key is lost; requesting a new one", extra={"why": str(exc)})
             return None
 
     def _keep(self, enrolled: Enrolled) -> None:
@@ -83,4 +85,4 @@ class Prover:
                 file.write(encode(enrolled))
             fresh.replace(self._file)
         except OSError as exc:
-            log.warning("the node's key is not kept for the next start", extra={"why": str(exc)})
+            log.warning("the node's key could not be stored for the next start", extra={"why": str(exc)})

@@ -34,7 +34,7 @@ class Removal:
         self._was_there = now == "there"
         if not self._was_there:
             log.warning(
-                "the DaemonSet cannot be read: when it is deleted, limits may stay in force",
+                "the DaemonSet cannot be read: if it is deleted, limits may stay in force",
                 extra={"daemon_set": self._daemon_set, "standing": now, "remedy": "slacktide agent restore"},
             )
         await asyncio.Event().wait()
@@ -49,7 +49,7 @@ class Removal:
             pass
         removed = is_removed(now, was_there=self._was_there)
         log.info(
-            "the agent is removed: it lifts all limits" if removed else "the agent ends: limits stay in force",
+            "the agent is being removed: it removes all limits" if removed else "the agent stops: limits stay in force",
             extra={"daemon_set": self._daemon_set, "standing": now},
         )
         return removed

@@ -63,7 +63,7 @@ class SampleSender:
                 why = str(exc)
             else:
                 if why or sample.pods is not None:
-                    self.too_large = why and f"{why}: its pods are left out, and workers answer `skipped`"
+                    self.too_large = why and f"{why}: the sample is sent without its pods, and workers answer `skipped`"
                 return placed
         self.too_large = why
         raise RecordRefusedError(why)

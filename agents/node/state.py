@@ -89,7 +89,7 @@ class State:
         except FileNotFoundError:
             return None
         except (OSError, BadMessageError) as exc:
-            log.warning("what was kept is lost", extra={"file": str(path), "why": str(exc)})
+            log.warning("the stored state is lost", extra={"file": str(path), "why": str(exc)})
             return None
         if not again:
             self._written[path] = content
@@ -102,7 +102,7 @@ class State:
         try:
             write_whole(path, content)
         except OSError as exc:
-            log.warning("could not be saved for the next start", extra={"file": str(path), "why": str(exc)})
+            log.warning("could not be stored for the next start", extra={"file": str(path), "why": str(exc)})
             return
         if not again:
             self._written[path] = content

@@ -59,7 +59,7 @@ def output_option(default: str) -> Callable[..., Any]:
 def command(
     bootstrap: Cluster, *, names: tuple[str, ...], sort: Sort, problems: bool, output: str, watch: bool
 ) -> None:
-    """List all nodes, or those whose name matches a pattern: what each sells, uses and holds, and what is wrong.
+    """List all nodes, or those whose name matches a pattern: batch resources, use, limit and problems of each.
 
     STATE is ok, note, warning or problem. USED is the node's CPU over the policy's window. SOLD is batch-cpu. LIMIT is
     that of best-effort pods. AGE is the time since a worker published the figures or covered them by a heartbeat.

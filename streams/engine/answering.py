@@ -146,7 +146,7 @@ class Answering:
         if suspects:
             if await survives(lambda: self._answer_in_copy(suspects), COPY_S):
                 return found | dict.fromkeys(first, 0)
-            log.error("a copy of this process died on records of a crashed owner: they are answered one by one",
+            log.error("a copy of this process crashed at records of a crashed owner; they are answered one by one",
                       extra={"records": len(suspects)})  # fmt: skip
         return found
 
@@ -190,7 +190,7 @@ class Answering:
         first, before = coming[0], list[Record]()
         if self.quarantine.bare(place):
             if place not in self._next:
-                log.error("owners of a partition crash again and again: it is taken over without history",
+                log.error("the owners of a partition crash repeatedly; taking it over without history",
                           extra=_place(first))  # fmt: skip
             return
         now_ms = self._now_ms()
@@ -207,7 +207,7 @@ class Answering:
             await read_lists(self._history, self._worker.lists, place, before, [first, *coming[1:]])
             self._ticking.learned(place, self._worker.learn(before))
             metrics.READ_BACK.inc(len(before))
-            log.info("partition read back", extra={**place._asdict(), "samples": len(before)})
+            log.info("a partition's history was read", extra={**place._asdict(), "samples": len(before)})
         if place not in self._next:
             self._rebuilding.take_over(place, first, before)
 

@@ -60,7 +60,9 @@ class Liveness:
         """
         still_s = asyncio.get_running_loop().time() - self._beat_s
         if still_s > self._session_timeout_s:
-            raise LogError(f"the worker stood still for {still_s:.1f} s; others may have its partitions by now")
+            raise LogError(
+                f"the worker was blocked for {still_s:.1f} s; other workers may have taken over its partitions"
+            )
 
     async def beat(self) -> None:
         """Record that the process runs, until cancelled."""
@@ -89,7 +91,7 @@ class Liveness:
     def _late(self) -> str:
         """Why the published figures may be stale; "": they are not."""
         if self._worker.policies.refused:
-            return f"a policy is refused: {self._worker.policies.refused}"
+            return f"a policy is rejected: {self._worker.policies.refused}"
         if self._owns is False:
             return ""  # other workers own all partitions
         if self._ticking.alarm:

@@ -79,4 +79,4 @@ class OperatorRecords:
         refused = self._worker.policies.refused
         metrics.POLICY_REFUSED.set(bool(refused))
         if refused and refused != before:
-            log.error("a policy is refused", extra={"why": refused})
+            log.error("a policy is rejected", extra={"why": refused})

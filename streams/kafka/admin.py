@@ -135,7 +135,7 @@ async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
     """
     counts = await partition_counts(bootstrap, topics)
     if absent := [name for name, count in counts.items() if not count]:
-        raise LogError(f"no such topics: {', '.join(absent)}; `slacktide topics apply` makes them")
+        raise LogError(f"these topics do not exist: {', '.join(absent)}; create them: `slacktide topics apply`")
     return counts
 
 

@@ -66,7 +66,9 @@ def tls(security: Security) -> ssl.SSLContext:
         context.check_hostname = security.names != "none"
         if security.certificate:
             key, path = "ssl.certificate.location", security.certificate
-            accepted = "a PEM file, and at ssl.key.location its key, opened by ssl.key.password where it has one"
+            accepted = (
+                "a PEM file, with its key at ssl.key.location, and with ssl.key.password if the key has a password"
+            )
             # Always a password: without one OpenSSL would prompt at the terminal.
             context.load_cert_chain(security.certificate, security.key, security.key_password)
     except (OSError, ValueError) as exc:
@@ -212,10 +214,12 @@ async def bootstrap(self: Any) -> None:
         del _opened[task]
 
 
-_ENDED = "it closed the connection: does this port require TLS, a login, or neither? --kafka-config, security.protocol"
+_ENDED = (
+    "it closed the connection; check with --kafka-config, security.protocol, whether this port requires TLS or a login"
+)
 
 
-_LOOK = "is it running, and is --bootstrap right as seen from here?"
+_LOOK = "check that the broker runs, and that --bootstrap can be reached from here"
 
 
 def _reason(exc: BaseException, how: dict[str, Any]) -> str:
@@ -225,20 +229,20 @@ def _reason(exc: BaseException, how: dict[str, Any]) -> str:
     match exc:
         case ssl.SSLCertVerificationError():
             text = (
-                f"its certificate does not verify ({exc.verify_message}): ssl.ca.location has to name who signed it, "
-                "and --bootstrap a name that it is for"
+                f"its certificate could not be verified ({exc.verify_message}): set ssl.ca.location to the CA "
+                "that signed it, and --bootstrap to a name in it"
             )
         case ssl.SSLError():
             text = (
-                f"no TLS ({exc.reason or exc}): is this its port for TLS, and does it take the certificate at "
-                "ssl.certificate.location, or ask for one?"
+                f"TLS failed ({exc.reason or exc}): check that this port accepts TLS, and whether it requires "
+                "or accepts the certificate at ssl.certificate.location"
             )
         case SaslAuthenticationFailed():
             answered = ", ".join(str(one) for one in exc.args if one)
             what = "sasl.username, sasl.password" if user else "sasl.oauthbearer.token.endpoint.url"
             text = f"login{f' as {user}' if user else ''} by {mechanism} refused ({answered}): {what}"
         case UnsupportedSaslMechanismError() | IllegalSaslStateError():
-            text = f"its port takes no login by {mechanism}: sasl.mechanism"
+            text = f"its port does not accept a login by {mechanism}: set another sasl.mechanism"
         case KafkaConnectionError() | ConnectionResetError() | BrokenPipeError():
             text = _ENDED
         case OSError():

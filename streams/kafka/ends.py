@@ -33,7 +33,7 @@ class Ends(Reader):
         asked = [TopicPartition(*place) for place in places]
         if not asked:
             return {}
-        with trouble(f"cannot ask where {_topics(asked)} ends"):
+        with trouble(f"cannot read the end of {_topics(asked)}"):
             async with asyncio.timeout(ENDS_S):
                 ends = await self._consumer.end_offsets(asked)
         return {Place(*place): offset for place, offset in ends.items()}
@@ -46,7 +46,7 @@ class Ends(Reader):
         """
         asked = [TopicPartition(*place) for place in places]
         admin = AIOKafkaAdminClient(**client(self._bootstrap))
-        with trouble(f"cannot ask how far {group} has read {_topics(asked)}"):
+        with trouble(f"cannot read the offsets of group {group} in {_topics(asked)}"):
             async with asyncio.timeout(ENDS_S):
                 try:
                     await admin.start()

@@ -137,9 +137,9 @@ def _intact(raw: memoryview) -> bool:
 def _read(frame: Frame, position: int) -> _Batch | _Unreadable:
     raw = frame.raw
     if not frame.whole:
-        return _Unreadable(_presumed(frame, position), "it is cut off, or its length is damaged")
+        return _Unreadable(_presumed(frame, position), "it is truncated, or its length is damaged")
     if raw[_MAGIC_AT] != _FORMAT or len(raw) < _HEADER_BYTES:
-        return _Unreadable(_presumed(frame, position), f"its format is {raw[_MAGIC_AT]}, and only {_FORMAT} is read")
+        return _Unreadable(_presumed(frame, position), f"its format is {raw[_MAGIC_AT]}; accepted: {_FORMAT}")
     batch = DefaultRecordBatch(raw)
     if not _intact(raw):
         return _Unreadable(_presumed(frame, position), "its checksum is wrong")

@@ -172,7 +172,7 @@ async def partitions_of(consumer: AIOKafkaConsumer[bytes, bytes], topic: str) ->
         LogError: there is no such topic.
     """
     if topic not in await consumer.topics():
-        raise LogError(f"no topic {topic}: slacktide topics apply")
+        raise LogError(f"topic {topic} does not exist; create it: slacktide topics apply")
     numbers = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - as subscribe() does
     return [TopicPartition(topic, number) for number in sorted(numbers)]
 

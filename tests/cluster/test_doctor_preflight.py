@@ -180,7 +180,7 @@ def test_a_kubelet_that_signed_its_own_certificate_is_named_and_what_to_do(crowd
     insecure = doctor(crowded.kubeconfig, "--kubelet-insecure")
 
     assert told["kubelet-certificates"]["verdict"] == "failed"
-    assert told["kubelet-certificates"]["found"].startswith("b: its certificate is not accepted")
+    assert told["kubelet-certificates"]["found"].startswith("b: its certificate could not be verified")
     assert "serverTLSBootstrap" in told["kubelet-certificates"]["advice"]
     assert "kubelet.insecure=true" in told["kubelet-certificates"]["advice"]
     assert insecure["kubelet-certificates"]["found"] == "2 of 2 nodes checked"

@@ -263,7 +263,7 @@ async def test_an_agent_keeps_its_key_while_nobody_enrols(
     assert again.left_s > 4 * 3_600
     agent = AgentEnrolment(given, again, AgentMetrics(node))
     running = asyncio.create_task(agent.run())
-    await asyncio.to_thread(eventually, lambda: "and the bridge gives no new one" in caplog.text or running.done())
+    await asyncio.to_thread(eventually, lambda: "and the bridge issues no new key" in caplog.text or running.done())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert "this node's key expires in" in agent.trouble

@@ -217,7 +217,7 @@ def test_another_pod_of_the_same_name_is_never_evicted_in_its_place(node) -> Non
     (outcome,) = node.outcomes(uid)
 
     assert outcome.result == "unchanged"
-    assert outcome.reason.startswith("there is no such pod any more: 409 ")
+    assert outcome.reason.startswith("the pod no longer exists: 409 ")
     assert "deletionTimestamp" not in pod_of(node, "job")["metadata"]
     assert node.agent.credit_account.spent == 0
 
@@ -271,7 +271,7 @@ def test_while_nobody_watches_over_evictions_victims_are_held_back_and_never_kil
     assert (node.agent.evicting.throttled, node.agent.evicting.frozen) == (True, 1)
     assert node.agent.credit_account.spent == 0
     (reason,) = reasons
-    assert reason.startswith("the webhook that watches over evictions does not answer: 500 ")
+    assert reason.startswith("the webhook that checks evictions does not answer: 500 ")
 
 
 def test_whom_the_fence_refuses_stays_and_the_next_one_goes(
@@ -292,8 +292,8 @@ def test_whom_the_fence_refuses_stays_and_the_next_one_goes(
         results = {one.pod.name: (one.result, one.reason.split(": ")[0]) for one in node.outcomes()}
         going = [name for name in ("web", "anew", "elsewhere", "job") if going_is(node, name)]
 
-    assert results["web"] == ("refused", "the API server keeps it")
-    assert results["elsewhere"] == ("refused", "the API server keeps it")
+    assert results["web"] == ("refused", "the API server rejects the eviction")
+    assert results["elsewhere"] == ("refused", "the API server rejects the eviction")
     assert results["anew"] == ("unchanged", "there is no such pod any more")
     assert (node.results(job)[-1], going) == (("applied", "formula"), ["job"])
     assert node.agent.credit_account.spent == 1
@@ -399,7 +399,10 @@ def test_a_server_that_never_answers_holds_nobody_up_and_what_it_may_have_heard_
     ]  # fmt: skip
     assert throttled
     failed = node.outcomes(uid)[-1]
-    assert (failed.result, failed.reason) == ("failed", "the API server is away: no whole answer within 1.5 s")
+    assert (failed.result, failed.reason) == (
+        "failed",
+        "the API server cannot be reached: incomplete answer after 1.5 s",
+    )
     assert node.agent.credit_account.spent == failed.spent.evictions == 1
 
 
@@ -459,6 +462,8 @@ def test_one_that_outstays_its_grace_is_said_to_be_stuck_and_its_end_is_told_all
     node.tick()
 
     assert (stuck.result, stuck.bound) == ("failed", "stuck")
-    assert stuck.reason == "1 processes are left after its grace: does the kubelet run, and reach the API server?"
+    assert (
+        stuck.reason == "1 processes are left after its grace: check that the kubelet runs and reaches the API server"
+    )
     assert (sample.evict.stuck, sample.evict.dying) == ([uid], [])
     assert node.results(uid)[-1] == ("applied", "ended")

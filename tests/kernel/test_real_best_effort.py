@@ -120,7 +120,7 @@ def test_a_frozen_pod_can_be_ended(groups, pods, pod) -> None:
 def test_nobody_but_best_effort_is_touched(groups, pods, tier) -> None:
     process = groups.start(groups.add_pod(tier, UID))
     for act in (pods.processes, pods.terminate, pods.kill, pods.freeze, pods.thaw):
-        with pytest.raises(CgroupError, match="not a best-effort pod's group: never touched"):
+        with pytest.raises(CgroupError, match="not the cgroup of a best-effort pod: never changed"):
             act(UID)
 
     assert process.poll() is None
@@ -132,7 +132,7 @@ def test_a_uid_is_never_part_of_a_path(groups, pods, uid) -> None:
     process = groups.start(groups.add_pod("burstable", "1"))
     pods.terminate(uid)
     pods.kill(uid)
-    with pytest.raises(CgroupError, match="the pod is gone"):
+    with pytest.raises(CgroupError, match="the pod no longer exists"):
         pods.freeze(uid)
 
     assert process.poll() is None

@@ -122,7 +122,7 @@ def test_it_lifts_all_that_the_state_folder_names_and_empties_it(left: LeftNode)
     assert left.quotas() == left.before
     assert not left.mem_limited
     assert not left.idle
-    assert "applied  besteffort the agent is removed" in result.output
+    assert "applied  besteffort the agent is being removed" in result.output
     assert not left.folder.exists()
 
 

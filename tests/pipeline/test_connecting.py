@@ -85,24 +85,24 @@ REFUSED = {
     ),
     "an authority that it does not know": (
         lambda one: ({key: value for key, value in login(one).items() if key != "ssl.ca.location"}, one.login),
-        "its certificate does not verify (unable to get local issuer certificate): ssl.ca.location has to name who",
+        "its certificate could not be verified (unable to get local issuer certificate): set ssl.ca.location to the CA",
     ),
     "a name that its certificate is not for": (
         lambda one: (login(one), one.login.replace("127.0.0.1", "localhost")),
-        "its certificate does not verify (Hostname mismatch, certificate is not valid for 'localhost'.)",
+        "its certificate could not be verified (Hostname mismatch, certificate is not valid for 'localhost'.)",
     ),
-    "no TLS at a port for TLS": (lambda one: ({}, one.login), "it closed the connection: does this port require TLS"),
+    "no TLS at a port for TLS": (lambda one: ({}, one.login), "it closed the connection; check with"),
     "no login at a port for logins": (
         lambda one: ({"security.protocol": "SSL", "ssl.ca.location": str(one.certificates.ca)}, one.login),
-        "it closed the connection: does this port require TLS, a login",
+        "it closed the connection; check with --kafka-config, security.protocol",
     ),
     "TLS at a port without": (
         lambda one: (login(one), one.bootstrap),
-        "it closed the connection: does this port require",
+        "it closed the connection; check with",
     ),
     "no certificate where one is asked for": (
         lambda one: ({"security.protocol": "SSL", "ssl.ca.location": str(one.certificates.ca)}, one.mutual),
-        "no TLS (SSLV3_ALERT_BAD_CERTIFICATE): is this its port for TLS, and does it take the certificate at ",
+        "TLS failed (SSLV3_ALERT_BAD_CERTIFICATE): check that this port accepts TLS",
     ),
 }
 """What is tried: the lines of a file and where to; and what is told."""
@@ -134,7 +134,7 @@ async def test_who_is_refused_is_told_why_at_once_by_each_door(kafka: GuardedKaf
 async def test_a_broker_that_calls_itself_by_another_name_is_told_by_that(kafka: GuardedKafka) -> None:
     """Where ``advertised.listeners`` is not what the certificate is for the first connection is well, and no other."""
     door = kafka.door("alias.conf", login(kafka), kafka.alias)
-    said = f"localhost:{kafka.alias.partition(':')[2]}: its certificate does not verify (Hostname mismatch"
+    said = f"localhost:{kafka.alias.partition(':')[2]}: its certificate could not be verified (Hostname mismatch"
     with pytest.raises(LogError) as told:
         await Sender(door, client_id="refused", acks="all").connect([POLICY.name])
 

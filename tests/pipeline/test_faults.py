@@ -179,7 +179,7 @@ async def test_a_worker_says_that_its_topic_is_gone_and_goes_on_when_it_is_there
         await admin.start()
         await admin.delete_topics([SAMPLE.name])
         await admin.close()
-        await until(lambda: f"no such topics: {SAMPLE.name}" in worker.health.not_ready, "it says so")
+        await until(lambda: f"these topics do not exist: {SAMPLE.name}" in worker.health.not_ready, "it says so")
         await asyncio.to_thread(kafka_broker.apply_topics, PARTITIONS)
         async with Rig(rig.bootstrap, group=rig.group) as anew:
             await anew.send(after := [keyframe(2, "node-1")])

@@ -124,7 +124,7 @@ def test_nothing_is_ever_written_outside_the_best_effort_group(host) -> None:
     keys = [KnobKey(pod_group(pod.uid), "mem_low_bytes") for pod in listed.pods]
 
     assert [key.group for key in keys] == ["pod/batch.slice:etl.service", "pod/system.slice:db.service"]
-    with pytest.raises(CgroupError, match="no such group here"):
+    with pytest.raises(CgroupError, match="no such cgroup"):
         host.kernel.put(keys[1], 4096)
     if host.version == 2:
         assert list(host.kernel.held(keys).values) == keys[:1]
@@ -181,9 +181,9 @@ def test_what_is_best_effort_but_not_in_the_group_is_told_and_not_held(host) -> 
 
     assert not any(is_best_effort(pod) for pod in listed.pods)
     assert host.seen() == {"stray.slice": False, JOB: False}
-    advice = "it counts as LS, and is not held back; run it in batch.slice"
+    advice = "it is counted as LS, and is not limited; run it in batch.slice"
     assert sorted(note.partition(": ")[2] for note in listed.notes) == [
-        f"containerLabel tier=batch: stray lies outside batch.slice; {advice}",
+        f"containerLabel tier=batch: stray is outside batch.slice; {advice}",
         f"slice stray.slice: stray.slice lies outside batch.slice; {advice}",
     ]
 
@@ -199,9 +199,9 @@ def test_what_matches_nothing_or_is_held_all_the_same_is_told(host) -> None:
     remarks = {(one.what, one.why) for one in _remarks(host.open())}
 
     assert remarks == {
-        ("slice wob.slice", "no such group now"),
-        ("slice batch.slice/gone.service", "no such group now"),
-        ("containerLabel tier=wob", "no container with it runs now"),
+        ("slice wob.slice", "no such cgroup now"),
+        ("slice batch.slice/gone.service", "no such cgroup now"),
+        ("containerLabel tier=wob", "no running container has this label"),
         ("containerLabel tier=web", "job lies in batch.slice"),
     }
 
@@ -212,9 +212,7 @@ def test_a_container_in_a_slice_that_counts_does_not_count_twice(host) -> None:
     pods = host.open()
 
     assert [pod.uid for pod in pods.look().pods] == ["web.slice"]
-    assert ("containerLabel tier=web", "inside lies in slice web.slice") in {
-        (one.what, one.why) for one in pods.remarks
-    }
+    assert ("containerLabel tier=web", "inside is in slice web.slice") in {(one.what, one.why) for one in pods.remarks}
 
 
 def test_without_a_best_effort_group_nothing_is_held_until_there_is_one(host, tmp_path) -> None:
@@ -223,7 +221,7 @@ def test_without_a_best_effort_group_nothing_is_held_until_there_is_one(host, tm
     pods = host.open()
 
     assert [pod.uid for pod in pods.look().pods] == ["web.slice"]
-    assert [(one.what, one.why) for one in pods.remarks] == [("bestEffort later.slice", "no such group now")]
+    assert [(one.what, one.why) for one in pods.remarks] == [("bestEffort later.slice", "no such cgroup now")]
     host.make("later.slice/x.service")
     assert sorted(pod.uid for pod in pods.look().pods) == ["later.slice:x.service", "web.slice"]
     assert pods.remarks == []
@@ -247,7 +245,7 @@ def test_while_docker_is_away_slices_work_and_known_containers_stay(host, docker
     assert sorted(pod.uid for pod in listed.pods) == [WEB, "web.slice"]
     assert len(listed.notes) == 1, "what runs with a label cannot be known"
     assert (
-        f"Docker at {docker.path}: Connection refused; no container is found by its label; slices are, all the same"
+        f"Docker at {docker.path}: Connection refused; containers cannot be found by label; slices can"
         in listed.notes[0]
     )
 
@@ -267,7 +265,10 @@ def test_a_file_that_is_wrong_by_now_leaves_the_last_good_one_in_force(host) -> 
     assert "qosClass: gold" in pods.refused
     host.file.write_text("bestEffort: other.slice\n")
     pods.look()
-    assert "bestEffort: other.slice: accepted: batch.slice, as at the start; for another one, restart" in pods.refused
+    assert (
+        "bestEffort: other.slice: accepted: batch.slice, as at the start; to change it, restart the agent"
+        in pods.refused
+    )
     host.write()
     host.make("batch.slice/x.service")
 

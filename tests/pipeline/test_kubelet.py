@@ -169,7 +169,7 @@ def test_the_right_that_lacks_is_named(access, server, ask) -> None:
 
     assert "403 Forbidden (user=agent, verb=get, resource=nodes" in said
     assert "get nodes/pods" in said
-    assert "before Kubernetes 1.33 the kubelet asks for nodes/proxy" in said
+    assert "before Kubernetes 1.33 the kubelet requires nodes/proxy" in said
 
 
 def test_a_certificate_of_another_authority_is_refused_unless_that_is_wanted(access, certificates, ask) -> None:
@@ -178,16 +178,16 @@ def test_a_certificate_of_another_authority_is_refused_unless_that_is_wanted(acc
     assert "--kubelet-ca, or --kubelet-insecure" in refusal(ask(own))
     assert names(ask(replace(own, insecure=True))) == ["web"]
     elsewhere = replace(access, url=access.url.replace("127.0.0.1", "localhost"))
-    assert "name the host as the certificate does" in refusal(ask(elsewhere))
+    assert "use the host name in its certificate" in refusal(ask(elsewhere))
 
 
 @pytest.mark.parametrize(
     ("manner", "says"),
     [
-        ("failing", "500 internal error: is this a kubelet?"),
+        ("failing", "500 internal error: check that this is a kubelet"),
         ("garbage", "not a PodList"),
         ("nested", "not a PodList"),
-        ("other", "a NodeList, and not a PodList"),
+        ("other", "a NodeList, not a PodList"),
         ("cut_off", "IncompleteRead"),
     ],
 )
@@ -209,9 +209,9 @@ def test_neither_a_slow_nor_a_huge_answer_is_waited_for(access, server, monkeypa
     kubelet = ask(access)
     began = time.monotonic()
     server.manner = "dripping"
-    assert "no whole answer within 0.5 s" in refusal(kubelet)
+    assert "incomplete answer after 0.5 s" in refusal(kubelet)
     server.manner = "huge"
-    assert "the answer is over 1 MiB" in refusal(kubelet)
+    assert "the answer is larger than 1 MiB" in refusal(kubelet)
 
     assert time.monotonic() - began < 3
 
@@ -312,7 +312,7 @@ def test_what_a_file_says_of_pods_does_not_count_beside_a_kubelet_and_is_said(ac
     value = Joined(watched(file), ask(access), last=None).value
 
     assert [pod.name for pod in value.pods] == ["web"]
-    assert value.notes == (f"{file}: its pods are not read: those of {access.url}/pods are",)
+    assert value.notes == (f"{file}: its pods are ignored, because {access.url}/pods lists the pods",)
 
 
 @pytest.mark.parametrize("manner", ["failing", "garbage", "cut_off", "away"])
@@ -324,7 +324,7 @@ def test_the_last_good_list_stays_and_what_is_wrong_is_told_once(access, server,
         server.manner = manner
 
     assert joined.poll()
-    assert joined.refused.endswith("\nthe last good list, of 1 pods, stays in force")
+    assert joined.refused.endswith("\nthe last valid list, of 1 pods, stays in force")
     assert [pod.name for pod in joined.value.pods] == ["web"]
     assert not joined.poll(), "told already"
     if manner != "away":
@@ -417,7 +417,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
 
         async def stale() -> bool:
             old = "the last good list, of 2 pods, stays in force"
-            return old in health.not_fresh and health.not_ready.startswith("the list of pods is old: ")
+            return old in health.not_fresh and health.not_ready.startswith("the list of pods is outdated: ")
 
         async def ready() -> bool:
             return not health.not_ready

@@ -199,7 +199,7 @@ async def test_a_list_beyond_all_limits_is_left_out_and_named(
             await until(lambda: health.not_ready == "")
             last = await sent(broker.bootstrap, 1)
 
-    assert re.fullmatch(f"{exceeds}: its pods are left out, and workers answer `skipped`", said)
+    assert re.fullmatch(f"{exceeds}: the sample is sent without its pods, and workers answer `skipped`", said)
     assert [sample.pods for sample in found] == [None] * len(found)
     named = {one.why for sample in found for one in sample.missing if one.what == "pods"}
     assert named

@@ -65,7 +65,7 @@ async def test_a_broker_that_takes_a_connection_and_never_answers_is_given_up_an
     monkeypatch.setattr("slacktide.streams.kafka.admin.REQUEST_MS", 300)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         bootstrap = f"127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(LogError, match=f"{bootstrap}: no answer; is it running, and is --bootstrap right"):
+        with pytest.raises(LogError, match=f"{bootstrap}: no answer; check that the broker runs"):
             async with asyncio.timeout(5):
                 await partition_counts(Cluster(bootstrap), (SAMPLE.name,))
 

@@ -147,7 +147,7 @@ def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Pa
         node.policy.write_text(json.dumps(policy(cpuSuppressThresholdPercent=165)))
         refused = up.wait_logged("cpuSuppressThresholdPercent: 165: accepted: a whole number from 0 to 100").string
         assert refused.startswith(f"{node.policy}: ")
-        assert refused.endswith(f"the last good {node.policy} stays in force")
+        assert refused.endswith(f"the last valid {node.policy} stays in force")
 
         bad = inventory()
         bad["items"][0]["status"]["capacity"]["cpu"] = "many"
@@ -196,7 +196,9 @@ def test_a_bad_policy_at_a_later_start_leaves_the_one_that_was_in_force(tmp_path
     ("arguments", "said"),
     [
         pytest.param(["--cgroup-mount", "."], "no cgroup hierarchy here", id="no control groups"),
-        pytest.param(["--kubepods", "nowhere"], "no such group; --kubepods is", id="no such group"),
+        pytest.param(
+            ["--kubepods", "nowhere"], "no such cgroup; give the cgroup of all pods with --kubepods", id="no such group"
+        ),
         pytest.param(["--node-name", "beta"], "no Node beta", id="an inventory of another node"),
     ],
 )
@@ -212,7 +214,7 @@ def test_a_machine_without_pods_is_offered_the_sample(tmp_path: Path) -> None:
     (tmp_path / "cgroup/cgroup.controllers").write_text("cpu memory")
     with Up(tmp_path, "--cgroup-mount", str(tmp_path / "cgroup")) as up:
         assert up.process.wait(READY_S) == 1
-        assert up.logged("no group holds pods: .*; to try Slacktide without pods: slacktide up --sample$")
+        assert up.logged("no cgroup contains pods: .*; to try Slacktide without pods: slacktide up --sample$")
 
 
 def test_a_part_that_never_starts_ends_it_with_the_reason(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def listed(records: list[Record], **choice: str) -> list[tuple[str, int]]:
         (held(1, "lifted", result="unchanged"), True),
         (evicted(1, result="refused", reason="no credit"), False),
         (evicted(1, result="dry-run"), False),
-        (evicted(1, result="unchanged", reason="no process runs in it"), False),
+        (evicted(1, result="unchanged", reason="it has no processes"), False),
         (evicted(1, result="applied", knob=WEIGHT), False),
         (held(1, "throttled", result="gap"), False),
         (outcome(1), False),

@@ -35,7 +35,7 @@ def test_in_a_plain_folder_nobody_is_signalled(mount: Path) -> None:
     (container / "cgroup.procs").write_text(f"{process.pid}\n")
     pods = pods_of(mount)
     for act in (pods.processes, pods.terminate, pods.kill, pods.freeze):
-        with pytest.raises(CgroupError, match="a plain folder, not a kernel's group"):
+        with pytest.raises(CgroupError, match="a plain folder, not a cgroup"):
             act(UID)
     assert process.stdin is not None
     process.stdin.close()
@@ -52,7 +52,7 @@ def test_a_link_out_of_the_best_effort_group_is_not_followed(mount: Path) -> Non
     (mount / "kubepods/burstable/pod1").mkdir(parents=True)
     (mount / "kubepods/besteffort/pod1").symlink_to(mount / "kubepods/burstable/pod1")
 
-    with pytest.raises(CgroupError, match="leads out of the best-effort group"):
+    with pytest.raises(CgroupError, match="not below the best-effort cgroup"):
         pods_of(mount).kill("1")
 
 
@@ -66,5 +66,5 @@ def test_why_nothing_can_be_frozen_is_said(mount: Path, tmp_path_factory: pytest
     assert without.frozen() == frozenset()
 
     (v1 / "freezer").mkdir()
-    assert pods_of(v1).freeze_trouble.startswith("no best-effort group in the freezer hierarchy")
+    assert pods_of(v1).freeze_trouble.startswith("no best-effort cgroup in the freezer hierarchy")
     assert pods_of(mount).freeze_trouble == "the kernel has no cgroup.freeze: use kernel 5.2 or newer"

@@ -79,13 +79,15 @@ def test_a_given_group_is_taken(tmp_path, given) -> None:
 @pytest.mark.parametrize(
     ("folders", "given", "says"),
     [
-        pytest.param([], None, "no cgroup hierarchy here.*--cgroup-mount", id="nothing mounted"),
-        pytest.param(["cpu/system"], None, "cpu: no group holds pods.*one level below.*--kubepods", id="no kubelet"),
+        pytest.param([], None, "no cgroup hierarchy.*--cgroup-mount", id="nothing mounted"),
+        pytest.param(
+            ["cpu/system"], None, "cpu: no cgroup contains pods.*one level below.*--kubepods", id="no kubelet"
+        ),
         pytest.param(["cpu/kubepods", "cpu/kubepods.slice"], None, "kubepods, kubepods.slice; choose one", id="two"),
         pytest.param(["cpu/a/kubepods", "cpu/b/kubepods"], None, "a/kubepods, b/kubepods; choose one", id="two nested"),
-        pytest.param(["cpu/kubepods"], "pods", "cpu/pods: no such group.*relative to each hierarchy", id="not there"),
-        pytest.param(["cpu/kubepods"], "../kubepods", "not a group", id="out of the hierarchy"),
-        pytest.param(["cpu/kubepods"], "", "not a group", id="no path"),
+        pytest.param(["cpu/kubepods"], "pods", "cpu/pods: no such cgroup.*relative to each hierarchy", id="not there"),
+        pytest.param(["cpu/kubepods"], "../kubepods", "not a cgroup", id="out of the hierarchy"),
+        pytest.param(["cpu/kubepods"], "", "not a cgroup", id="no path"),
     ],
 )
 def test_what_is_not_found_is_said_with_what_to_do(tmp_path, folders, given, says) -> None:

@@ -137,9 +137,9 @@ def test_without_the_limits_file_the_error_says_what_to_do(kernel, root, version
 def test_without_a_best_effort_group_the_error_says_so(kernel, root) -> None:
     (root / "kubepods/besteffort").rename(root / "kubepods/gone")
 
-    with pytest.raises(CgroupError, match="no best-effort group here now; a kubelet makes it"):
+    with pytest.raises(CgroupError, match="no best-effort cgroup now; a kubelet creates it"):
         kernel.hold(UNLIMITED)
-    with pytest.raises(CgroupError, match="no best-effort group here"):
+    with pytest.raises(CgroupError, match="no best-effort cgroup now"):
         kernel.limits()
 
 
@@ -163,7 +163,7 @@ def test_a_damaged_memory_is_set_aside_and_said_once(kernel, tmp_path) -> None:
 
     said = [missing.why for missing in first.missing if missing.what == str(tmp_path / FILE)]
     assert len(said) == 1
-    assert said[0].startswith(f"malformed, set aside as {FILE}.bad")
+    assert said[0].startswith(f"malformed, renamed to {FILE}.bad")
     assert not any(missing.what == str(tmp_path / FILE) for missing in second.missing)
     assert (tmp_path / f"{FILE}.bad").exists()
 
@@ -171,6 +171,6 @@ def test_a_damaged_memory_is_set_aside_and_said_once(kernel, tmp_path) -> None:
 def test_what_cannot_be_remembered_is_an_error(tmp_path) -> None:
     originals = Originals(tmp_path / "not there")
 
-    with pytest.raises(CgroupError, match="cannot be kept: No such file"):
+    with pytest.raises(CgroupError, match="cannot store the limits to restore: No such file"):
         originals.keep(CLIPPED)
     assert originals.clipped == {}

@@ -130,7 +130,7 @@ def test_a_pod_that_vanishes_while_it_is_read_is_dropped_and_said(plain, monkeyp
     reading = plain.kernel().read(SECOND_NS)
 
     assert pods_of(reading).keys() == {LS_UID}
-    assert said(reading)[f"pod {UID}"] == "vanished while it was read"
+    assert said(reading)[f"pod {UID}"] == "deleted while it was read"
 
 
 def test_a_counter_that_began_anew_is_said(plain) -> None:
@@ -331,7 +331,7 @@ def test_what_is_missing_is_bounded(plain) -> None:
     reading = kernel.read(3 * SECOND_NS)
 
     assert len(reading.missing) == 21
-    assert reading.missing[-1] == Missing(what="and 22 more", why="only the first 20 are named")
+    assert reading.missing[-1] == Missing(what="and 22 more", why="only the first 20 are listed")
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])

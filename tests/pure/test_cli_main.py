@@ -60,7 +60,7 @@ def test_an_unreachable_broker_is_one_line_without_a_traceback() -> None:
 
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
-    assert "is it running, and is --bootstrap right as seen from here?" in done.stderr
+    assert "check that the broker runs, and that --bootstrap can be reached from here" in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

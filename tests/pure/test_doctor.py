@@ -738,7 +738,7 @@ def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
         "cpu-burst": "absent",
         "cpu-set": "absent",
     }
-    assert facts.refused_triggers == {"cpu": "no file of a kernel", "memory": "no file of a kernel"}
+    assert facts.refused_triggers == {"cpu": "not a file of a kernel", "memory": "not a file of a kernel"}
     assert not facts.idle_tier
     (tmp_path / GROUP / "cpu.idle").write_text("1\n")
     assert cgroup_facts.gather(tmp_path, None).idle_tier
@@ -790,8 +790,8 @@ def test_of_a_knob_with_two_files_the_one_that_is_missing_is_named(tmp_path: Pat
 @pytest.mark.parametrize(
     ("files", "version", "trouble"),
     [
-        pytest.param({"x": ""}, 0, "no cgroup hierarchy here", id="nothing mounted"),
-        pytest.param({"cgroup.controllers": "cpu\n"}, 2, "no group holds pods", id="no kubelet"),
+        pytest.param({"x": ""}, 0, "no cgroup hierarchy", id="nothing mounted"),
+        pytest.param({"cgroup.controllers": "cpu\n"}, 2, "no cgroup contains pods", id="no kubelet"),
     ],
 )
 def test_what_is_not_there_is_told_and_not_raised(
@@ -908,13 +908,13 @@ HOST = HostFacts(file="host.yaml", best_effort=PurePosixPath("batch.slice"), pod
 
 
 def test_of_a_host_without_kubernetes_pods_are_named_and_what_matches_nothing() -> None:
-    remark = Remark(what="slice wob.slice", why="no such group now", advice="is the name right?")
+    remark = Remark(what="slice wob.slice", why="no such cgroup now", advice="is the name right?")
     told = list(host_findings(replace(HOST, remarks=[remark])))
 
     assert [(one.check, one.verdict, one.found) for one in told] == [
         ("host.valid", "ok", "host.yaml"),
         ("host.pods", "ok", "1 pod: etl.service (BE)"),
-        ("host.match", "warning", "slice wob.slice: no such group now"),
+        ("host.match", "warning", "slice wob.slice: no such cgroup now"),
     ]
     assert told[2].advice == "is the name right?"
     many = next(one for one in host_findings(replace(HOST, pods=list("abcdefg"))) if one.check == "host.pods")
@@ -945,7 +945,7 @@ def test_a_hosts_best_effort_group_is_looked_at_as_a_kubelets_is(tmp_path, there
 
     assert "cgroup.pods" not in checks
     assert checks["cgroup.best-effort"]["verdict"] == ("ok" if there else "warning")
-    assert checks["host.match"]["found"].endswith("slice: no such group now")
+    assert checks["host.match"]["found"].endswith("slice: no such cgroup now")
     assert ("knob.cpu-quota" in checks) is there
 
 

@@ -168,7 +168,7 @@ def test_a_pod_that_is_kept_is_no_trouble_of_anybody_elses() -> None:
     patience.replied(reply("kept"), 0)
 
     assert patience.kept(0) == ["uid-1"]
-    assert patience.refuses("uid-1", 0, asking=False) == "the API server keeps it: so"
+    assert patience.refuses("uid-1", 0, asking=False) == "the API server rejects the eviction: so"
     assert (patience.refuses("another", 0, asking=True), patience.why) == ("", "")
     assert patience.kept(KEPT_S * SECOND_NS) == []
     assert patience.refuses("uid-1", KEPT_S * SECOND_NS, asking=False) == ""

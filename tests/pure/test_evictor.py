@@ -254,7 +254,7 @@ def test_who_cannot_be_ended_is_said_once_and_holds_nobody_up() -> None:
     stuck = [one for one in bench.of_pods() if one.bound == "stuck"]
 
     assert [one.target for one in stuck][:1] == ["pod/be-0"]
-    assert stuck[0].reason == "1 processes are left after SIGKILL: they wait for the kernel, or are started again"
+    assert stuck[0].reason == "1 processes are left after SIGKILL: they wait in the kernel, or are being restarted"
     assert [one.pod.name for one in bench.begun() if one.pod] == ["job-0", "job-1"]
     assert "be-0" in bench.tick().evict.stuck
     bench.machine.remove_pod("be-0")
@@ -379,7 +379,7 @@ def test_somebody_elses_frozen_pod_is_left_alone() -> None:
     bench.ticks(5)
 
     assert bench.best_effort.frozen() == {"be-0"}
-    assert [one.reason for one in of(bench, "be-0") if one.bound == "frozen"] == ["somebody else has frozen it"]
+    assert [one.reason for one in of(bench, "be-0") if one.bound == "frozen"] == ["another process has frozen it"]
     assert [one.bound for one in of(bench, "be-1") if one.bound in {"frozen", "thawed"}] == ["frozen", "thawed"]
 
 
@@ -416,7 +416,7 @@ def test_only_best_effort_pods_end_whatever_is_asked(monkeypatch: pytest.MonkeyP
     assert bench.agent.credit_account.spent == 0
     (outcome,) = of(bench, "ls")
     assert outcome.result == "refused"
-    assert outcome.reason.endswith("not a best-effort pod's group: never touched")
+    assert outcome.reason.endswith("not the cgroup of a best-effort pod: never changed")
 
 
 class CrashError(Exception):

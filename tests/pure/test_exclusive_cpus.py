@@ -275,7 +275,7 @@ def test_best_effort_pods_leave_a_cpu_at_once_that_the_kubelet_gives_away() -> N
 
     assert held.be_cpuset == [1]
     assert (last.rule, last.origin, last.result, last.reason) == (
-        "exclusive_cpus", "agent", "applied", "pods have CPUs 2-3 alone"
+        "exclusive_cpus", "agent", "applied", "pods have exclusive CPUs 2-3"
     )  # fmt: skip
     assert not {2, 3} & set(bench.kernel.held.be_cpuset or ())
     assert bench.last().reason == "disagrees"

@@ -53,7 +53,7 @@ def test_bad_content_leaves_the_last_good_in_force_and_says_so_once(path: Path) 
     assert watched.value == 1
     assert watched.refused.splitlines() == [
         f"{path}: content: 'three': accepted: a whole number",
-        f"the last good {path} stays in force",
+        f"the last valid {path} stays in force",
     ]
     assert watched.poll() is False
     written(path, "three")
@@ -97,8 +97,8 @@ def test_replaced_file_of_equal_size_and_time_is_seen(path: Path) -> None:
         pytest.param(b"a: \x07", "accepted: one YAML document", id="a bell"),
         pytest.param(b"? [a]\n: 1", "accepted: one YAML document", id="a list as a key"),
         pytest.param(b"d: 2024-13-45", "accepted: one YAML document", id="a date that is none"),
-        pytest.param(b"- " * 200_000, "nested too deep: accepted: 100 levels", id="nested lists"),
-        pytest.param(b"{a: " * 200_000, "nested too deep", id="nested maps"),
+        pytest.param(b"- " * 200_000, "nested too deeply: accepted: 100 levels", id="nested lists"),
+        pytest.param(b"{a: " * 200_000, "nested too deeply", id="nested maps"),
         pytest.param(b"a: &x [1]\nb: *x\n", r"line 2: \*x: accepted: no aliases", id="an alias"),
         pytest.param(b"a: &x {b: 1}\nc:\n  <<: *x\n", r"line 3: \*x: accepted: no aliases", id="a merge"),
         pytest.param(b"#" * (16 * 1024 * 1024 + 1), "over 16 MiB", id="too large"),

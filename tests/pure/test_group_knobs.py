@@ -144,8 +144,8 @@ def test_protections_are_a_matter_of_v2_and_v1_says_so(tree, kernel) -> None:
     held = kernel.held(keys)
 
     if tree.version == 1:
-        assert set(held.lacking.values()) == {"cgroup v1 has none"}
-        with pytest.raises(CgroupError, match="cgroup v1 has none"):
+        assert set(held.lacking.values()) == {"cgroup v1 does not have it"}
+        with pytest.raises(CgroupError, match="cgroup v1 does not have it"):
             kernel.put(keys[0], MIB)
     else:
         assert held.values == dict(zip(keys, (0, 0, None), strict=True))
@@ -172,12 +172,12 @@ def test_a_knob_whose_file_is_absent_is_lacking(tree, kernel) -> None:
 
 
 NEVER = [
-    (f"pod/{LS}", "cfs_quota_us", None, "lifted"),
+    (f"pod/{LS}", "cfs_quota_us", None, "removed"),
     (f"pod/{LS}", "cfs_quota_us", -1, "accepted"),
     (f"pod/{LS}", "cfs_quota_us", 0, "accepted"),
     (f"pod/{LS}", "cfs_quota_us", 49_999, "below its own limit, 50000"),
     (f"pod/{LS}/main", "cfs_quota_us", 49_999, "below its own limit, 50000"),
-    (f"pod/{LS}", "cfs_burst_us", None, "lifted"),
+    (f"pod/{LS}", "cfs_burst_us", None, "removed"),
     (f"pod/{LS}", "cfs_burst_us", -1, "accepted"),
     (f"pod/{LS}", "cpu_shares", 2, "never written"),
     (f"pod/{LS}", "mem_limit_bytes", 64 * MIB, "never written"),
@@ -190,7 +190,7 @@ NEVER = [
     (f"pod/{BE}", "cfs_quota_us", 999, "accepted"),
     (f"pod/{BE}", "mem_limit_bytes", -1, "accepted"),
     (f"pod/{BE}", "cpu_shares", 1, "accepted"),
-    (f"pod/{BE}", "cpu_shares", None, "lifted"),
+    (f"pod/{BE}", "cpu_shares", None, "removed"),
     ("tier/besteffort", "cfs_quota_us", 50_000, "never written"),
     ("tier/besteffort", "mem_limit_bytes", MIB, "never written"),
     ("tier/besteffort", "cpu_idle", 2, "accepted"),

@@ -186,7 +186,7 @@ def test_who_insists_is_told_of_once_and_left_alone_for_longer_and_longer() -> N
     writes = [one for one in bench.outcomes("applied") if one.knob.knob == "mem_limit_bytes"]
 
     assert [one.reason for one in fights] == [
-        "mem_limit_bytes of pod/be is set to 33554432 again by somebody else: left alone for a while"
+        "another process reset mem_limit_bytes of pod/be to 33554432: not written for a while"
     ]
     # At the start, in answer to the first change, and after a minute, two, and four.
     assert len(writes) == 5
@@ -201,7 +201,9 @@ def test_what_a_kernel_lacks_is_said_once_and_the_rest_works() -> None:
     bench = Bench(version=1, policy=policy)
     bench.pass_s(60)
 
-    assert [one.reason for one in bench.outcomes("failed")] == ["the kernel lacks mem_min_bytes: cgroup v1 does not have it"]
+    assert [one.reason for one in bench.outcomes("failed")] == [
+        "the kernel lacks mem_min_bytes: cgroup v1 does not have it"
+    ]
     assert bench.agent.knobs_lacking == {"mem_min_bytes": 3}
     assert len(bench.outcomes("applied")) == len(BE_KEYS)
 
@@ -243,7 +245,7 @@ def test_an_act_cut_short_is_told_by_what_the_kernel_holds() -> None:
     bench.kernel.put = put
     again = Bench(machine=bench.machine, spool=spool)
 
-    told = [one for one in again.outcomes() if "stopped during the act" in one.reason]
+    told = [one for one in again.outcomes() if "stopped before the result was known" in one.reason]
     assert [one.result for one in told] == ["failed"]
     assert spool.interrupted() == []
     assert again.held(*BE_KEYS)[KnobKey("pod/be", "cfs_quota_us")] == 150_000

@@ -158,13 +158,13 @@ def test_an_answer_is_put_together_from_its_frames(tmp_path: Path, sent: bytes) 
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (b"", "the kubelet ends the connection"),
-        (answered(DEVICES)[:-3], "the kubelet ends the connection"),
-        (SERVERS + frame(HEADERS, b"\x88", 4 | END_STREAM), "answers the call with an error"),
-        (SERVERS + frame(3, bytes(4)), "the kubelet ends the call"),
-        (SERVERS + frame(7, bytes(8), stream=0), "the kubelet ends the call"),
-        (SERVERS + frame(DATA, b"\x00\x00\x00\x00\x09abc", END_STREAM), "a torn answer"),
-        (SERVERS + frame(DATA, b"\x01\x00\x00\x00\x00", END_STREAM), "a torn answer"),
+        (b"", "the kubelet closed the connection"),
+        (answered(DEVICES)[:-3], "the kubelet closed the connection"),
+        (SERVERS + frame(HEADERS, b"\x88", 4 | END_STREAM), "answered the call with an error"),
+        (SERVERS + frame(3, bytes(4)), "the kubelet ended the call"),
+        (SERVERS + frame(7, bytes(8), stream=0), "the kubelet ended the call"),
+        (SERVERS + frame(DATA, b"\x00\x00\x00\x00\x09abc", END_STREAM), "an incomplete answer"),
+        (SERVERS + frame(DATA, b"\x01\x00\x00\x00\x00", END_STREAM), "an incomplete answer"),
     ],
 )
 def test_a_call_that_fails_names_the_socket_and_why(tmp_path: Path, sent: bytes, why: str) -> None:

@@ -47,7 +47,7 @@ def test_every_kind_of_trouble_is_met() -> None:
         "other boot", "unknown sample", "expired", "superseded", "repeated", "older", "foreign",
         "disagrees", "other policy", "skipped: no pods",
         "no answer within 1000 ms", "the guard is in charge", "the agent stops",
-        "the agent stopped during the act; read back at its next start", "cpu.max: refused",
+        "the agent stopped before the result was known; the limit was read at its next start", "cpu.max: refused",
         "no credit", "throttled", "lifted", "frozen", "thawed", "ended", "killed",
     }  # fmt: skip
     for seed in range(60):

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["cpu", "memory"]
 KINDS: tuple[Kind, ...] = ("cpu", "memory")
-NO_GROUPS = "no pressure of groups here, and the node's counts best-effort pods that are held back as stalled"
+NO_GROUPS = "no pressure of cgroups here; the node's pressure also counts best-effort pods that are throttled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class PressureWatch:
     def _report_once(self, kind: Kind, why: str) -> None:
         if (kind, why) not in self._reported:
             self._reported.add((kind, why))
-            log.warning("no trigger for %s pressure", kind, extra={"why": why})
+            log.warning("cannot set a trigger for %s pressure", kind, extra={"why": why})
 
     def _forget(self, file: PressureFile) -> None:
         self._triggers.pop(file).close()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 WINDOW_MS_MIN, WINDOW_MS_MAX = 500, 10_000
 """Limits that every kernel accepts."""
-UNPRIVILEGED = "the kernel allows windows that are not a multiple of 2 s only with CAP_SYS_RESOURCE"
+UNPRIVILEGED = "without CAP_SYS_RESOURCE, the kernel accepts only windows that are a multiple of 2 s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,12 @@ class Stall:
             return cls() if text == "on" else None
         found = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
         if found is None:
-            raise ValueError(f"{text!r} is neither on, off nor STALL/WINDOW in milliseconds, such as {cls()}")
+            raise ValueError(f"{text!r} is not on, off or STALL/WINDOW in milliseconds, such as {cls()}")
         stall_ms, window_ms = int(found[1]), int(found[2])
         if not WINDOW_MS_MIN <= window_ms <= WINDOW_MS_MAX or not 0 < stall_ms <= window_ms:
             raise ValueError(
-                f"{text!r}: a window has {WINDOW_MS_MIN} to {WINDOW_MS_MAX} ms, a stall 1 ms up to the whole window"
+                f"{text!r}: accepted: a window of {WINDOW_MS_MIN} to {WINDOW_MS_MAX} ms, and a stall of 1 ms up "
+                "to the window"
             )
         return cls(stall_ms=stall_ms, window_ms=window_ms)
 
@@ -46,7 +47,7 @@ def set_trigger(path: str, stall: Stall) -> int:
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     if os.fstat(fd).st_size:  # a kernel file has size 0: this is a plain file of a simulated node
         os.close(fd)
-        raise OSError(errno.EOPNOTSUPP, "no file of a kernel", path)
+        raise OSError(errno.EOPNOTSUPP, "not a file of a kernel", path)
     try:
         os.write(fd, b"some %d %d\0" % (stall.stall_ms * 1000, stall.window_ms * 1000))
     except OSError as error:

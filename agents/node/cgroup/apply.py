@@ -75,7 +75,7 @@ class Holder:
         now = self.held()
         if now != wanted:
             raise CgroupError(
-                str(self._knobs.root), f"holds {now} after {wanted} was written; does somebody else write it?"
+                str(self._knobs.root), f"is {now} after {wanted} was written; check whether another process writes it"
             )
 
     def own(self, group: PurePosixPath, now: Bandwidth) -> Bandwidth:

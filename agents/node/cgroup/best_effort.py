@@ -45,7 +45,7 @@ class CgroupBestEffort:
         """Implement ``BestEffortPods.freeze``."""
         group = self._checked(uid)
         if group is None:
-            raise CgroupError(uid, "the pod is gone")
+            raise CgroupError(uid, "the pod no longer exists")
         return self._freezer.freeze(group)
 
     def thaw(self, uid: str) -> None:

@@ -38,7 +38,7 @@ class BestEffortGroups:
         if group is None:
             self._must_be_nowhere(uid)
         elif Path(os.path.realpath(root / group)).parent != Path(os.path.realpath(root)):
-            raise CgroupError(str(root / group), "leads out of the best-effort group: never touched")
+            raise CgroupError(str(root / group), "not below the best-effort cgroup: never changed")
         return group
 
     def _must_be_nowhere(self, uid: str) -> None:
@@ -50,7 +50,9 @@ class BestEffortGroups:
             except OSError as error:
                 raise CgroupError(str(self._hierarchy.cpu / self._hierarchy.tier(tier)), why_of(error)) from error
             if found is not None:
-                raise CgroupError(str(self._hierarchy.cpu / found), "not a best-effort pod's group: never touched")
+                raise CgroupError(
+                    str(self._hierarchy.cpu / found), "not the cgroup of a best-effort pod: never changed"
+                )
 
 
 def is_kernels(folder: Path) -> bool:

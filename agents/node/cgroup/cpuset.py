@@ -62,8 +62,8 @@ class CpusetHolder:
         if now != wanted:
             raise CgroupError(
                 str(self._knobs.root / CPUSET_FILE),
-                f"has CPUs {cpu_ranges(now)} after {cpu_ranges(wanted)} was written; does somebody else write it, "
-                "or have CPUs for itself (cpuset.cpus.partition)?",
+                f"has CPUs {cpu_ranges(now)} after {cpu_ranges(wanted)} was written; check whether another "
+                "process writes it, or has these CPUs exclusively (cpuset.cpus.partition)",
             )
 
     def _hold_v1(self, wanted: Cpus) -> None:

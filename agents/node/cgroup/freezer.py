@@ -38,7 +38,7 @@ class Freezer:
         if self._knobs is None:
             return f"the freezer controller is not mounted under {self._mount}"
         if not self._knobs.root.is_dir():
-            return f"no best-effort group in the freezer hierarchy: {self._knobs.root}"
+            return f"no best-effort cgroup in the freezer hierarchy: {self._knobs.root}"
         if not (self._knobs.root / FILES[self._version]).exists():
             return f"the kernel has no {FILES[self._version]}: use kernel 5.2 or newer"
         return ""
@@ -72,7 +72,7 @@ class Freezer:
             if not is_gone(error):
                 raise
         if self.is_frozen(group):
-            raise CgroupError(str(group), "is frozen after it was thawed; does somebody else freeze it?")
+            raise CgroupError(str(group), "is frozen after it was thawed; check whether another process freezes it")
 
     def thaw_below(self, group: PurePosixPath) -> None:
         """Thaw a cgroup and all cgroups below, because v1 cannot kill frozen processes."""

@@ -72,7 +72,7 @@ class GroupKnobs:
         """Implement ``Kernel.put``."""
         place = self._place(key.group)
         if place is None:
-            raise CgroupError(key.group, "no such group here")
+            raise CgroupError(key.group, "no such cgroup")
         why = refusal(place, key.knob, value)
         if why:
             raise CgroupError(f"{key.group} {key.knob}", f"never written: {why}")
@@ -164,7 +164,7 @@ class GroupKnobs:
     def _file(self, knob: Knob) -> KnobFile:
         file = self._files.get(knob)
         if file is None:
-            raise CgroupError(knob, f"cgroup v{self._hierarchy.version} has none")
+            raise CgroupError(knob, f"cgroup v{self._hierarchy.version} does not have it")
         return file
 
     def _root(self, controller: str) -> Path:
@@ -189,4 +189,4 @@ class GroupKnobs:
             handed_on = controller.encode() in self._text(place, controller, "cgroup.controllers").split()
         except OSError:
             return why
-        return why if handed_on else f"{why}: the {controller} controller is not handed on to the group"
+        return why if handed_on else f"{why}: the {controller} controller is not delegated to the cgroup"

@@ -96,8 +96,8 @@ def _roots(mount: Path) -> tuple[Literal[1, 2], dict[str, Path | None]]:
         return 1, version_1
     raise CgroupError(
         str(mount),
-        "no cgroup hierarchy here: neither v2 (a file cgroup.controllers) nor v1 (a folder cpu or cpu,cpuacct); "
-        "give the folder where they are mounted with --cgroup-mount",
+        "no cgroup hierarchy: neither v2 (a file cgroup.controllers) nor v1 (a folder cpu or cpu,cpuacct); "
+        "give their mount point with --cgroup-mount",
     )
 
 
@@ -111,11 +111,11 @@ def _version_1_root(mount: Path, controller: str) -> Path | None:
 def _given(cpu: Path, kubepods: str) -> PurePosixPath:
     pods = PurePosixPath(kubepods.strip("/"))
     if not pods.parts or ".." in pods.parts:
-        raise CgroupError(kubepods, "not a group: give a path relative to each hierarchy, such as kubepods")
+        raise CgroupError(kubepods, "not a cgroup; accepted: a path relative to each hierarchy, such as kubepods")
     if not (cpu / pods).is_dir():
         raise CgroupError(
             str(cpu / pods),
-            "no such group; --kubepods is the path of the group that holds the pods, relative to each hierarchy",
+            "no such cgroup; give the cgroup of all pods with --kubepods, relative to each hierarchy",
         )
     return pods
 
@@ -127,11 +127,12 @@ def _found(cpu: Path) -> PurePosixPath:
         return found[0]
     if found:
         names = ", ".join(map(str, found))
-        raise CgroupError(str(cpu), f"more than one group may hold the pods: {names}; choose one with --kubepods")
+        raise CgroupError(str(cpu), f"several cgroups may contain the pods: {names}; choose one with --kubepods")
     raise CgroupError(
         str(cpu),
-        "no group holds pods: looked for kubepods and kubepods.slice, here and one level below; does a kubelet run "
-        "on this machine? If its pods are elsewhere, give that group, relative to each hierarchy, with --kubepods",
+        "no cgroup contains pods: looked for kubepods and kubepods.slice, here and one level below. Check that "
+        "a kubelet runs on this machine. If its pods are in another cgroup, give it with --kubepods, relative "
+        "to each hierarchy",
     )
 
 

@@ -179,7 +179,7 @@ def bounded(missing: list[Missing]) -> list[Missing]:
     if len(missing) <= MISSING_MAX:
         return missing
     more = len(missing) - MISSING_MAX
-    return [*missing[:MISSING_MAX], Missing(what=f"and {more} more", why=f"only the first {MISSING_MAX} are named")]
+    return [*missing[:MISSING_MAX], Missing(what=f"and {more} more", why=f"only the first {MISSING_MAX} are listed")]
 
 
 def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:

@@ -32,21 +32,22 @@ _ROOT_HINTS = {
     errno.EROFS: "mount the cgroup hierarchy writable",
 }
 _QUOTA_HINTS = _ROOT_HINTS | {
-    errno.EINVAL: "a group may not hold more than the limited group above it (on cgroup v1 nor less than one below), "
-    "nor less than its own burst; the kernel takes quotas from 1000 and periods from 1000 to 1000000 microseconds"
+    errno.EINVAL: "the value must be at most that of the limited parent cgroup, at least its own burst, and on cgroup v1 "
+    "at least that of its children; the kernel accepts quotas from 1000 and periods from 1000 to 1000000 microseconds",
 }
 _CPUSET_HINTS = _ROOT_HINTS | {
-    errno.EACCES: "run the agent as root; on cgroup v1 the group above must have all these CPUs, too",
-    errno.ERANGE: "there is no such CPU",
-    errno.EBUSY: "on cgroup v1 no group below may have a CPU that this one loses; did one appear just now?",
-    errno.EINVAL: "a group of somebody else may have these CPUs for itself (cpuset.cpu_exclusive, "
-    "cpuset.cpus.partition), or they are offline",
+    errno.EACCES: "run the agent as root; on cgroup v1 the parent cgroup must have all these CPUs, too",
+    errno.ERANGE: "no such CPU",
+    errno.EBUSY: "on cgroup v1 no child may have a CPU that this cgroup loses; check for a child that was just created",
+    errno.EINVAL: "another cgroup has these CPUs exclusively "
+    "(cpuset.cpu_exclusive, cpuset.cpus.partition), or they are "
+    "offline",
 }
 
 
 _KNOB_HINTS = _ROOT_HINTS | {
-    errno.EINVAL: "the kernel does not take this value here, as cpu.shares where cpu.idle is 1",
-    errno.EBUSY: "more is in use than could be reclaimed",
+    errno.EINVAL: "the kernel does not accept this value here, for example cpu.shares if cpu.idle is 1",
+    errno.EBUSY: "more memory is in use than can be reclaimed",
 }
 
 _BANDWIDTH = (KNOBS["cfs_quota_us"], KNOBS["cfs_burst_us"])
@@ -115,7 +116,7 @@ class Knobs:
         folder = os.path.realpath(path.parent)
         root = os.path.realpath(self.root)
         if path.name not in self._writable or ".." in path.parts or os.path.commonpath([folder, root]) != root:
-            raise CgroupError(str(path), f"not a knob of {root} that may be set: never written")
+            raise CgroupError(str(path), f"not a writable knob of {root}: never written")
         if len(self._inside) >= _INSIDE_MAX:
             self._inside.clear()
         self._inside.add(path.parent)
@@ -130,15 +131,15 @@ class Knobs:
     def _explain_absence(self, path: Path) -> str:
         if not self.root.is_dir():
             if self._writable is not WRITABLE:
-                return "no such group here any more"
-            return "no best-effort group here now; a kubelet makes it when it starts, systemd while a unit in it runs"
+                return "the cgroup no longer exists"
+            return "no best-effort cgroup now; a kubelet creates it at its start, systemd while a unit in it runs"
         if path.name not in {QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE}:
-            return "the kernel has no such knob here"
+            return "the kernel does not have this knob"
         if path.name != CPU_MAX_FILE:
-            return "this group has no CPU limits; is the kernel built with CONFIG_CFS_BANDWIDTH?"
+            return "this cgroup has no CPU limits; check that the kernel is built with CONFIG_CFS_BANDWIDTH"
         above = [folder for folder in (path.parent, *path.parent.parents) if folder.is_relative_to(self._mount)][1:]
         closed = [str(folder / _SUBTREE_CONTROL) for folder in reversed(above) if not _passes_cpu_on(folder)]
-        return f"the cpu controller is not enabled for this group: write +cpu to {' and then to '.join(closed)}"
+        return f"the cpu controller is not enabled for this cgroup: write +cpu to {' and then to '.join(closed)}"
 
 
 def is_gone(error: CgroupError) -> bool:

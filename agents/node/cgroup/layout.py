@@ -13,7 +13,7 @@ BURSTABLE = "burstable"
 GUARANTEED = ""
 TIERS = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 _SLICE = ".slice"
-_NO_GROUP = PurePosixPath("no group in common")
+_NO_GROUP = PurePosixPath("no common cgroup")
 """A name that no cgroup has."""
 _CONTAINER = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
 

@@ -48,7 +48,7 @@ class Originals:
                 os.fsync(file.fileno())
             part.replace(self._file)
         except OSError as error:
-            raise CgroupError(str(self._file), f"the limits to give back cannot be kept: {error.strerror}") from error
+            raise CgroupError(str(self._file), f"cannot store the limits to restore: {error.strerror}") from error
         self.clipped = dict(clipped)
 
     def _load(self) -> dict[PurePosixPath, Clipped]:
@@ -57,7 +57,9 @@ class Originals:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            self.trouble = f"malformed, set aside as {self._file.name}.bad; groups cut to fit stay cut: {error}"
+            self.trouble = (
+                f"malformed, renamed to {self._file.name}.bad; cgroups with reduced limits keep them: {error}"
+            )
             self._set_aside()
             return {}
         return {PurePosixPath(path): known for path, known in entries.items()}

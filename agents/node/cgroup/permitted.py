@@ -46,11 +46,11 @@ def refusal(place: Place, knob: Knob, value: int | None) -> str:
     if _kind(place) not in row.groups:
         return f"{knob} of {_named(place)} is never written"
     if knob == "cpu_idle" and value and place.pod is not None and not runs_last(place.pod):
-        return f"{knob} of a pod that only lies among best-effort pods is never written"
+        return f"{knob} of a pod that runs among best-effort pods, but is not best-effort, is never written"
     if value is None:
         if row.default is None and (place.tier == BEST_EFFORT or knob != "cfs_quota_us"):
             return ""
-        return f"{knob} of {_named(place)} is never lifted altogether"
+        return f"{knob} of {_named(place)} is never removed"
     if not row.low <= value <= row.high:
         return f"{knob} {value}: accepted: {row.low} to {row.high}"
     return "" if place.tier == BEST_EFFORT or place.pod is None else _cut(place, place.pod, knob, value)
@@ -76,7 +76,7 @@ def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
         container = place.container
         own_us = pod_quota_us(pod) if container is None else container_quota_us(container.limits.cpu_milli)
         if own_us is None:
-            return "cfs_quota_us of a group without CPU limit is never written: it would become a limit"
+            return "cfs_quota_us of a cgroup without CPU limit is never written, because it would become a limit"
         return f"cfs_quota_us {value} is below its own limit, {own_us}" if value < own_us else ""
     if knob == "mem_high_bytes":
         requests = pod.requests if place.container is None else place.container.requests

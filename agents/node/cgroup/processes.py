@@ -56,9 +56,9 @@ class Processes:
             return
         with suppress(FileNotFoundError):
             if not is_kernels(folder):
-                raise CgroupError(str(folder), "a plain folder, not a kernel's group: nothing is signalled")
+                raise CgroupError(str(folder), "a plain folder, not a cgroup: no process is signalled")
         if own := pids & {1, os.getpid()}:
-            raise CgroupError(str(folder), f"process {min(own)}, this agent or the first of all, runs in it: not ended")
+            raise CgroupError(str(folder), f"process {min(own)}, this agent or PID 1, runs in it: not ended")
 
     def terminate(self, group: PurePosixPath) -> None:
         """Send SIGTERM to each. A frozen cgroup is thawed first."""
@@ -131,7 +131,7 @@ def _opened(pid: int) -> int | None:
     except ProcessLookupError:
         return None
     except OSError as error:
-        hint = ": signalling needs kernel 5.3 or newer" if error.errno == errno.ENOSYS else ""
+        hint = ": signals require kernel 5.3 or newer" if error.errno == errno.ENOSYS else ""
         raise CgroupError(f"process {pid}", f"{why_of(error)}{hint}") from error
 
 

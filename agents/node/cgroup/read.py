@@ -243,7 +243,7 @@ class PodsReader:
             reading = pod.read(mono_ns, notes)
             if len(notes.missing) > noted and not os.path.isdir(pod.group):  # noqa: PTH112 - the path is a text
                 del notes.missing[noted:]
-                notes.add(f"pod {uid}", "vanished while it was read")
+                notes.add(f"pod {uid}", "deleted while it was read")
                 self._forget(uid)
             else:
                 readings[uid] = reading

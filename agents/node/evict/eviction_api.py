@@ -32,12 +32,12 @@ PodDisruptionBudget. forbidden: this agent may not evict. fenced: the eviction w
 API server is busy. away: the API server cannot be reached, and may or may not have received the request.
 """
 WORDS: dict[Verdict, str] = {
-    "gone": "there is no such pod any more",
-    "kept": "the API server keeps it",
+    "gone": "the pod no longer exists",
+    "kept": "the API server rejects the eviction",
     "forbidden": "the API server does not allow this agent to evict pods",
-    "fenced": "the webhook that watches over evictions does not answer",
+    "fenced": "the webhook that checks evictions does not answer",
     "overloaded": "the API server is overloaded",
-    "away": "the API server is away",
+    "away": "the API server cannot be reached",
 }
 
 

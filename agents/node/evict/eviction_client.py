@@ -130,11 +130,9 @@ class EvictionClient:
     def _log_trouble(self, request: EvictionRequest, reply: Reply) -> None:
         before, self._trouble = self._trouble, WORDS.get(reply.verdict, "")
         if self._trouble and self._trouble != before:
-            log.warning(
-                "pod %s/%s is not evicted: %s: %s", request.namespace, request.name, self._trouble, reply.message
-            )
+            log.warning("cannot evict pod %s/%s: %s: %s", request.namespace, request.name, self._trouble, reply.message)
         elif before and not self._trouble:
-            log.info("the API server evicts again")
+            log.info("the API server accepts evictions again")
 
     def _created(self, event: tuple[str, str, dict[str, object]]) -> bool:
         """Return whether no retry is needed: created, already present, or refused for good."""
@@ -146,7 +144,7 @@ class EvictionClient:
         if answer.status == 429 or answer.status >= 500:
             return False
         if answer.status not in {200, 201, 202, 409}:
-            log.warning("no Event on %s/%s: %d %s", namespace, name, answer.status, answer.words)
+            log.warning("cannot create an Event for %s/%s: %d %s", namespace, name, answer.status, answer.words)
         with self._changed:
             if self._events and self._events[0] is event:
                 self._events.popleft()

@@ -228,7 +228,7 @@ class Evictor:
         try:
             if self._doors.best_effort.processes(pod_of(outcome)):
                 return True
-            not_there = msgspec.structs.replace(outcome, reason="no process runs in it")
+            not_there = msgspec.structs.replace(outcome, reason="it has no processes")
         except CgroupError as exc:
             not_there = msgspec.structs.replace(outcome, result="refused", reason=str(exc))
         self._doors.refusals.add(self._doors.reporter.dated(not_there, taken), self._doors.mono_ns())
@@ -269,7 +269,7 @@ class Evictor:
     def _begin_again(self, begin: NodeOutcome) -> None:
         """Request an eviction again that an earlier run may not have sent."""
         if self._requests is None or self._suspended:
-            failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not begun")
+            failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not started")
             self._doors.actuator.conclude(failed)
             return
         name = begin.pod

@@ -100,7 +100,7 @@ class Holdback:
         """Forget the frozen pods that are gone."""
         for uid in list(self._frozen):
             if self._gone(uid):
-                self._let_go(uid, "unchanged", "the pod is gone")
+                self._let_go(uid, "unchanged", "the pod no longer exists")
 
     def evicted(self, uid: str) -> None:
         """Note that a pod was thawed to be evicted."""
@@ -121,7 +121,7 @@ class Holdback:
             elif move.kind == "freeze":
                 self._freeze(starved[move.uid], wanted)
             else:
-                self._undo(move, "credit came" if wanted.fed else "no victim is selected any more")
+                self._undo(move, "credit came" if wanted.fed else "no pod is selected any more")
 
     def close(self) -> None:
         """Undo all steps, because the agent stops."""
@@ -177,7 +177,7 @@ class Holdback:
         elif uid in self._frozen_now():
             self._restraint.cannot(uid)
             self._report(
-                msgspec.structs.replace(frozen, result="unchanged", reason="somebody else has frozen it"), taken
+                msgspec.structs.replace(frozen, result="unchanged", reason="another process has frozen it"), taken
             )
         else:
             thawed = msgspec.structs.replace(sub_act(decided, THAWED), bound=THAWED)
@@ -193,7 +193,7 @@ class Holdback:
             self._report(msgspec.structs.replace(frozen, result="failed", reason=str(exc)), known.taken)
             self._thaw(uid, "it could not be frozen")
             return
-        reason = frozen.reason if stopped else f"{frozen.reason}; a process stops as soon as the kernel lets it"
+        reason = frozen.reason if stopped else f"{frozen.reason}; processes stop as soon as the kernel allows it"
         self._report(msgspec.structs.replace(frozen, reason=reason), known.taken)
 
     def _froze(self, uid: str, known: _Frozen) -> None:

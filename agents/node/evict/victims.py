@@ -22,7 +22,7 @@ from slacktide.schemas.outcome import NodeOutcome
 ENDED = "ended"
 """The ``bound`` of a pod's second outcome while it is not known how the pod ends."""
 INTERRUPTED = "the agent stopped during the eviction"
-BY_KUBELET = "evicted through the API: the kubelet ends it"
+BY_KUBELET = "evicted through the API; the kubelet ends it"
 """Marks an intent for the next start: the kubelet ends this pod."""
 
 
@@ -156,10 +156,10 @@ class Victims:
 
     def _report_stuck(self, victim: _Victim, processes: int | None) -> None:
         victim.stuck = True
-        left = "its processes cannot be counted" if processes is None else f"{processes} processes are left"
-        when, why = "SIGKILL", victim.trouble or "they wait for the kernel, or are started again"
+        left = "cannot count its processes" if processes is None else f"{processes} processes are left"
+        when, why = "SIGKILL", victim.trouble or "they wait in the kernel, or are being restarted"
         if victim.dying.kubelets:
-            when, why = "its grace", victim.trouble or "does the kubelet run, and reach the API server?"
+            when, why = "its grace", victim.trouble or "check that the kubelet runs and reaches the API server"
         stuck = msgspec.structs.replace(
             sub_act(victim.end, "stuck"), result="failed", bound="stuck", reason=f"{left} after {when}: {why}"
         )

@@ -94,11 +94,11 @@ class ForecastPublisher:
         try:
             self._restore(decode(newest.value, NodeForecast))
         except BadMessageError as exc:
-            log.warning("the node's forecast cannot be read: its models start again", extra={"why": str(exc)})
+            log.warning("the node's forecast cannot be read; new models are trained", extra={"why": str(exc)})
 
     def _restore(self, forecast: NodeForecast) -> None:
         if refused := self._trainer.restore(forecast):
-            log.warning("models cannot be read: they start again", extra={"of": refused})
+            log.warning("models cannot be read; new models are trained", extra={"of": refused})
 
     async def _publish(self, forecast: NodeForecast) -> None:
         """Publish a forecast. Raise LogError if that fails; a newer one follows later."""

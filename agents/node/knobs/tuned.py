@@ -42,7 +42,7 @@ class Tuned:
         try:
             write_whole(self._file, msgspec.json.encode(sorted(keys)))
         except OSError as exc:
-            log.warning("could not be saved for the next start", extra={"file": str(self._file), "why": str(exc)})
+            log.warning("could not be stored for the next start", extra={"file": str(self._file), "why": str(exc)})
 
     def _load(self) -> set[KnobKey]:
         if self._file is None:
@@ -52,5 +52,5 @@ class Tuned:
         except FileNotFoundError:
             return set()
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            log.warning("what was kept is lost", extra={"file": str(self._file), "why": str(exc)})
+            log.warning("the stored state is lost", extra={"file": str(self._file), "why": str(exc)})
             return set()

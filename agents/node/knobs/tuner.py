@@ -184,7 +184,7 @@ class Tuner:
             return False
         move = self._standoff.sees(key, held, now_ns)
         if move == "fight":
-            why = f"{key.knob} of {key.group} is set to {_shown(held)} again by somebody else: left alone for a while"
+            why = f"another process reset {key.knob} of {key.group} to {_shown(held)}: not written for a while"
             self._remarks.append(_Remark(key, held, FIGHT, why))
         return move == "set"
 
@@ -225,7 +225,7 @@ class Tuner:
             failure = str(error)
         after = self._kernel.held([key]).values.get(key)
         if not failure and after != self._kernel.as_reads_back(key.knob, value):
-            failure = f"reads back {_shown(after)} after {_shown(value)} was written"
+            failure = f"is {_shown(after)} after {_shown(value)} was written"
         return failure, after
 
     def _is_dry(self, one: WantedSetting) -> bool:
@@ -260,7 +260,7 @@ class Tuner:
             held = self._kernel.held([key]).values
             done = key in held and held[key] == self._kernel.as_reads_back(key.knob, change.after)
             settled = self._changed(intent, held.get(key))
-            reason = "the agent stopped during the act; read back at its next start"
+            reason = "the agent stopped before the result was known; the knob was read at its next start"
             result = "applied" if done else "failed"
             self._actuator.conclude(msgspec.structs.replace(settled, result=result, reason=reason))
         self._interrupted = []

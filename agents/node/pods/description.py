@@ -123,11 +123,15 @@ class Joined:
 
     def _joined(self) -> Described:
         file, listed = self._file.value, self._listed
-        unread = (f"{self._file.path}: its pods are not read: those of {self._lister.where} are",) if file.pods else ()
+        unread = (
+            (f"{self._file.path}: its pods are ignored, because {self._lister.where} lists the pods",)
+            if file.pods
+            else ()
+        )
         return Described(facts=file.facts, pods=listed.pods, notes=(*file.notes, *unread, *listed.notes))
 
     def _refused(self) -> str:
         return "\n".join(filter(None, (self._file.refused, self._lister.refused, self.unlisted)))
 
     def _text_of(self, exc: SlacktideError) -> str:
-        return f"{exc}\nthe last good list, of {len(self._listed.pods)} pods, stays in force"
+        return f"{exc}\nthe last valid list, of {len(self._listed.pods)} pods, stays in force"

@@ -16,8 +16,11 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes import Listed
 
 COMPOSE_PROJECT = "com.docker.compose.project"
-_ABSENT_GROUP = ("no such group now", "is the name right, and does the unit run?")
-_ABSENT_LABEL = ("no container with it runs now", "is it written as KEY=VALUE, as docker inspect shows it?")
+_ABSENT_GROUP = ("no such cgroup now", "check the name, and that the unit runs")
+_ABSENT_LABEL = (
+    "no running container has this label",
+    "check that it is written as KEY=VALUE, as docker inspect shows it",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ def watch(path: Path) -> Watched[HostWorkloads]:
     def read(document: object, file: str) -> HostWorkloads:
         found = parse(document, file)
         if first and found.best_effort != first[0]:
-            accepted = f"{first[0]}, as at the start; for another one, restart"
+            accepted = f"{first[0]}, as at the start; to change it, restart the agent"
             raise ConfigError([Finding(file=file, field="bestEffort", value=str(found.best_effort), accepted=accepted)])
         first[:] = [found.best_effort]
         return found
@@ -103,14 +106,14 @@ class HostPods:
         try:
             groups = {uid: PurePosixPath(group) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)}
         except OSError:
-            self._remark(f"bestEffort {config.best_effort}", "no such group now", "nothing is held back before it is")
+            self._remark(f"bestEffort {config.best_effort}", "no such cgroup now", "it is not limited until it exists")
             return
         for uid, group in groups.items():
             container = self._containers.get(uid)
             workload = next((one for one in config.workloads if _fits(one, group, container)), None)
             if workload is not None and workload.qos != BE:
-                where = f"{container.name if container else group} lies in {config.best_effort}"
-                self._remark(str(workload), where, f"it is held back, {workload.qos} or not")
+                where = f"{(container.name if container else group)} is in {config.best_effort}"
+                self._remark(str(workload), where, f"it is limited, although its class is {workload.qos}")
             yield Match(uid=uid, group=group, workload=workload, container=container)
 
     def _units(self, config: HostWorkloads) -> Iterator[Match]:
@@ -130,7 +133,9 @@ class HostPods:
                 continue
             unit = next((unit for unit in units if group.is_relative_to(unit)), None)
             if unit is not None:
-                self._remark(str(workload), f"{container.name} lies in slice {unit}", "it counts there, and not twice")
+                self._remark(
+                    str(workload), f"{container.name} is in slice {unit}", "it is counted as part of the slice"
+                )
                 continue
             self._remark_not_held(config, workload, container.name)
             yield Match(uid=container.id, group=group, workload=workload, container=container)
@@ -145,7 +150,7 @@ class HostPods:
                 if group is not None:
                     self._groups[one.id] = group
         except DockerError as exc:
-            self._remark("containerLabel", str(exc), "no container is found by its label; slices are, all the same")
+            self._remark("containerLabel", str(exc), "containers cannot be found by label; slices can")
             self._docker_away = True
         else:
             self._containers = {one.id: one for one in running}
@@ -156,8 +161,8 @@ class HostPods:
 
     def _remark_not_held(self, config: HostWorkloads, workload: Workload, name: str) -> None:
         if workload.qos == BE:
-            why = f"{name} lies outside {config.best_effort}"
-            self._remark(str(workload), why, f"it counts as LS, and is not held back; run it in {config.best_effort}")
+            why = f"{name} is outside {config.best_effort}"
+            self._remark(str(workload), why, f"it is counted as LS, and is not limited; run it in {config.best_effort}")
 
     def _remark_unmatched(self, config: HostWorkloads, matched: set[Workload | None]) -> None:
         for one in config.workloads:

@@ -16,12 +16,12 @@ from slacktide.schemas.kubernetes import Listed, listed
 _PATH = "/pods"
 _PORT = 10250
 _DIGEST_BYTES = 16
-_UNTRUSTED = "name the host as the certificate does, give its authority with --kubelet-ca, or --kubelet-insecure"
+_UNTRUSTED = "use the host name in its certificate, give its CA with --kubelet-ca, or give --kubelet-insecure"
 _ADVICE = {
-    401: "does it accept this token (authentication.webhook.enabled, a service account of its cluster) "
-    "or client certificate (authentication.x509.clientCAFile)?",
-    403: "this takes the right to get nodes/pods (ClusterRole: resources [nodes/pods], verbs [get]); "
-    "before Kubernetes 1.33 the kubelet asks for nodes/proxy",
+    401: "check that the kubelet accepts this token (authentication.webhook.enabled, a service account of its "
+    "cluster) or client certificate (authentication.x509.clientCAFile)",
+    403: "requires the right to get nodes/pods (ClusterRole: resources [nodes/pods], verbs [get]); before "
+    "Kubernetes 1.33 the kubelet requires nodes/proxy",
 }
 
 
@@ -80,14 +80,14 @@ class Kubelet:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise KubeletError(f"{self.where}: not a PodList: {exc}") from exc
         if answer.kind != "PodList":
-            raise KubeletError(f"{self.where}: a {answer.kind}, and not a PodList")
+            raise KubeletError(f"{self.where}: a {answer.kind}, not a PodList")
         return answer.items or []
 
     def _listed(self, item: msgspec.Raw) -> Listed:
         try:
             return listed(msgspec.json.decode(item), self.where)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            return Listed(pods=[], notes=(f"{self.where}: a pod is not JSON: {exc}",))
+            return Listed(pods=[], notes=(f"{self.where}: a pod is not valid JSON: {exc}",))
 
     def _body(self) -> bytes:
         try:
@@ -96,6 +96,6 @@ class Kubelet:
             raise KubeletError(f"{self.where}: {exc}") from exc
         if answer.status != 200:
             self.close()
-            advice = _ADVICE.get(answer.status, "is this a kubelet?")
+            advice = _ADVICE.get(answer.status, "check that this is a kubelet")
             raise KubeletError(f"{self.where}: {answer.status} {answer.words}: {advice}")
         return answer.body

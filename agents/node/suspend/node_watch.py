@@ -63,7 +63,7 @@ class NodeWatch:
             except (HttpError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
                 if not reported:
                     why = {"node": self._node, "why": str(exc), "remedy": _REMEDY}
-                    log.warning("the node's annotations cannot be watched: the last ones hold", extra=why)
+                    log.warning("cannot watch the node's annotations; the last ones stay in force", extra=why)
                 reported = True
             self._closed.wait(backoff.next_s())
 
@@ -75,7 +75,7 @@ class NodeWatch:
                 return
             change = msgspec.json.decode(line, type=_Change)
             if change.type == "ERROR":
-                raise HttpError(f"the watch ends: {line[:200].decode(errors='replace')}")
+                raise HttpError(f"the watch ended: {line[:200].decode(errors='replace')}")
             metadata = change.object.metadata
             if change.type in {"ADDED", "MODIFIED"} and metadata.name == self._node:
                 backoff.reset()

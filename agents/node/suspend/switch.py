@@ -55,7 +55,7 @@ class Switch:
             else:
                 write_whole(self._kept, value.encode())
         except OSError as exc:
-            log.warning("could not be saved for the next start", extra={"file": str(self._kept), "why": str(exc)})
+            log.warning("could not be stored for the next start", extra={"file": str(self._kept), "why": str(exc)})
 
     def suspended(self, annotations: Mapping[str, str], policy: Policy) -> Suspended | None:
         """Return what suspends the node, or None. ``annotations`` count only if none come from the API server."""

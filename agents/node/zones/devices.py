@@ -97,7 +97,7 @@ def zoned_devices(answer: bytes) -> dict[int, dict[str, frozenset[str]]]:
                 of_zone = found.setdefault(_zone(node), {})
                 of_zone[resource.decode()] = of_zone.get(resource.decode(), frozenset()) | ids
     except (ValueError, IndexError) as exc:
-        raise ZonesError(ANSWER, f"a torn answer: {exc}") from exc
+        raise ZonesError(ANSWER, f"an incomplete answer: {exc}") from exc
     return found
 
 
@@ -129,7 +129,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             at += _FIXED.get(kind) or len(message) + 1
     if at > len(message):
-        raise ValueError("it ends within a field")
+        raise ValueError("the answer ends within a field")
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

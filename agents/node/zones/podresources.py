@@ -83,12 +83,12 @@ def _answer(line: socket.socket) -> bytes:
     for frame in _frames_of_call(line):
         data += _unpadded(frame) if frame.kind == _DATA else b""
         if len(data) > BYTES_MAX:
-            raise ValueError(f"an answer of over {BYTES_MAX} bytes")
+            raise ValueError(f"an answer of more than {BYTES_MAX} bytes")
     if not data:
-        raise ValueError("the kubelet answers the call with an error")
+        raise ValueError("the kubelet answered the call with an error")
     message = data[_MESSAGE_HEAD:]
     if data[0] or int.from_bytes(data[1:_MESSAGE_HEAD], "big") != len(message):
-        raise ValueError("a torn answer")
+        raise ValueError("an incomplete answer")
     return message
 
 
@@ -98,7 +98,7 @@ def _frames_of_call(line: socket.socket) -> Iterator[_Frame]:
         if frame.kind == _SETTINGS and not frame.flags & _ACK:
             line.sendall(_frame(_SETTINGS, _ACK))
         elif frame.kind in {_RST_STREAM, _GOAWAY}:
-            raise ValueError("the kubelet ends the call")
+            raise ValueError("the kubelet ended the call")
         elif frame.kind in {_DATA, _HEADERS}:
             yield frame
             if frame.flags & _END_STREAM:
@@ -115,7 +115,7 @@ def _frames(line: socket.socket) -> Iterator[_Frame]:
 
 def _exactly(found: bytes, size: int) -> bytes:
     if len(found) < size:
-        raise EOFError("the kubelet ends the connection")
+        raise EOFError("the kubelet closed the connection")
     return found
 
 

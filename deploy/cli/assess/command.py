@@ -114,7 +114,7 @@ def command(  # noqa: PLR0913 - one argument per option
     html: Path | None,
     output: str,
 ) -> None:
-    """Report what a cluster could have sold to batch pods, and where it would have hurt.
+    """Report batch resources that a cluster could have offered, and where they would have caused evictions.
 
     Read-only: it asks an existing Prometheus, and needs neither Kafka nor root. A login by password is read from
     SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD.

@@ -48,10 +48,10 @@ class DoctorSettings:
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)
     cluster: bool = setting(
-        "Check a cluster instead of this machine, for example before an installation. Checks versions, kubelets, "
-        "Koordinator, quotas, LimitRanges, pods without requests, and remains of a removal, and estimates batch "
-        "resources. With --bootstrap, also checks Kafka and whether topics may be created. Requires rights to list "
-        "nodes, pods, quotas and limit ranges.",
+        "Check a cluster instead of this machine, for example before an installation. It checks versions, kubelets, "
+        "Koordinator, quotas, LimitRanges, pods without requests and remains of a removal. It computes the batch "
+        "resources that the cluster could offer. With --bootstrap, also check Kafka and whether topics may be "
+        "created. Requires rights to list nodes, pods, quotas and limit ranges.",
         default=False,
     )
     kubeconfig: Path | None = setting(

@@ -32,7 +32,7 @@ output_option = click.option("-o", "--output", type=click.Choice(["text", "json"
 
 @click.group(cls=Group, epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
 def command() -> None:
-    """Explain why a node sells what it sells, or why a pod waits or is evicted. The commands only read Kafka.
+    """Explain a node's batch resources, or why a pod waits or is evicted. The commands only read Kafka.
 
     Exit code 0: explained; 1: Kafka has no record of it, or could not be read; 2: wrong usage.
     """

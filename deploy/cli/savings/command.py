@@ -65,8 +65,8 @@ def command(
 ) -> None:
     """Report core-hours and GiB-hours that best-effort pods used beyond what native requests would have admitted.
 
-    Work lost to evictions and restarts is subtracted. Throttling, pressure and reaction times stand beside it. FILES
-    come from `slacktide topics export`; without any, the live log is read.
+    Work lost to evictions and restarts is subtracted. The report also contains throttling, pressure and reaction
+    times. FILES come from `slacktide topics export`; without FILES, the command reads Kafka.
     """
     from slacktide.deploy.cli.savings import report  # noqa: PLC0415 - loads the streams: not for --help
 
