@@ -32,15 +32,15 @@ _ROOT_HINTS = {
     errno.EROFS: "mount the cgroup hierarchy writable",
 }
 _QUOTA_HINTS = _ROOT_HINTS | {
-    errno.EINVAL: "the value must be at most that of the limited parent cgroup, at least its own burst, and on cgroup "
-    "v1 at least that of its children; the kernel accepts quotas from 1000 and periods from 1000 to 1000000 microseconds",
+    errno.EINVAL: "the value must be at most that of the limited parent cgroup, and at least its own burst; on cgroup v1 "
+    "also at least that of its children; the kernel accepts quotas from 1000 and periods from 1000 to 1000000 us",
 }
 _CPUSET_HINTS = _ROOT_HINTS | {
     errno.EACCES: "run the agent as root; on cgroup v1 the parent cgroup must have all these CPUs, too",
     errno.ERANGE: "no such CPU",
     errno.EBUSY: "on cgroup v1 no child may have a CPU that this cgroup loses; check for a child that was just created",
-    errno.EINVAL: "another cgroup has these CPUs exclusively (cpuset.cpu_exclusive, cpuset.cpus.partition), or they are "
-    "offline",
+    errno.EINVAL: "another cgroup has these CPUs exclusively (cpuset.cpu_exclusive, cpuset.cpus.partition), or "
+    "they are offline",
 }
 
 _KNOB_HINTS = _ROOT_HINTS | {
