@@ -32,7 +32,7 @@ _ROOT_HINTS = {
     errno.EROFS: "mount the cgroup hierarchy writable",
 }
 _QUOTA_HINTS = _ROOT_HINTS | {
-    errno.EINVAL: "the value must be at most that of the limited parent cgroup, at least its own burst, and on cgroup v1 "
+    errno.EINVAL: "the value must be at most that of the limited parent cgroup, at least its burst, and on cgroup v1 "
     "also at least that of its children; the kernel accepts quotas from 1000 and periods from 1000 to 1000000 us",
 }
 _CPUSET_HINTS = _ROOT_HINTS | {
