@@ -416,7 +416,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
             return (await listed())[-1] == ["db", "web"]
 
         async def stale() -> bool:
-            old = "the last good list, of 2 pods, stays in force"
+            old = "the last valid list, of 2 pods, stays in force"
             return old in health.not_fresh and health.not_ready.startswith("the list of pods is outdated: ")
 
         async def ready() -> bool:
