@@ -437,4 +437,4 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
     assert (await listed())[-1] == ["db", "web"]
     assert [pod.name for pod in State(state).inventory().pods] == ["db", "web"], "kept for a start without the kubelet"
     assert sum("500 internal error" in record.message for record in caplog.records) == 1
-    assert sum("its pods are not read" in record.message for record in caplog.records) == 1
+    assert sum("its pods are ignored" in record.message for record in caplog.records) == 1
