@@ -184,7 +184,7 @@ def test_what_is_best_effort_but_not_in_the_group_is_told_and_not_held(host) -> 
     advice = "it is counted as LS, and is not limited; run it in batch.slice"
     assert sorted(note.partition(": ")[2] for note in listed.notes) == [
         f"containerLabel tier=batch: stray is outside batch.slice; {advice}",
-        f"slice stray.slice: stray.slice lies outside batch.slice; {advice}",
+        f"slice stray.slice: stray.slice is outside batch.slice; {advice}",
     ]
 
 
@@ -202,7 +202,7 @@ def test_what_matches_nothing_or_is_held_all_the_same_is_told(host) -> None:
         ("slice wob.slice", "no such cgroup now"),
         ("slice batch.slice/gone.service", "no such cgroup now"),
         ("containerLabel tier=wob", "no running container has this label"),
-        ("containerLabel tier=web", "job lies in batch.slice"),
+        ("containerLabel tier=web", "job is in batch.slice"),
     }
 
 

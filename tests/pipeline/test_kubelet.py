@@ -175,7 +175,7 @@ def test_the_right_that_lacks_is_named(access, server, ask) -> None:
 def test_a_certificate_of_another_authority_is_refused_unless_that_is_wanted(access, certificates, ask) -> None:
     own = replace(access, ca=None)
 
-    assert "--kubelet-ca, or --kubelet-insecure" in refusal(ask(own))
+    assert "--kubelet-ca, or give --kubelet-insecure" in refusal(ask(own))
     assert names(ask(replace(own, insecure=True))) == ["web"]
     elsewhere = replace(access, url=access.url.replace("127.0.0.1", "localhost"))
     assert "use the host name in its certificate" in refusal(ask(elsewhere))
@@ -234,7 +234,7 @@ def test_a_file_without_a_token_is_named_and_not_shown(access, text, ask) -> Non
     access.token.write_text(text)
     said = refusal(ask(access))
 
-    assert f"{access.token} holds no token" in said
+    assert f"{access.token} contains no token" in said
     assert not text or text not in said
 
 
@@ -362,7 +362,7 @@ async def test_an_agent_whose_kubelet_shows_a_certificate_that_it_does_not_trust
         ) as health:
 
             async def refused() -> bool:
-                return "the list of pods is old" in health.not_ready
+                return "the list of pods is outdated" in health.not_ready
 
             await until(refused)
             assert "certificate" in health.not_ready
@@ -416,7 +416,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
             return (await listed())[-1] == ["db", "web"]
 
         async def stale() -> bool:
-            old = "the last good list, of 2 pods, stays in force"
+            old = "the last valid list, of 2 pods, stays in force"
             return old in health.not_fresh and health.not_ready.startswith("the list of pods is outdated: ")
 
         async def ready() -> bool:
@@ -437,4 +437,4 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
     assert (await listed())[-1] == ["db", "web"]
     assert [pod.name for pod in State(state).inventory().pods] == ["db", "web"], "kept for a start without the kubelet"
     assert sum("500 internal error" in record.message for record in caplog.records) == 1
-    assert sum("its pods are not read" in record.message for record in caplog.records) == 1
+    assert sum("its pods are ignored" in record.message for record in caplog.records) == 1

@@ -153,7 +153,7 @@ def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Pa
         bad["items"][0]["status"]["capacity"]["cpu"] = "many"
         node.inventory.write_text(json.dumps(bad))
         refused = up.wait_logged("status.capacity.cpu: many: accepted: ", process="agent").string
-        assert refused.endswith(f"the last good {node.inventory} stays in force")
+        assert refused.endswith(f"the last valid {node.inventory} stays in force")
         assert sum(line["message"] == "policy in force" for line in up.lines) == 1
         assert node.quota_us is not None
         assert node.quota_us <= 0.65 * CPUS * 100_000, "the policy of before holds best-effort pods"
