@@ -313,7 +313,7 @@ def allocatable_of(
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
     sold, reason = (_sold(load, metric, colocation, forecast), "") if colocation.enable else (None, "disabled")
     if sold is None and not reason:
-        reason = "the node's strategy sells more than any machine has"
+        reason = "the node's strategy offers more than any machine has"
     figures: dict[str, int | None] = dict.fromkeys(SOLD)
     if sold is not None:
         figures |= {field: amount for field, (amount, _) in sold.items()}

@@ -535,11 +535,11 @@ def test_a_pods_name_tells_its_controller_where_it_has_one(name: str, controller
         ({"average_satisfied_ratio": 0.25, "lower_pct": 40}, "25% of the requested CPU was had, threshold 40%"),
         (
             {"threshold_pct": 80, "allocatable_milli": 2_000, "requested_milli": 3_000},
-            "150% of what is sold was requested, threshold 80%",
+            "150% of the batch allocatable was requested, threshold 80%",
         ),
         (
             {"threshold_pct": 80, "allocatable_bytes": 0, "requested_bytes": 3_000},
-            "all, for none is sold, of what is sold was requested, threshold 80%",
+            "all, for none is sold, of the batch allocatable was requested, threshold 80%",
         ),
         ({"other": 1}, ""),
     ],

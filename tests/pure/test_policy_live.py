@@ -130,4 +130,4 @@ def test_a_ratio_beyond_all_figures_sells_nothing_and_costs_no_answer(ratio: str
 
     assert command.answer == "set"
     assert (figure.batch_cpu_milli, figure.batch_mem_bytes) == (None, None)
-    assert figure.reason == "the node's strategy sells more than any machine has"
+    assert figure.reason == "the node's strategy offers more than any machine has"

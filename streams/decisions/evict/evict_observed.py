@@ -16,5 +16,5 @@ def observed(terms: Terms) -> str:
         sold = terms.get(f"allocatable_{unit}")
         if sold is not None and f"requested_{unit}" in terms:
             share = f"{100 * terms[f'requested_{unit}'] / sold:.0f}%" if sold else "all, for none is sold,"
-            return f"{share} of what is sold was requested, threshold {terms['threshold_pct']:g}%"
+            return f"{share} of the batch allocatable was requested, threshold {terms['threshold_pct']:g}%"
     return ""
