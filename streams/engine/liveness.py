@@ -10,7 +10,7 @@ from slacktide.streams.engine.ticking import Ticking
 from slacktide.streams.worker import Worker
 
 FRESH_S = 5.0
-BEAT_S = 0.5
+BEAT_S = 0.25
 JOIN_SESSIONS = 5
 """A rebalance takes a session timeout or two. After so many the worker connects again."""
 

@@ -120,7 +120,7 @@ def test_a_number_opens_its_arithmetic_with_the_places_of_its_records(browser: B
             shown = page.locator("dialog pre").inner_text()
             assert re.search(r"slacktide\.node\.\w+\.v\d \d+:\d+", shown)
             assert text in shown, f"{text} is not in:\n{shown}"
-            assert "keeps no arithmetic" not in shown, shown
+            assert "does not contain the arithmetic" not in shown, shown
             page.keyboard.press("Escape")
 
 

@@ -294,7 +294,7 @@ def test_whom_the_fence_refuses_stays_and_the_next_one_goes(
 
     assert results["web"] == ("refused", "the API server rejects the eviction")
     assert results["elsewhere"] == ("refused", "the API server rejects the eviction")
-    assert results["anew"] == ("unchanged", "there is no such pod any more")
+    assert results["anew"] == ("unchanged", "the pod no longer exists")
     assert (node.results(job)[-1], going) == (("applied", "formula"), ["job"])
     assert node.agent.credit_account.spent == 1
 

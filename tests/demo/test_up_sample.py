@@ -92,7 +92,7 @@ def test_whoever_has_no_pods_is_asked_on_a_terminal_and_gets_the_sample(tmp_path
         up.wait_logged("ready in", within_s=READY_S)
         assert up.stop()[0] == 0
     assert "sample: node virtual-1 with a service and batch work" in up.text()
-    assert "no group holds pods" in up.text()
+    assert "no cgroup contains pods" in up.text()
     assert "Run a sample service and batch work now? [Y/n]" in up.text()
 
 

@@ -186,7 +186,7 @@ async def served_name(url: str, authority: Path) -> str:
 def test_a_certificate_that_cannot_be_used_ends_it_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").write_text("none")
     (tmp_path / "tls.key").write_text("none")
-    with pytest.raises(CertificateError, match=r"--cert-folder .*; accepted: tls.crt and tls.key, PEM"):
+    with pytest.raises(CertificateError, match=r"--cert-folder .*; accepted: tls.crt and tls.key in PEM"):
         Certificate(tmp_path)
 
 

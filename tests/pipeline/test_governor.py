@@ -207,7 +207,7 @@ async def test_a_candidate_without_its_topics_waits_and_ends_when_told(
     stop = asyncio.Event()
     settings = GovernorSettings(bootstrap=embedded_broker.cluster, session_timeout_ms=SESSION_MS)
     task = asyncio.create_task(govern(Governor("first"), settings, stop, lambda: 0))
-    await until(lambda: "no candidate for governor: no such topics" in caplog.text, "it says so")
+    await until(lambda: "no candidate for governor: these topics do not exist" in caplog.text, "it says so")
     stop.set()
     async with asyncio.timeout(10):
         await task

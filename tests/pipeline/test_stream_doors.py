@@ -115,7 +115,7 @@ async def test_a_write_to_a_partition_that_is_not_there_is_the_logs_trouble(rig:
 
 
 async def test_nobody_at_the_address_is_the_logs_trouble() -> None:
-    with pytest.raises(LogError, match="is it running"):
+    with pytest.raises(LogError, match="check that the broker runs"):
         async with Sender(Cluster("127.0.0.1:1"), client_id="test"):
             pytest.fail("there is no broker")
 
