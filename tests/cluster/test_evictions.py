@@ -233,7 +233,7 @@ def test_a_pod_that_the_server_does_not_know_is_gone(node) -> None:
     begin, end = node.outcomes(uid)
 
     assert (begin.result, begin.spent.evictions) == ("unchanged", 0)
-    assert begin.reason.startswith("there is no such pod any more: 404 ")
+    assert begin.reason.startswith("the pod no longer exists: 404 ")
     assert dying == [uid], "somebody has deleted it: it is on its way out"
     assert (end.result, end.bound) == ("unchanged", "ended")
 

@@ -192,7 +192,11 @@ async def test_where_kueue_admits_nothing_is_started(queueing, rig, deciding):
         replica = rig.replica(queue=True)
         job = queue.job("job", suspend=False)
         await soon(lambda: rig.records(QUEUE_STATE.name, job.uid), "it is decided on")
-        await soon(lambda: _not_fresh(replica), "the bridge reports it", enough=lambda why: "Kueue admits here" in why)
+        await soon(
+            lambda: _not_fresh(replica),
+            "the bridge reports it",
+            enough=lambda why: "Kueue admits workloads here" in why,
+        )
         assert "shadow: Kueue admits there" in await status(rig)
         assert queue.running() == {"job"}
         assert ADMISSION not in queueing.get(f"/apis/batch/v1/namespaces/{queue.namespace}/jobs/job")["metadata"].get(

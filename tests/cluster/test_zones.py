@@ -105,7 +105,7 @@ async def test_objects_are_made_and_follow_the_record_and_another_exporters_are_
     assert made["metadata"]["ownerReferences"][0]["name"] == ours
     assert {"name": "topologyManagerPolicy", "value": "restricted"} in made["attributes"]
     await publish_until(2_500, ["2500m", "8"])
-    await until(lambda: "another exporter's" in replica.health.not_fresh)
+    await until(lambda: "another exporter" in replica.health.not_fresh)
     assert shown(foreign) == ["7"]
 
     rig.say(ours, cpu=3_001, mem=GIB)

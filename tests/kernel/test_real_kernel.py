@@ -220,7 +220,9 @@ def test_on_v1_somebody_elses_tighter_pod_does_not_stop_a_raise(groups, kernel) 
 def test_on_v1_a_limit_above_that_of_the_group_above_is_refused_with_the_reason(groups, kernel) -> None:
     groups.quota("", "50000")
 
-    with pytest.raises(CgroupError, match=r"besteffort/cpu.cfs_quota_us: writing '60000': EINVAL .*group above"):
+    with pytest.raises(
+        CgroupError, match=r"besteffort/cpu.cfs_quota_us: writing '60000': EINVAL .*limited parent cgroup"
+    ):
         kernel.hold(limit(60_000))
     assert kernel.limits() == UNLIMITED
 

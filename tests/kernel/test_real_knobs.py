@@ -185,7 +185,9 @@ def test_qos_classes_are_set_as_far_as_the_kernel_can_and_given_back(groups: Gro
 
     assert node.held("tier/besteffort", "cpu_idle") == [1]
     if groups.version == 1:
-        assert lacking == {f"the kernel lacks {knob}: cgroup v1 has none" for knob in (*protected, "mem_high_bytes")}
+        assert lacking == {
+            f"the kernel lacks {knob}: cgroup v1 does not have it" for knob in (*protected, "mem_high_bytes")
+        }
     else:
         assert lacking == set()
         for group in ("pod/1-ls", "pod/1-ls/main", "tier/burstable", "tier/guaranteed"):

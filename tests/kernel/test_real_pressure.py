@@ -160,7 +160,7 @@ async def test_what_is_refused_is_said_once_and_the_rest_works(
 
     assert watch.counts() == {("cpu", "refused"): 1, ("memory", "set"): 1}
     assert [(one.getMessage(), one.why) for one in caplog.records] == [
-        ("no trigger for cpu pressure", "No such file or directory")
+        ("cannot set a trigger for cpu pressure", "No such file or directory")
     ]
     watch.close()
     assert not {("cpu", "set"), ("memory", "set")} & watch.counts().keys()
