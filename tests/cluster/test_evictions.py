@@ -374,7 +374,7 @@ def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(n
     assert [text.split(": ")[0] for text in said] == [f"cannot evict pod {node.namespace}/job"], "once"
     assert (throttled, frozen) == (True, 1)
     assert 2 <= asked <= len(failed) < 10, "less often than at each tick, by pauses that are drawn"
-    assert failed[0].reason.startswith("the API server is away: no connection: Connection refused")
+    assert failed[0].reason.startswith("the API server cannot be reached: no connection: Connection refused")
     assert node.results(uid)[-3:] == [("applied", "thawed"), ("applied", "formula"), ("applied", "ended")]
     assert node.agent.credit_account.spent == 1
     assert node.spool.interrupted() == []
