@@ -19,6 +19,8 @@ MINUTE = 60
 MINUTES = SECONDS // MINUTE
 LENGTHS_S = (300, 600, 1_800)
 PERCENTS = (50, 90, 95, 99)
+NODES_AT_ONCE = 32
+"""Their seconds fit a processor's cache: percentiles of 200 nodes at once take twice the time, and much memory."""
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.integer[Any]]
@@ -178,9 +180,11 @@ class Rings:
         By length: the coverage in ms, then average and percentiles of each figure.
         """
         found = np.empty((len(rows), len(LENGTHS_S), 1 + FIGURES * (1 + len(PERCENTS))))
-        for at, (covered_ms, figures) in enumerate(self._spreads(rows)):
-            found[:, at, 0] = covered_ms
-            found[:, at, 1:] = figures.reshape(len(rows), -1)
+        for begin in range(0, len(rows), NODES_AT_ONCE):
+            its, of = found[begin : begin + NODES_AT_ONCE], rows[begin : begin + NODES_AT_ONCE]
+            for at, (covered_ms, figures) in enumerate(self._spreads(of)):
+                its[:, at, 0] = covered_ms
+                its[:, at, 1:] = figures.reshape(len(of), -1)
         known: NDArray[np.bool_] = np.asarray(~np.isnan(found).any((1, 2)))
         if not known.all():
             found[~known] = 0

@@ -32,6 +32,9 @@ from slacktide.streams.worker.scores import node_score
 from slacktide.streams.worker.shadow import Shadow
 from slacktide.streams.worker.stale import LastFigures, NodeFigures
 
+TOGETHER = 64
+"""Nodes whose figures are encoded together: more of them cost memory, and no less time each."""
+
 
 class Of(Protocol):
     """The worker whose figures are published."""
@@ -135,6 +138,9 @@ class Publishing:
             outs += self._segments([block.heads[at].node for at in merging.over(merged)])
             if merged:
                 gathered += self._gather(merging, merged)
+            if sum(len(one.places) for one in gathered) >= TOGETHER:
+                outs += self._publish_gathered(block, gathered, now_ms)
+                gathered = []
         return outs + self._publish_gathered(block, gathered, now_ms)
 
     def _merged_block(self, merging: Merging[Node], taken: Sequence[int], outs: list[Out]) -> Sequence[int]:
