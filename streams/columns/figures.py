@@ -144,7 +144,7 @@ def gather(windows: Windows, block: Block[N], found: Found, policy: Policy) -> G
         plain, due = _plain(windows, block, found, policy)
     except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
         plain, due = [], None
-    alone = [at for at in numbers if at not in plain] if len(plain) < len(places) else []
+    alone = sorted(set(numbers).difference(plain))
     metrics = dict(zip(alone, metrics_of(windows, of, alone, policy), strict=True))
     return Gathered(places, of.nodes, [metrics.get(at) for at in numbers], due)
 

@@ -276,10 +276,11 @@ class Rings:
         self._oldest[row] = min(int(self._oldest[row]), first)
 
 
-def grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return a copy with room for this many rows; unwritten rows take no memory."""
-    more = np.zeros((rows, *array.shape[1:]), array.dtype)
-    more[: len(array)] = array
+def grown(array: NDArray[Any], rows: int, axis: int = 0) -> NDArray[Any]:
+    """Return a copy with room for this many rows along an axis; unwritten rows take no memory."""
+    before = array.shape[axis]
+    more = np.zeros((*array.shape[:axis], rows, *array.shape[axis + 1 :]), array.dtype)
+    more.swapaxes(0, axis)[:before] = array.swapaxes(0, axis)
     return more
 
 

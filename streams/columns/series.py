@@ -5,8 +5,6 @@ A slot holds value x ms and the ms, of CPU and of memory. An unknown figure has 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,7 +56,7 @@ class Series:
         while self._given > rows:
             rows *= 2
         if rows > self._rows:
-            self._hold(_grown(self._cells, rows), _grown(self._totals, rows))
+            self._hold(grown(self._cells, rows, 1), grown(self._totals, rows, 1))
             self._published, self._used_milli = grown(self._published, rows), grown(self._used_milli, rows)
         return [free.pop() for _ in range(min(count, len(free)))] + list(range(first, self._given))
 
@@ -140,9 +138,3 @@ class Series:
 
 def _by_pair(sums: Floats) -> Floats:
     return sums.reshape(-1, 2, 2).swapaxes(0, 1)
-
-
-def _grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    more = np.zeros((len(array), rows, *array.shape[2:]), array.dtype)
-    more[:, : array.shape[1]] = array
-    return more
