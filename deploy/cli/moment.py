@@ -42,3 +42,12 @@ class MomentType(click.ParamType):
             return Moment(Duration().convert(text, param, ctx), before_end=True)
         except click.BadParameter:
             self.fail(f"{text!r} is neither a time such as 2026-03-01T12:00:00Z nor a time span such as 2h", param, ctx)
+
+
+since_option = click.option(
+    "--since",
+    type=MomentType(),
+    default="7d",
+    show_default=True,
+    help="Start of the span: a time, or a duration before its end.",
+)

@@ -14,7 +14,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.moment import Moment, MomentType, since_option
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Duration, show
 from slacktide.schemas import policy as policies
@@ -45,13 +45,7 @@ class _Span:
 @click.option(
     "--from", "recording", type=settings.file(), help="Read a recording that --record wrote, instead of a server."
 )
-@click.option(
-    "--since",
-    type=MomentType(),
-    default="7d",
-    show_default=True,
-    help="Start of the span: a time, or a duration before its end.",
-)
+@since_option
 @click.option("--until", type=MomentType(), help="End of the span: a time, or a duration before now. Without it: now.")
 @click.option(
     "--step", type=Duration(), default="5m", show_default=True, help="Time between two evaluations of a query."

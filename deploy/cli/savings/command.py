@@ -10,7 +10,7 @@ import msgspec
 from click.core import ParameterSource
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.moment import Moment, MomentType, since_option
 from slacktide.deploy.cli.not_found import NotFoundError
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Name, instant, show
@@ -26,13 +26,7 @@ OWN = {"--since": "since", "--until": "until", "--node": "nodes"}
 @click.command(epilog="Example: slacktide savings --since 1d --bootstrap kafka-1:9092")
 @click.argument("files", nargs=-1, type=settings.file())
 @settings.bootstrap_option
-@click.option(
-    "--since",
-    type=MomentType(),
-    default="7d",
-    show_default=True,
-    help="Start of the span: a time, or a duration before its end.",
-)
+@since_option
 @click.option(
     "--until",
     type=MomentType(),
