@@ -1,5 +1,5 @@
-# Stands above the pods' groups, the first argument, and removes them when it ends, from the leaves to the top.
-# With systemd's names (….slice) there is nothing to remove: systemd has done it.
+# Runs until all other services have ended, then removes the pods' cgroups (first argument), leaves first.
+# systemd removes cgroups with its own names (….slice) itself.
 top=${1%%/*}
 end() {
     find "/host/cgroup/$top" /host/cgroup/*/"$top" -depth -type d -exec rmdir {} ';' 2>/dev/null

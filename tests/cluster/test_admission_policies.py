@@ -16,9 +16,9 @@ pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
 BATCH = {"kubernetes.io/batch-cpu": "4541", "kubernetes.io/batch-memory": "12941597731"}
-RESOURCES = "of capacity and allocatable the bridge writes kubernetes.io/batch-*, mid-* and free-*, and nothing else"
-STATUS = "of a node's status the bridge writes capacity and allocatable, and nothing else"
-METADATA = "the bridge writes no labels, annotations or other metadata of a node"
+RESOURCES = "in capacity and allocatable, the bridge may change only kubernetes.io/batch-*, mid-* and free-*"
+STATUS = "in a node's status, the bridge may change only capacity and allocatable"
+METADATA = "the bridge must not change labels, annotations or other metadata of a node"
 MID = {"kubernetes.io/mid-cpu": "1500", "kubernetes.io/mid-memory": "1Gi"}
 
 
@@ -106,7 +106,7 @@ def test_the_bridge_sells_no_more_than_the_node_has(
     node = applied.node()
     status_patch(applied, node, {"status": {"capacity": {resource: most}, "allocatable": {resource: most}}}, bridge)
     for part in ("capacity", "allocatable"):
-        with pytest.raises(RefusedError, match="no more batch, mid or free CPU and memory than the node's capacity"):
+        with pytest.raises(RefusedError, match="batch, mid and free CPU and memory must not exceed the node's capacity"):
             status_patch(applied, node, {"status": {part: {resource: more}}}, bridge)
     applied.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {"cpu": "4", "memory": "8Gi"}}})
 
@@ -121,7 +121,7 @@ def test_the_policy_holds_where_a_wider_role_is_given_to_the_bridge(applied: Api
     applied.kubectl("create", "clusterrolebinding", "wide", "--clusterrole=wide", subject)
     try:
         for method, body in (("PATCH", {"metadata": {"labels": {"a": "b"}}}), ("DELETE", {})):
-            with pytest.raises(RefusedError, match="nodes/status and nothing else of nodes"):
+            with pytest.raises(RefusedError, match="may change only nodes/status of nodes"):
                 applied.request(method, f"/api/v1/nodes/{node}", body, token=bridge.token)
     finally:
         applied.kubectl("delete", "clusterrolebinding/wide", "clusterrole/wide")
@@ -171,7 +171,7 @@ def test_an_agents_eviction_names_the_uid(victim: Victim) -> None:
 def test_the_bridges_eviction_names_the_uid_and_waits_for_the_fence(victim: Victim, bridge: Account) -> None:
     assert 'cannot create resource "pods/eviction"' in victim.evict(bridge, victim.uid), "as it is installed"
     with evict_by_load(victim.server):
-        assert "the bridge's eviction names the victim's uid" in victim.evict(bridge, None)
+        assert "the bridge's eviction must contain the victim's uid" in victim.evict(bridge, None)
         assert "failed calling webhook" in victim.evict(bridge, victim.uid)
 
 

@@ -21,7 +21,7 @@ LIMIT_RANGE = {
     "metadata": {"name": "defaults"},
     "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]},
 }
-REFUSED = "so that nothing would hold it"
+REFUSED = "because no limit would apply to it"
 
 
 def spec(requests: dict[str, str]) -> dict[str, Any]:

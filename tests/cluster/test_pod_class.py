@@ -15,7 +15,7 @@ QOS, CLASS, SUB = "koordinator.sh/qosClass", "koordinator.sh/priority-class", "k
 POLICY = "koordinator.sh/eviction-policy"
 LABELS = "the labels koordinator.sh/qosClass, koordinator.sh/priority-class and koordinator.sh/priority of a pod cannot"
 BATCH = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
-NEEDS_BE = "needs the label koordinator.sh/qosClass=BE"
+NEEDS_BE = "must have the label koordinator.sh/qosClass=BE"
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ containers:
 {{- end }}
 volumes:
 - name: kafka
-  # Without the Secret the command ends at once, and names the file that it lacks.
+  # If the Secret is missing, the command ends at once and names the missing file.
   secret: {secretName: slacktide-kafka-topics, defaultMode: 0440, optional: true}
 {{- range $logins }}
 - name: login-{{ . }}
