@@ -106,7 +106,9 @@ def test_the_bridge_sells_no_more_than_the_node_has(
     node = applied.node()
     status_patch(applied, node, {"status": {"capacity": {resource: most}, "allocatable": {resource: most}}}, bridge)
     for part in ("capacity", "allocatable"):
-        with pytest.raises(RefusedError, match="batch, mid and free CPU and memory must not exceed the node's capacity"):
+        with pytest.raises(
+            RefusedError, match="batch, mid and free CPU and memory must not exceed the node's capacity"
+        ):
             status_patch(applied, node, {"status": {part: {resource: more}}}, bridge)
     applied.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {"cpu": "4", "memory": "8Gi"}}})
 
