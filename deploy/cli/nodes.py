@@ -19,12 +19,12 @@ if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.explain.nodes import NodeRow, Sort
 
 BAD = frozenset({"problem", "warning"})
-SORTS = ("problem", "name", "used", "sold", "age")
+SORTS = ("problem", "name", "used", "offered", "age")
 FOR_PEOPLE = frozenset({"text", "wide"})
 """Outputs for people; the others are for programs."""
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
-_HEAD = ["NODE", "STATE", "USED", "SOLD", "LIMIT", "AGE"]
-_WIDE = ["MEMORY", "SOLD MEMORY", "POLICY"]
+_HEAD = ["NODE", "STATE", "USED", "OFFERED", "LIMIT", "AGE"]
+_WIDE = ["MEMORY", "OFFERED MEMORY", "POLICY"]
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +36,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(SORTS),
             default="problem",
             show_default=True,
-            help="Sort order: the worst problem, the name, the largest share used, the most sold, or the oldest "
+            help="Sort order: the worst problem, the name, the largest share used, the most offered, or the oldest "
             "figures first.",
         ),
         settings.bootstrap_option,
@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """List all nodes, or those whose name matches a pattern: batch resources, use, limit and problems of each.
 
-    STATE is ok, note, warning or problem. USED is the node's CPU over the policy's window. SOLD is batch-cpu. LIMIT is
+    STATE is ok, note, warning or problem. USED is the node's CPU over the policy's window. OFFERED is batch-cpu. LIMIT is
     that of best-effort pods. AGE is the time since a worker published the figures or covered them by a heartbeat.
 
     With -o json or yaml: a list of {"node", "severity", "why", "age_ms", "capacity_cpu_milli", "used_cpu_milli",
@@ -130,13 +130,13 @@ def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -
     """
     head = [*_HEAD, *(_WIDE if wide else []), "WHY"]
     lines = [table(head, [_cells(row, wide=wide) for row in rows])] if rows else []
-    sold, used, capacity = (
+    offered, used, capacity = (
         sum(getattr(row, name) or 0 for row in of_all)
         for name in ("batch_cpu_milli", "used_cpu_milli", "capacity_cpu_milli")
     )
     bad = sum(row.severity in BAD for row in of_all)
     share = f" ({100 * used / capacity:.0f}%)" if capacity else ""
-    sums = f"used {used:,}m of {capacity:,}m{share}, batch-cpu sold {sold:,}m"
+    sums = f"used {used:,}m of {capacity:,}m{share}, batch-cpu offered {offered:,}m"
     when = instant(SystemClock().wall_ms())
     return "\n".join([*lines, f"{count(len(of_all), 'node')}, {bad} with a problem or a warning; {sums}; {when}"])
 

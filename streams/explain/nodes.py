@@ -18,7 +18,7 @@ from slacktide.streams.explain.selling import DRY_RUN, sells_nothing
 
 SILENT_MS = 45_000
 """Figures are published or covered at least every 30 s, heartbeats sent every few seconds."""
-Sort = Literal["problem", "name", "used", "sold", "age"]
+Sort = Literal["problem", "name", "used", "offered", "age"]
 _WORST_FIRST = tuple(reversed(get_args(Severity)))
 
 
@@ -120,6 +120,6 @@ _KEYS: Mapping[Sort, Callable[[NodeRow], float]] = {
     "problem": lambda row: _WORST_FIRST.index(row.severity),
     "name": lambda _: 0,
     "used": lambda row: -_share(row.used_cpu_milli, row.capacity_cpu_milli),
-    "sold": lambda row: -(row.batch_cpu_milli or 0),
+    "offered": lambda row: -(row.batch_cpu_milli or 0),
     "age": lambda row: -(math.inf if row.age_ms is None else row.age_ms),
 }

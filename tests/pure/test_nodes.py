@@ -91,7 +91,7 @@ def test_a_silent_node_one_without_a_worker_and_one_without_an_agent_are_problem
 
 @pytest.mark.parametrize(
     ("by", "order"),
-    [("problem", "dbca"), ("name", "abcd"), ("used", "cabd"), ("sold", "bacd"), ("age", "dcab")],
+    [("problem", "dbca"), ("name", "abcd"), ("used", "cabd"), ("offered", "bacd"), ("age", "dcab")],
 )
 def test_rows_come_in_the_order_that_is_asked_for(by: Sort, order: str) -> None:
     rows = [
@@ -114,5 +114,5 @@ def test_the_table_names_each_node_and_sums_up_all() -> None:
     assert lines[1].split()[:7] == ["alpha", "ok", "1,500m", "38%", "2,000m", "1,500m", "1.0s"]
     assert lines[2].endswith("silent \\x1b[2J"), "what a record says cannot steer the terminal"
     assert lines[3].startswith(
-        "2 nodes, 1 with a problem or a warning; used 1,500m of 4,000m (38%), batch-cpu sold 2,000m"
+        "2 nodes, 1 with a problem or a warning; used 1,500m of 4,000m (38%), batch-cpu offered 2,000m"
     )

@@ -11,11 +11,11 @@ from slacktide.streams.assess.assessment import Assessment
 
 WIDTH, HEIGHT, LEFT = 900, 260, 70
 LINES = (
-    ("capacity", "#8c959f"),
-    ("requested", "#bf8700"),
-    ("used", "#0969da"),
-    ("sold", "#1a7f37"),
-    ("oracle", "#8250df"),
+    ("capacity", "capacity", "#8c959f"),
+    ("requested", "requested", "#bf8700"),
+    ("used", "used", "#0969da"),
+    ("sold", "offered", "#1a7f37"),
+    ("oracle", "oracle", "#8250df"),
 )
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1f2328 }
@@ -79,7 +79,7 @@ def label(x: float, y: float, text: str, *, fill: str = "#1f2328", anchor: str =
 
 
 def _curves(found: Assessment) -> str:
-    series = {name: getattr(found.curve, name) for name, _ in LINES}
+    series = {name: getattr(found.curve, name) for name, *_ in LINES}
     top = max((value for values in series.values() for value in values if value is not None), default=1.0) or 1.0
     last = max(1, len(found.curve.at_s) - 1)
     plot_height, plot_width = HEIGHT - 50, WIDTH - LEFT - 10
@@ -88,13 +88,13 @@ def _curves(found: Assessment) -> str:
         label(LEFT - 6, 20, f"{top:,.0f}", anchor="end"),
         label(LEFT - 6, 10 + plot_height, "0 cores", anchor="end"),
     ]
-    for at, (name, colour) in enumerate(LINES):
+    for at, (name, shown, colour) in enumerate(LINES):
         path = _path(series[name], lambda x, y: (LEFT + plot_width * x / last, 10 + plot_height * (1 - y / top)))
         parts += [
             f'<path d="{path}" stroke="{colour}" fill="none" stroke-width="1.5"/>',
-            label(LEFT + at * 110, HEIGHT - 10, name, fill=colour),
+            label(LEFT + at * 110, HEIGHT - 10, shown, fill=colour),
         ]
-    return svg("Cores over time: capacity, requested, used, sold, oracle", parts)
+    return svg("Cores over time: capacity, requested, used, offered, oracle", parts)
 
 
 def _path(values: Sequence[float | None], place: Callable[[int, float], tuple[float, float]]) -> str:

@@ -53,7 +53,7 @@ def _resources(amounts: Resources) -> str:
 def _rooms(rooms: Sequence[NodeRoom]) -> str:
     """Format the nodes, best first: those where the pod fits, then those that match its selector."""
     ranked = sorted(rooms, key=lambda one: (not one.fits, not one.selected, one.node))
-    head = ["NODE", *(f"{resource_name(room.of).upper()} LEFT/SOLD" for room in rooms[0].rooms), "FITS", "WHY NOT"]
+    head = ["NODE", *(f"{resource_name(room.of).upper()} FREE/OFFERED" for room in rooms[0].rooms), "FITS", "WHY NOT"]
     rows = [
         (one.node, *(_room(room) for room in one.rooms), "yes" if one.fits else "no", _why(one))
         for one in ranked[:NODES_SHOWN]

@@ -93,12 +93,12 @@ def _changed(change: Change) -> str:
     """Format the changes by another policy, one row per node, then the total."""
     if not change.samples:
         return "no samples in the span: nothing to decide"
-    head = ["NODE", "HOURS", "ALLOWED", "IF", "USED", "IF", "SOLD", "IF", "OVER LINE", "IF", "EVICTED", "MORE", "FEWER"]
+    head = ["NODE", "HOURS", "ALLOWED", "IF", "USED", "IF", "OFFERED", "IF", "OVER LINE", "IF", "EVICTED", "MORE", "FEWER"]
     rows = [_row(node) for node in [*change.nodes, change.all]]
     lines = [
         f"policy {change.policy_version} over {count(change.samples, 'sample')}, {_between(change)}",
         table(head, rows),
-        "ALLOWED, USED: best-effort CPU, core-hours; SOLD: batch allocatable, core-hours; OVER LINE: seconds in",
+        "ALLOWED, USED: best-effort CPU, core-hours; OFFERED: batch allocatable, core-hours; OVER LINE: seconds in",
         "which the node used more than the recorded policies' threshold. IF: under the other policy, least..most.",
     ]
     for title, names in (("more", change.all.evictions_more), ("fewer", change.all.evictions_fewer)):
