@@ -16,7 +16,6 @@ from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued
 from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.risk import Borrowed, Risk, risks
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Cycle, Scheduling, Settings, Workload
 from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor
 from slacktide.streams.decisions.queue.wait import wait
@@ -274,27 +273,6 @@ def test_each_eviction_names_both_sides_and_their_shares() -> None:
         )
     ]
     assert run.cycle(0).number == 2
-
-
-@pytest.mark.parametrize("fair", [False, True])
-def test_what_is_borrowed_and_who_could_take_it_back(fair) -> None:
-    tree, holders = sharing()
-    queues = state(tree).queues.values()
-    found = risks(list(queues), holders, usage_of(holders), fair_sharing=fair)
-    assert found == [
-        Risk("h0", {CPU: Borrowed(1, "c")}, {CPU: ("a", "b")}),
-        Risk("h1", {CPU: Borrowed(2, "c")}, {CPU: ("a", "b")}),
-    ]
-    alone = risks(list(queues), holders[:1], usage_of(holders[:1]), fair_sharing=fair)
-    assert alone == [Risk("h0", {}, {CPU: ("a",)})]
-
-
-def test_a_queue_that_uses_all_its_quota_reclaims_nothing() -> None:
-    tree, holders = sharing()
-    own = holders_of(tree.queues["b"], 2)[0]._replace(queued=Queued("own", 0, 0))
-    found = risks(list(state(tree).queues.values()), [*holders, own], usage_of([*holders, own]))
-    assert found[0].reclaimers == {CPU: ("a",)}
-    assert found[2] == Risk("own", {}, {CPU: ("b",)})
 
 
 def test_a_skipped_preemptor_evicts_nobody_and_no_priority_is_0() -> None:
