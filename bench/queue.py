@@ -25,8 +25,7 @@ from slacktide.streams.decisions.queue.scheduling import Cycle, Scheduling
 from slacktide.streams.engine.queue_term import Term
 from slacktide.streams.kafka import Sender, Tail
 from slacktide.streams.queue.decider import Decider
-from slacktide.streams.queue.ledger import Ledger
-from slacktide.streams.queue.reading import Inputs, inputs_of
+from slacktide.streams.queue.ledger import Inputs, Ledger, inputs_of
 from slacktide.streams.records import Out, Record
 from testbed.queue_log import BEGUN_MS, FLAVOR, NAMES, Log, local, queue, workload
 

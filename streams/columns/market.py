@@ -18,7 +18,7 @@ from slacktide.streams.decisions.known_pods import POD, KnownPod, KnownPods, Pod
 from slacktide.streams.decisions.prediction.mid_forecast import MidForecast
 from slacktide.streams.decisions.resources.batch_resource import Capacity, cpu_policy
 from slacktide.streams.decisions.resources.mid_resource import STATIC
-from slacktide.streams.decisions.resources.node_reserved import node_reserved
+from slacktide.streams.decisions.resources.node_load import node_reserved
 
 USAGE, REQUEST, LARGER = range(3)
 _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}

@@ -17,7 +17,7 @@ from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.decisions.evict.node_evict import evicts_by_memory_alone
-from slacktide.streams.decisions.resources.node_reserved import node_reserved
+from slacktide.streams.decisions.resources.node_load import node_reserved
 from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, QUOTA_US_MIN
 

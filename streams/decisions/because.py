@@ -1,11 +1,13 @@
-"""The arithmetic behind a computed amount."""
+"""Results of rules: the arithmetic behind a computed amount, and the value of a knob."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import msgspec
 
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Terms
 
 
@@ -30,3 +32,17 @@ class Because(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def added(self) -> int | float:
         """Return the sum of the parts."""
         return sum(self.terms[part[1:]] * (1 if part[0] == "+" else -1) for part in self.adds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSetting:
+    """The value to set for one knob of one group, and its reason."""
+
+    group: str
+    """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier such as ``tier/besteffort``."""
+    knob: Knob
+    value: int | None
+    """None: unlimited."""
+    rule: str
+    bound: str
+    terms: Terms

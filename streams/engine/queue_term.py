@@ -20,8 +20,7 @@ from slacktide.streams.engine import queue_metrics as metrics
 from slacktide.streams.engine.leader_election import mono_ms
 from slacktide.streams.kafka import WHOLE, Placed, Refused
 from slacktide.streams.queue.decider import Decider, Exceeding
-from slacktide.streams.queue.ledger import Fence, decision_of, ledger_of
-from slacktide.streams.queue.reading import Inputs, inputs_of, last_of_each
+from slacktide.streams.queue.ledger import Fence, Inputs, decision_of, inputs_of, last_of_each, ledger_of
 from slacktide.streams.records import Out, Record, text_of
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from slacktide.schemas.policy.budget import EvictionBudget
-from slacktide.streams.governor.ledger import UNKNOWN, Ledger
-from slacktide.streams.governor.nodes import Held, Node
+from slacktide.streams.governor.nodes import UNKNOWN, Held, Ledger, Node
 
 
 def certain_ms(ttl_ms: int) -> int:

@@ -7,20 +7,56 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from slacktide.schemas import policy as policies
-from slacktide.schemas.bounds import COUNT_MAX
+from slacktide.schemas.bounds import COUNT_MAX, Count, Name, Revision
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import ACCOUNTS, NO_CREDIT, EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import is_heartbeat
+from slacktide.schemas.message import Message
+from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.governor.allocation import Round, certain_ms
-from slacktide.streams.governor.ledger import Ledger
-from slacktide.streams.governor.nodes import Held, Node
-from slacktide.streams.governor.reading import NodeLiveness, lease_of, outcome_of
+from slacktide.streams.governor.nodes import Held, Ledger, Node
 from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import Out, Record, Writer, place_of, text_of
+
+
+class NodeLiveness(Message, frozen=True, kw_only=True):
+    """A NodeMetric without figures: shows that a boot of a node lives, unless it is stale."""
+
+    node: Name
+    boot_id: Revision
+    stale_ms: Count = 0
+
+
+def outcome_of(record: Record) -> NodeOutcome:
+    """Decode an outcome.
+
+    Raises:
+        BadMessageError: it is not an outcome, or its key names another node.
+    """
+    outcome = decode(record.value, NodeOutcome)
+    _check_key(record, outcome.node, "NodeOutcome")
+    return outcome
+
+
+def lease_of(record: Record) -> EvictionCredit:
+    """Decode a lease.
+
+    Raises:
+        BadMessageError: it is not a lease, or its key names another node.
+    """
+    lease = decode(record.value, EvictionCredit)
+    _check_key(record, lease.node, "EvictionCredit")
+    return lease
+
+
+def _check_key(record: Record, node: str, kind: str) -> None:
+    if record.key != node.encode():
+        raise BadMessageError(kind, f"the record's key is {record.key!r}, not {node!r}")
+
 
 SPENDS = frozenset({"applied", "failed"})
 """An eviction that was begun spends its credit, even if it failed."""

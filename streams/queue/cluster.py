@@ -15,11 +15,11 @@ from slacktide.streams.decisions.queue.cluster_objects import (
     booked,
     sharing_queues,
 )
+from slacktide.streams.decisions.queue.flavor_match import PodGroup, pod_groups
+from slacktide.streams.decisions.queue.preempt import Holder
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
-from slacktide.streams.decisions.queue.room import PodGroup, pod_groups
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
-from slacktide.streams.decisions.queue.victims import Holder
-from slacktide.streams.queue.reading import object_of
+from slacktide.streams.queue.ledger import object_of
 from slacktide.streams.records import Record
 
 Change = tuple[Record, QueueObject | None]

@@ -29,14 +29,12 @@ from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_STATE
 from slacktide.streams.decisions.queue.assign import Assignment
 from slacktide.streams.decisions.queue.cluster_objects import Wanted, admitted_sets, wanted
-from slacktide.streams.decisions.queue.cycle import Entry
-from slacktide.streams.decisions.queue.eviction import Eviction, Party
+from slacktide.streams.decisions.queue.cycle import Entry, Eviction, Party
 from slacktide.streams.decisions.queue.excess import excess
 from slacktide.streams.decisions.queue.scheduling import Cycle
 from slacktide.streams.queue.cluster import Specs, View
-from slacktide.streams.queue.ledger import Ledger
+from slacktide.streams.queue.ledger import Inputs, Ledger, last_of_each, outcome_of, read_up_to, workload_of
 from slacktide.streams.queue.pods_ready import action, evicted, ready_reason
-from slacktide.streams.queue.reading import Inputs, last_of_each, outcome_of, read_up_to, workload_of
 from slacktide.streams.records import Out, Record, dead_letter, of_queue, text_of
 
 CHANGES_MAX = 500

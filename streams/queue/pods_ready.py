@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slacktide.schemas.queue import REQUEUING_LIMIT, PodsReadySettings, QueueState, Result
-from slacktide.streams.decisions.queue.pods_ready import PodsReadyAction, PodsReadyConfig, Waiting, pods_ready_action
-from slacktide.streams.decisions.queue.pods_ready_condition import pods_ready_condition
+from slacktide.streams.decisions.queue.pods_ready import (
+    PodsReadyAction,
+    PodsReadyConfig,
+    Waiting,
+    pods_ready_action,
+    pods_ready_condition,
+)
 from slacktide.streams.decisions.queue.queue_order import Condition
 
 TIMEOUT = "PodsReadyTimeout"

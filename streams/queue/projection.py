@@ -21,8 +21,7 @@ from slacktide.schemas.queue_objects import (
 )
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster, wanted
-from slacktide.streams.queue.ledger import ledger_of
-from slacktide.streams.queue.reading import last_of_each, object_of, workload_of
+from slacktide.streams.queue.ledger import last_of_each, ledger_of, object_of, workload_of
 from slacktide.streams.records import Record
 
 

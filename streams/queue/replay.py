@@ -8,8 +8,7 @@ from typing import NamedTuple
 from slacktide.schemas.codec import encode
 from slacktide.schemas.queue import QueueDecision
 from slacktide.streams.queue.decider import Decider
-from slacktide.streams.queue.ledger import Ledger, decision_of
-from slacktide.streams.queue.reading import Inputs, inputs_of
+from slacktide.streams.queue.ledger import Inputs, Ledger, decision_of, inputs_of
 from slacktide.streams.records import Record
 
 

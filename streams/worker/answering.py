@@ -10,8 +10,7 @@ from slacktide.schemas.command import Answer, NodeCommand, Origin, command_id
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.node_command import answer_of, evict_of, holds, setting_of
-from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.decisions.node_decision import answer_of, decide_node, evict_of, holds, setting_of
 from slacktide.streams.records import Record
 from slacktide.streams.worker.reading import Answerable
 

@@ -26,7 +26,7 @@ from slacktide.schemas.score import NOTHING, NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.columns.publish import Figures, Packed
 from slacktide.streams.decisions.known_pods import PodName
-from slacktide.streams.decisions.resources.degraded import degraded
+from slacktide.streams.decisions.resources.node_load import degraded
 from slacktide.streams.decisions.resources.published_floor import published_floor
 from slacktide.streams.records import Record, text_of
 

@@ -2,12 +2,11 @@
 
 import itertools
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
+from slacktide.streams.decisions.queue.preempt import Holder, Preemption, Preemptor
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor
 
 CPU = FlavorResource("f", "cpu")
 

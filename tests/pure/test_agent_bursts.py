@@ -15,8 +15,7 @@ from slacktide.schemas.policy.message import versioned
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.burst.node_burst import RULE
-from slacktide.streams.decisions.node_command import answer_of, holds, setting_of
-from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.decisions.node_decision import answer_of, decide_node, holds, setting_of
 from testbed.virtual.kernel import VirtualKernel
 
 GIB = 1 << 30

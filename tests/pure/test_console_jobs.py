@@ -26,8 +26,8 @@ from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.topics import JOB_STATUS, QUEUE_STATE
 from slacktide.streams.explain.job import explain_job, statuses
+from slacktide.streams.queue.ledger import last_of_each
 from slacktide.streams.queue.projection import objects_of
-from slacktide.streams.queue.reading import last_of_each
 from slacktide.streams.records import Record
 from testbed.console import HTML, jobs_and_queue
 from testbed.samples import START_MS

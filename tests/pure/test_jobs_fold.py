@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.schemas.job_pod import ControllerStatus, FailureRule, JobEviction, JobSpec, SuccessRule
-from slacktide.streams.decisions.jobs.index_ranges import index_text, indexes_of
+from slacktide.streams.decisions.jobs.job_end import index_text, indexes_of
 from slacktide.streams.jobs.fold import JobFold
 from testbed.job_events import SLIDE, KilledWorker, by_rule, by_type, event, folded, pod, records
 

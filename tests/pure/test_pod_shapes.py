@@ -19,8 +19,8 @@ from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.admission.admitted_pod import object_of, pod_of
 from slacktide.streams.decisions.admission.namespace_quota import exceeded
 from slacktide.streams.decisions.admission.pod_resource_translation import translated
-from slacktide.streams.decisions.evict.evict_allocatable import AllocatableThreshold, by_allocatable
-from slacktide.streams.decisions.evict.evict_pod import EvictPod, Measure
+from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Measure
+from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, by_allocatable
 from slacktide.streams.decisions.knobs.be_isolation import isolation
 from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.decisions.load.load_aware_args import LoadAwareArgs

@@ -24,8 +24,7 @@ from slacktide.schemas.queue_objects import (
 from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.engine.queue_term import Term
 from slacktide.streams.queue.decider import Decider
-from slacktide.streams.queue.ledger import Ledger, ledger_of
-from slacktide.streams.queue.reading import inputs_of
+from slacktide.streams.queue.ledger import Ledger, inputs_of, ledger_of
 from testbed.messages import any_message
 from testbed.queue_log import (
     BEGUN_MS,

@@ -17,8 +17,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
-from slacktide.streams.decisions.node_command import answer_of
-from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
+from slacktide.streams.decisions.node_decision import NodeDecision, answer_of, decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
 from slacktide.streams.records import Out
 from testbed.history.answers import Name, name_of

@@ -23,7 +23,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND
 from slacktide.streams.decisions.evict import node_evict
-from slacktide.streams.decisions.evict.evict_pod import EvictPod
+from slacktide.streams.decisions.evict.evict_candidates import EvictPod
 from slacktide.streams.worker import Worker
 from testbed.virtual.best_effort import VirtualBestEffort
 from testbed.virtual.kernel import VirtualKernel

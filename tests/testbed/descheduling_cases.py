@@ -9,14 +9,20 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.load.load_aware_classify import LoadedNode, PlacedPod, Survey, SurveyPolicy, survey
+from slacktide.streams.decisions.load.load_aware_classify import (
+    Band,
+    LoadedNode,
+    PlacedPod,
+    Survey,
+    SurveyPolicy,
+    survey,
+)
 from slacktide.streams.decisions.load.load_aware_descheduling import (
     Descheduled,
     DeschedulingPolicy,
     PassState,
     deschedule,
 )
-from slacktide.streams.decisions.load.load_aware_thresholds import Band
 
 calculation = cache(Calculation.named)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster, read_objects
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 
 Json = dict[str, Any]
 CPU, MEMORY = FlavorResource("f", "cpu"), FlavorResource("f", "memory")

@@ -48,7 +48,7 @@ from slacktide.schemas.queue_objects import (
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.engine.queue_term import Term
 from slacktide.streams.kafka import Placed
-from slacktide.streams.queue.reading import last_of_each
+from slacktide.streams.queue.ledger import last_of_each
 from slacktide.streams.queue.replay import replay
 from slacktide.streams.records import Out, Record
 from testbed.history.queue import complaints

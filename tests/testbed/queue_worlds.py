@@ -2,8 +2,14 @@
 
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.amount import UNLIMITED, FlavorResource
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import (
+    UNLIMITED,
+    FlavorResource,
+    NodeSpec,
+    Quota,
+    QuotaTree,
+    quota_tree,
+)
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 
 CPU = FlavorResource("f0", "cpu")

@@ -21,8 +21,7 @@ from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass, Victim
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.topics import AUDIT, OUTCOME
-from slacktide.streams.decisions.evict.audited import audited
-from slacktide.streams.decisions.evict.evict_observed import observed
+from slacktide.streams.decisions.evict.audited import audited, observed
 from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)

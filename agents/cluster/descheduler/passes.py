@@ -15,23 +15,24 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.descheduling import Descheduling, UsagePercents
-from slacktide.streams.decisions.load.load_aware_anomaly import Rows
 from slacktide.streams.decisions.load.load_aware_classify import (
+    Band,
     LoadedNode,
     Survey,
     SurveyPolicy,
     View,
     ViewedNode,
     survey,
+    with_unit,
 )
 from slacktide.streams.decisions.load.load_aware_descheduling import (
     Descheduled,
     DeschedulingPolicy,
     PassState,
+    Rows,
     deschedule,
 )
 from slacktide.streams.decisions.load.load_aware_phase import Eviction, Kind, view_of
-from slacktide.streams.decisions.load.load_aware_thresholds import Band, with_unit
 
 NAMED, LISTED_MAX = 5, 100
 VIEWS: dict[str, Kind] = {"high": "whole", "prod_high": "prod"}

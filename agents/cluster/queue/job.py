@@ -11,9 +11,15 @@ from slacktide.agents.cluster.queue.template import ORIGINAL, Json, Template, be
 from slacktide.agents.cluster.queue.work import Kind, Write
 from slacktide.agents.kubernetes import JOBS
 from slacktide.schemas.queue_objects import Metadata, PodTemplate, WorkloadPodSet
-from slacktide.streams.decisions.queue.job_start import Admission, Conflict, JobTemplate, stopped
-from slacktide.streams.decisions.queue.job_workload import min_count, reclaimable_pods
-from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress
+from slacktide.streams.decisions.queue.job import (
+    Admission,
+    Conflict,
+    JobTemplate,
+    min_count,
+    reclaimable_pods,
+    stopped,
+)
+from slacktide.streams.decisions.queue.pods_ready import JobProgress
 
 MAIN = "main"
 POD_LABEL = "batch.kubernetes.io/controller-uid"

@@ -21,8 +21,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
 from slacktide.schemas.queue import QueueSpec
 from slacktide.schemas.queue_objects import Metadata, SoldObject, SoldSpec
-from slacktide.streams.decisions.queue.effective_quota import effective_groups
-from slacktide.streams.decisions.queue.sold_quota import QUOTA_OF
+from slacktide.streams.decisions.queue.sold_quota import QUOTA_OF, effective_groups
 from slacktide.streams.records import Record, text_of
 
 log = logging.getLogger(__name__)

@@ -14,10 +14,9 @@ from slacktide.agents.cluster.queue.work import ACTIVE, Work
 from slacktide.schemas.queue import QueueBooking, QueueState
 from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.cluster_objects import Admitted, QueueObjects, booked
-from slacktide.streams.decisions.queue.job_workload import QUEUE_NAME
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.job import QUEUE_NAME
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode
 
 Json = dict[str, Any]
 

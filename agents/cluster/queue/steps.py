@@ -13,8 +13,7 @@ from slacktide.agents.cluster.queue.template import flavors_of
 from slacktide.agents.cluster.queue.work import ACTIVE, MARK, Json, Mark, Work, Write, above, mark_of, merged
 from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState, Result
 from slacktide.schemas.queue_objects import ResourceFlavorObject
-from slacktide.streams.decisions.queue.job_start import Admission, Conflict
-from slacktide.streams.decisions.queue.job_workload import QUEUE_NAME, workload_name
+from slacktide.streams.decisions.queue.job import QUEUE_NAME, Admission, Conflict, workload_name
 
 
 class Answer(NamedTuple):

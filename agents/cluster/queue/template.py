@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.queue_objects import ResourceFlavorObject
-from slacktide.streams.decisions.queue.job_start import Admission, Conflict, Flavor, JobTemplate, Toleration, started
+from slacktide.streams.decisions.queue.job import Admission, Conflict, Flavor, JobTemplate, Toleration, started
 
 ORIGINAL = "slacktide.io/queue-original"
 """Annotation of a started object: JSON of the original values."""

@@ -10,7 +10,7 @@ import msgspec
 
 from slacktide.agents.kubernetes import Resource
 from slacktide.schemas.queue_objects import Metadata, WorkloadPodSet
-from slacktide.streams.decisions.queue.job_start import Admission, Conflict
+from slacktide.streams.decisions.queue.job import Admission, Conflict
 
 Json = dict[str, Any]
 MARK = "slacktide.io/queue-admission"

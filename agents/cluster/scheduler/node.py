@@ -16,9 +16,8 @@ from slacktide.schemas.score import NOTHING as NO_USE
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones
 from slacktide.streams.decisions.load.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Thresholds
-from slacktide.streams.decisions.load.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load.load_aware_existing import NodeReport, NodeUse, PodUse
+from slacktide.streams.decisions.load.load_aware_existing import AssignCache, NodeReport, NodeUse, PodUse
 from slacktide.streams.decisions.load.load_aware_scheduling import NodeState
 from slacktide.streams.decisions.load.pod_placement import NodeView
 from slacktide.streams.decisions.numa.placement import NodeZonesView, Reservation, view_of_zones

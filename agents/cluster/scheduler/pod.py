@@ -17,7 +17,7 @@ from slacktide.schemas.units import cpu_milli, whole
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.pod import Container, Pod, Qos
-from slacktide.streams.decisions.numa.resource import CPU
+from slacktide.streams.decisions.numa.topology import CPU
 
 SCHEDULER = "koord-scheduler"
 """The schedulerName of Koordinator."""

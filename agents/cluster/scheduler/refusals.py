@@ -13,7 +13,7 @@ from slacktide.agents.cluster.scheduler.zone_words import lacking_zones
 from slacktide.schemas.policy.placement import KEY
 from slacktide.schemas.zones import ZONES_STALE_S
 from slacktide.streams.decisions.load.load_aware_args import RESOURCES
-from slacktide.streams.decisions.load.load_aware_filter import Check
+from slacktide.streams.decisions.load.load_aware_scheduling import Check
 from slacktide.streams.decisions.load.pod_placement import Asking, Refusal
 from slacktide.streams.decisions.numa.placement import STALE, UNREAD
 

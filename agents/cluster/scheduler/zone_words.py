@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from slacktide.streams.decisions.numa.one_zone import Lack
-from slacktide.streams.decisions.numa.placement import Reservation, ZonesRefusal
-from slacktide.streams.decisions.numa.resource import CPU, Amounts, is_memory
-from slacktide.streams.decisions.numa.zones_given import ZonesGiven
+from slacktide.streams.decisions.numa.filter import Lack
+from slacktide.streams.decisions.numa.placement import Reservation, ZonesGiven, ZonesRefusal
+from slacktide.streams.decisions.numa.topology import CPU, Amounts, is_memory
 
 RESERVED_NAMED = 3
 _MIB = 2**20

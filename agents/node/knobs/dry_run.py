@@ -5,11 +5,11 @@ from __future__ import annotations
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, cpu_burst_on, resource_qos_on
-from slacktide.streams.decisions.burst import cpu_burst_setting, node_burst
+from slacktide.streams.decisions.burst import cpu_burst_value, node_burst
 from slacktide.streams.decisions.knobs import be_isolation
 
 QOS = frozenset({"CPUQOS", "MemoryQOS"})
-BURSTS = frozenset({cpu_burst_setting.RULE, node_burst.RULE})
+BURSTS = frozenset({cpu_burst_value.RULE, node_burst.RULE})
 
 
 def dry_run_families(facts: NodeFacts, policy: Policy) -> frozenset[str]:

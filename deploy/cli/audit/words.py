@@ -9,7 +9,7 @@ from slacktide.deploy.cli.not_found import near
 from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.audit.acts import Act, what
-from slacktide.streams.decisions.evict.evict_observed import observed
+from slacktide.streams.decisions.evict.audited import observed
 
 _HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", "BY", "WHY")
 

@@ -174,7 +174,7 @@ async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> Jo
 
 async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms: int) -> QueuePlace | None:
     from slacktide.deploy.cli.explain.reading import queue_decisions, queue_of  # noqa: PLC0415
-    from slacktide.streams.decisions.queue.wait import WINDOW_S  # noqa: PLC0415
+    from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
     from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
 
     queue = Queue(await queue_of(bootstrap))

@@ -7,12 +7,11 @@ from typing import Any
 
 from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster
-from slacktide.streams.decisions.queue.eviction import Eviction
-from slacktide.streams.decisions.queue.missing import Missing
+from slacktide.streams.decisions.queue.cycle import Eviction
+from slacktide.streams.decisions.queue.missing import Missing, Wait
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
-from slacktide.streams.decisions.queue.wait import Wait
 
 
 def report(

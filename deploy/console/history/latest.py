@@ -15,7 +15,7 @@ from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
 from slacktide.streams.explain.evidence import Logged, place_of
-from slacktide.streams.queue.reading import object_of, workload_of
+from slacktide.streams.queue.ledger import object_of, workload_of
 from slacktide.streams.records import Record
 
 KEEP_MS_MIN, KEEP_MS_PER_JOB = 1_000, 20

@@ -15,9 +15,8 @@ from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.qos import LABEL_QOS, LABEL_SUB_PRIORITY
 from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, object_of, pod_of
-from slacktide.streams.decisions.admission.extended_resource_spec import Recorded, recorded
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector, is_empty
-from slacktide.streams.decisions.admission.pod_resource_translation import translated
+from slacktide.streams.decisions.admission.pod_resource_translation import Recorded, recorded, translated
 from slacktide.streams.decisions.admission.strategic_merge_patch import PatchError, patched
 from slacktide.streams.decisions.because import Because
 

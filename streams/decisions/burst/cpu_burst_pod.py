@@ -1,4 +1,4 @@
-"""Selects pods that burst, and their configuration: the node's, overridden by the pod's annotation.
+"""Selects pods that burst; their configuration, which an annotation may override; and the quotas of their limits.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, genPodBurstConfig;
 pkg/util/pod.go, IsPodCPUBurstable, IsPodInactive; apis/slo/v1alpha1/pod.go.
@@ -11,8 +11,10 @@ from typing import Annotated, get_args
 import msgspec
 
 from slacktide.schemas.inventory import LIVE_PHASES, Pod
+from slacktide.schemas.knob_table import QUOTA_US_MIN
 from slacktide.schemas.policy.strategies import BurstPolicy, CpuBurst
 from slacktide.schemas.qos import raw_qos
+from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
 
 ANNOTATION = "koordinator.sh/cpuBurst"
 Number = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
@@ -59,3 +61,14 @@ def pod_burst_config(node: CpuBurst, annotation: str | None) -> CpuBurst:
         "cfs_quota_burst_period_s": decoded.cfs_quota_burst_period_seconds,
     }
     return msgspec.structs.replace(node, **{name: value for name, value in fields.items() if value is not None})
+
+
+def container_quota_us(limit_milli: int | None) -> int | None:
+    """Return a container's quota; None without a limit."""
+    return max(QUOTA_US_MIN, limit_milli * PERIOD_US // 1000) if limit_milli else None
+
+
+def pod_quota_us(pod: Pod) -> int | None:
+    """Return a pod's quota. None if a container has no limit and the pod as a whole has none."""
+    limited = pod.cpu_limited_whole or all(one.limits.cpu_milli for one in pod.containers)
+    return container_quota_us(pod.limits.cpu_milli) if limited else None

@@ -1,16 +1,26 @@
-"""Computes the CPU time that a container may save up and use at once: ``cpu.cfs_burst_us``.
+"""Computes the CPU time that containers and pods may save up and use at once: ``cpu.cfs_burst_us``.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, calcStaticCPUBurstVal. The
-arithmetic follows the order of the reference, which decides the last digit.
+arithmetic follows the order of the reference, which decides the last digit. Unlike the reference, a burst is at most
+the quota, because Linux rejects a larger one (EINVAL). A group without a quota is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.knob import container_group, pod_group
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CpuBurst
+from slacktide.streams.decisions.because import WantedSetting
+from slacktide.streams.decisions.burst.cpu_burst_pod import (
+    container_quota_us,
+    may_burst,
+    pod_burst_config,
+    pod_quota_us,
+)
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
 
 
@@ -53,3 +63,33 @@ def pod_cfs_burst(limits_milli: Iterable[int | None], config: CpuBurst) -> PodBu
     """Sum the bursts of a pod's containers."""
     containers = tuple(cfs_burst(limit_milli, config) for limit_milli in limits_milli)
     return PodBurstValue(burst_us=sum(one.burst_us for one in containers), containers=containers)
+
+
+RULE = "CPUBurst"
+
+
+def cpu_burst(pods: Sequence[Pod], config: CpuBurst) -> Iterator[WantedSetting]:
+    """Yield the bursts of all pods that may burst, by the node's strategy and their annotation."""
+    for pod in pods:
+        if not may_burst(pod):
+            continue
+        burst = pod_cfs_burst((one.limits.cpu_milli for one in pod.containers), pod_burst_config(config, pod.cpu_burst))
+        for one, value in zip(pod.containers, burst.containers, strict=True):
+            quota_us = container_quota_us(one.limits.cpu_milli)
+            if quota_us is not None and value.burst_us:
+                yield _setting(container_group(pod.uid, one.name), value.burst_us, quota_us, value.terms)
+        quota_us = pod_quota_us(pod)
+        if quota_us is not None and burst.burst_us:
+            yield _setting(pod_group(pod.uid), burst.burst_us, quota_us, {"burst_us": burst.burst_us})
+
+
+def _setting(group: str, burst_us: int, quota_us: int, terms: Terms) -> WantedSetting:
+    fits_us = min(burst_us, quota_us)
+    return WantedSetting(
+        group=group,
+        knob="cfs_burst_us",
+        value=fits_us,
+        rule=RULE,
+        bound="formula" if fits_us == burst_us else "quota",
+        terms=terms | {"quota_us": quota_us},
+    )

@@ -18,12 +18,22 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst, NodeSample
-from slacktide.streams.decisions.burst.cpu_burst_limiter import Limiter, limit
+from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.burst.cpu_burst_node_state import SharePool, SharePoolPod, share_pool
-from slacktide.streams.decisions.burst.cpu_burst_pod import may_burst, pod_burst_config
-from slacktide.streams.decisions.burst.cpu_burst_quota import BurstContainer, lends, next_quotas, used_pct
-from slacktide.streams.decisions.burst.own_quota import container_quota_us, pod_quota_us
-from slacktide.streams.decisions.wanted_setting import WantedSetting
+from slacktide.streams.decisions.burst.cpu_burst_pod import (
+    container_quota_us,
+    may_burst,
+    pod_burst_config,
+    pod_quota_us,
+)
+from slacktide.streams.decisions.burst.cpu_burst_quota import (
+    BurstContainer,
+    Limiter,
+    lends,
+    limit,
+    next_quotas,
+    used_pct,
+)
 
 RULE = "CFSQuotaBurst"
 OFF = CpuBurst()

@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from slacktide.schemas.policy.strategies import ResourceThreshold
-from slacktide.streams.decisions.evict.evict_allocatable import AllocatableThreshold
-from slacktide.streams.decisions.evict.evict_candidates import Order, best_effort_by_memory
+from slacktide.streams.decisions.evict.evict_candidates import Measure, Order, best_effort_by_memory
 from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask, evict
-from slacktide.streams.decisions.evict.evict_pod import Measure
-from slacktide.streams.decisions.evict.evict_tasks import EvictNode, allocatable_task, no_capacity, used, used_task
-from slacktide.streams.decisions.evict.evict_usage import UsageThreshold, by_usage
+from slacktide.streams.decisions.evict.evict_tasks import (
+    AllocatableThreshold,
+    EvictNode,
+    UsageThreshold,
+    allocatable_task,
+    by_usage,
+    no_capacity,
+    used,
+    used_task,
+)
 
 MEASURE: Measure = "mem_bytes"
 

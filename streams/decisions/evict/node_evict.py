@@ -19,10 +19,9 @@ from slacktide.schemas.policy.features import FEATURES
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.decisions.evict import cpu_evict, memory_evict
-from slacktide.streams.decisions.evict.evict_candidates import Order
+from slacktide.streams.decisions.evict.cpu_evict import NOT_MEASURED
+from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Measure, Order
 from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
-from slacktide.streams.decisions.evict.evict_pod import EvictPod, Measure
-from slacktide.streams.decisions.evict.evict_satisfaction import NOT_MEASURED
 from slacktide.streams.decisions.evict.evict_tasks import EvictNode
 
 MEMORY_RULES, CPU_RULES = frozenset(memory_evict.FEATURES), frozenset(cpu_evict.FEATURES)

@@ -1,15 +1,16 @@
-"""Computes the condition by which a Job ends.
+"""Rules of the Job controller: the condition by which a Job ends, failed pods, and completion indexes.
 
-Reading: Kubernetes v1.34.4, pkg/controller/job/job_controller.go (syncJob) and success_policy.go.
+Reading: Kubernetes v1.34.4, pkg/controller/job: job_controller.go (syncJob, isPodFailed), success_policy.go,
+pod_failure_policy.go, indexed_job_utils.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slacktide.schemas.job_pod import JobCondition, JobSpec
+from slacktide.schemas.job_pod import INDEXES_MAX, Action, FailureRule, JobCondition, JobPodFacts, JobSpec
 
 FAILURE, SUCCESS = "FailureTarget", "SuccessCriteriaMet"
 
@@ -74,3 +75,79 @@ def _success(spec: JobSpec, counts: Counts) -> JobCondition | None:
 
 def _condition(type_: str, reason: str, message: str) -> JobCondition:
     return JobCondition(type=type_, reason=reason, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """The podFailurePolicy's result for a failed pod."""
+
+    rule: int | None
+    action: Action | None
+    counted: bool
+    """Whether it counts towards ``failed`` and the limits."""
+    message: str
+    """Message of the condition if the rule fails the Job."""
+
+
+def has_failed(pod: JobPodFacts, spec: JobSpec, *, job_fails: bool) -> bool:
+    """Return whether the pod failed. Deleted pods often count before they end; immediately if ``job_fails``."""
+    if pod.phase == "Failed":
+        return True
+    return pod.deleting and pod.phase != "Succeeded" and (job_fails or not spec.replaces_failed_only)
+
+
+def match(rules: Sequence[FailureRule] | None, pod: JobPodFacts, namespace: str, *, per_index: bool) -> Matched:
+    """Return the first rule that matches. Skip ``FailIndex`` rules if the Job has no limit per index."""
+    for number, rule in enumerate(rules or ()):
+        if rule.action == "FailIndex" and not per_index:
+            continue
+        if what := _by_exit(rule, pod, namespace) if rule.operator else _by_condition(rule, pod, namespace):
+            message = f"{what} matching {rule.action} rule at index {number}" if rule.action == "FailJob" else ""
+            return Matched(rule=number, action=rule.action, counted=rule.action != "Ignore", message=message)
+    return Matched(rule=None, action=None, counted=True, message="")
+
+
+def _by_exit(rule: FailureRule, pod: JobPodFacts, namespace: str) -> str:
+    for one in pod.exits:
+        met = one.exit_code and rule.container in {None, one.name}
+        if met and (one.exit_code in rule.values) == (rule.operator == "In"):
+            return f"Container {one.name} for pod {namespace}/{pod.name} failed with exit code {one.exit_code}"
+    return ""
+
+
+def _by_condition(rule: FailureRule, pod: JobPodFacts, namespace: str) -> str:
+    for type_, status in pod.pod_conditions.items():
+        if rule.pod_conditions.get(type_) == status:
+            return f"Pod {namespace}/{pod.name} has condition {type_}"
+    return ""
+
+
+def index_text(indexes: Iterable[int]) -> str:
+    """Format indexes. Two consecutive indexes are joined by a comma, three or more by a dash."""
+    parts: list[str] = []
+    first = last = -2
+    for index in (*sorted(indexes), -2):
+        if index == last + 1:
+            last = index
+            continue
+        if first >= 0:
+            parts.append(str(first) if first == last else f"{first}{',' if last == first + 1 else '-'}{last}")
+        first = last = index
+    return ",".join(parts)
+
+
+def indexes_of(text: str, completions: int | None) -> set[int]:
+    """Parse the indexes below ``completions``, at most 100,000. Ignore invalid ranges."""
+    below = INDEXES_MAX if completions is None else completions
+    found: set[int] = set()
+    for part in text.split(",") if text else ():
+        first, dash, last = part.partition("-")
+        if not _is_index(first) or (dash and not _is_index(last)):
+            continue
+        begin, end = int(first), min(int(last) if dash else int(first), below - 1)
+        found.update(range(begin, min(end, begin + INDEXES_MAX - len(found) - 1) + 1))
+    return found
+
+
+def _is_index(text: str) -> bool:
+    return len(text) <= 10 and text.isascii() and text.isdecimal()

@@ -17,8 +17,8 @@ from slacktide.schemas.knob_table import QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, K
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_qos
+from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
-from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RULE = "BEIsolation"
 Tier = Literal["batch", "free", "mid"]

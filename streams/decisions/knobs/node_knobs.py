@@ -1,4 +1,4 @@
-"""Computes the knobs of a node's groups by spec and policy, and the changes to those that differ."""
+"""Computes the knobs of a node's groups except the best-effort CPU limit, and the changes to those that differ."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from slacktide.schemas.knob import BEST_EFFORT_TIER, TIERS, KnobKey, container_o
 from slacktide.schemas.knob_table import KNOBS
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, cpu_burst_on, resource_qos_on
-from slacktide.schemas.sample import Drift
-from slacktide.streams.decisions.burst.cpu_burst_setting import cpu_burst
+from slacktide.schemas.sample import Drift, NodeSample
+from slacktide.streams.decisions.because import WantedSetting
+from slacktide.streams.decisions.burst.cpu_burst_value import cpu_burst
+from slacktide.streams.decisions.burst.node_burst import burst_settings
 from slacktide.streams.decisions.knobs.be_isolation import isolation
-from slacktide.streams.decisions.knobs.qos_class_cpu import cpu_qos
-from slacktide.streams.decisions.knobs.qos_class_memory import memory_qos
-from slacktide.streams.decisions.wanted_setting import WantedSetting
+from slacktide.streams.decisions.knobs.qos_class import cpu_qos, memory_qos
 
 RELEASED = "released"
 """The rule that resets a knob to the default of kubelet and kernel if no other rule sets it."""
@@ -88,3 +88,11 @@ def _settings(
 def _amount(value: int | None) -> float:
     """Return the value; infinity if unlimited."""
     return float("inf") if value is None else value
+
+
+__all__ = ["WantedSetting", "settings"]
+
+
+def settings(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> tuple[WantedSetting, ...]:
+    """Return the changes by drift, then by bursts. On a knob in both, the burst takes precedence."""
+    return (*drift_settings(sample.drift, facts, pods, policy), *burst_settings(sample, facts, pods, policy))

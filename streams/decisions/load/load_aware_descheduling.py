@@ -1,8 +1,9 @@
 """Selects pods to evict from overloaded nodes in one pass, if other nodes have room.
 
-Nodes that are over in the whole view come first, then nodes that are over in the production view.
-Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/{low_node_load,utilization_util}.go.
-The reference orders ties by its maps. Here, sources are in order of score and name, targets of class and name.
+Nodes that are over in the whole view come first, then nodes that are over in the production view. Reading: koordinator
+a7a1b76b, pkg/descheduler/framework/plugins/loadaware/{low_node_load,utilization_util}.go. The reference orders ties by
+its maps. Here, sources are in order of score and name, targets of class and name. The reference's detectors of
+anomalies also forget by time. Here, a row ends with a pass in which the node is not over or has no usable metric.
 """
 
 from __future__ import annotations
@@ -12,10 +13,21 @@ from dataclasses import dataclass, field, replace
 
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.load.load_aware_anomaly import Rows, counted, lasts
-from slacktide.streams.decisions.load.load_aware_classify import Survey, ViewedNode
+from slacktide.streams.decisions.load.load_aware_classify import Amounts, Survey, ViewedNode, with_unit
 from slacktide.streams.decisions.load.load_aware_phase import Eviction, Kind, Moved, Phase, move, room
-from slacktide.streams.decisions.load.load_aware_thresholds import Amounts, with_unit
+
+Rows = Mapping[str, int]
+"""Node -> consecutive passes in which it was over, including this one."""
+
+
+def counted(before: Rows, over: Iterable[str]) -> dict[str, int]:
+    """Return the rows after a pass. The rows of nodes that are not over end."""
+    return {node: before.get(node, 0) + 1 for node in over}
+
+
+def lasts(row: int, tolerated: int) -> bool:
+    """Return whether a row is longer than tolerated. A tolerance of 1 means no wait."""
+    return tolerated == 1 or row > tolerated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

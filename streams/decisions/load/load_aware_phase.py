@@ -1,22 +1,145 @@
 """Runs one phase of descheduling: evicts from nodes over in one view, while targets have room in it.
 
-Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/utilization_util.go, balancePods,
-evictPods, sortNodesByUsage.
+Reading: koordinator a7a1b76b, pkg/descheduler: framework/plugins/loadaware/utilization_util.go, balancePods, evictPods,
+sortNodesByUsage, podFitsAnyNodeWithThreshold; node/node.go, NodeFit; utils/sorter/pod.go, PodSorter; scorer.go,
+ResourceUsageScorerPod. The reference checks node by node, and a placed pod reduces only the target's usage room for the
+next pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.message import Terms
+from slacktide.schemas.qos import CLASS_RANK, effective_priority_class, effective_qos
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.load.load_aware_classify import PlacedPod, View, ViewedNode
-from slacktide.streams.decisions.load.load_aware_node_fit import Targets
-from slacktide.streams.decisions.load.load_aware_pod_order import eviction_order
-from slacktide.streams.decisions.load.load_aware_thresholds import Amounts, with_unit
+from slacktide.streams.decisions.load.load_aware_classify import (
+    Amounts,
+    LoadedNode,
+    PlacedPod,
+    View,
+    ViewedNode,
+    with_unit,
+)
+
+_KUBE_QOS_RANK = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
+_QOS_RANK = {"BE": 0, "LS": 1, "LSR": 2, "LSE": 3, "SYSTEM": 3}
+Rank: TypeAlias = tuple[object, ...]
+
+
+def eviction_order(pods: Iterable[PlacedPod], excess: Amounts, weights: Mapping[str, int]) -> list[PlacedPod]:
+    """Sort the pods of one node, first victim first. Ties are in order of namespace, name and UID.
+
+    ``excess`` contains only resources above their high thresholds. An absent weight is 0.
+    """
+
+    def rank(placed: PlacedPod) -> Rank:
+        pod = placed.pod
+        return (
+            CLASS_RANK[effective_priority_class(pod)],
+            pod.priority or 0,
+            _KUBE_QOS_RANK.get(pod.kube_qos, _KUBE_QOS_RANK["Burstable"]),
+            _QOS_RANK[effective_qos(pod.qos_label, pod.kube_qos)],
+            placed.deletion_cost,
+            placed.eviction_cost,
+            placed.used is None,
+            -usage_score(placed.used or {}, excess, weights),
+            -placed.created_s,
+            (pod.namespace, pod.name, pod.uid),
+        )
+
+    return sorted(pods, key=rank)
+
+
+def usage_score(used: Amounts, excess: Amounts, weights: Mapping[str, int]) -> float:
+    """Score how well a pod's usage covers the excess: best exactly, then more, then less.
+
+    Return the weighted mean over the resources in both. Usage below the excess is 0 to 1, the exact excess is 2, and
+    more usage falls from 2 towards 1.
+    """
+    counted = sorted(used.keys() & excess.keys())
+    total = sum(weights.get(name, 0) for name in counted)
+    if not total:
+        return 0.0
+    return sum(_cover(used[name], excess[name]) * weights.get(name, 0) for name in counted) / total
+
+
+def _cover(used: int, excess: int) -> float:
+    ratio = float(used) / float(excess)
+    return ratio if ratio < 1 else 1 / ratio + 1
+
+
+_Spare = dict[tuple[str, str], int]
+"""A need or a node's room: a pod slot, and per resource the requested and used amounts."""
+_PLACE = ("place", "")
+
+
+class Targets:
+    """The target nodes of one phase, in order. A placed pod keeps its room until the phase ends.
+
+    A tree: each inner node holds its subtree's maximum per kind of room, so the search skips full subtrees.
+    """
+
+    def __init__(self, targets: Sequence[tuple[LoadedNode, View]], *, lands: bool = False) -> None:
+        """Compute the current room; ``lands``: a placed pod also takes its requests and a slot."""
+        self._lands = lands
+        self._watched = tuple(dict.fromkeys(name for _, view in targets for name in view.limits.high))
+        self._leaves = 1 << len(targets).bit_length()
+        """The index of the first leaf. Leaves without a node have no room."""
+        self._spare: list[_Spare] = [{} for _ in range(2 * self._leaves)]
+        for at, (node, view) in enumerate(targets, self._leaves):
+            self._spare[at] = _spare(node, view)
+        for at in range(self._leaves - 1, 0, -1):
+            self._sum_up(at)
+
+    def take(self, pod: PlacedPod) -> bool:
+        """Place the pod on the first target with room; return whether there is one. It needs a metric."""
+        if pod.used is None:
+            return False
+        need = self._need(pod, pod.used)
+        at = self._first(1, need)
+        if at:
+            self._use(at, need)
+        return bool(at)
+
+    def _need(self, pod: PlacedPod, used: Amounts) -> _Spare:
+        """Return the pod's needs: its requests, and its usage of all watched resources, even if 0."""
+        requested = {("requested", name): amount for name, amount in pod.requests.items()}
+        return {_PLACE: 1} | requested | {("used", name): used.get(name, 0) for name in self._watched}
+
+    def _first(self, at: int, need: _Spare) -> int:
+        """Return the first leaf with room at or below ``at``; 0: none."""
+        spare = self._spare[at]
+        if any(amount > spare.get(kind, 0) for kind, amount in need.items()):
+            return 0
+        if at >= self._leaves:
+            return at
+        return self._first(2 * at, need) or self._first(2 * at + 1, need)
+
+    def _use(self, at: int, need: _Spare) -> None:
+        for kind, amount in need.items():
+            if self._lands or kind[0] == "used":
+                self._spare[at][kind] = self._spare[at].get(kind, 0) - amount
+        while at := at // 2:
+            self._sum_up(at)
+
+    def _sum_up(self, at: int) -> None:
+        left, right = self._spare[2 * at], self._spare[2 * at + 1]
+        self._spare[at] = {kind: max(left.get(kind, 0), right.get(kind, 0)) for kind in left | right}
+
+
+def _spare(node: LoadedNode, view: View) -> _Spare:
+    """Return the node's room. A target is always schedulable."""
+    spare = {("requested", name): amount for name, amount in node.allocatable.items()}
+    for pod in node.live_pods:
+        for name, amount in pod.requests.items():
+            spare["requested", name] = spare.get(("requested", name), 0) - amount
+    used = {("used", name): limit - view.used[name] for name, limit in view.limits.high.items()}
+    return spare | used | {_PLACE: node.pods_max - len(node.live_pods)}
+
 
 Kind = Literal["whole", "prod"]
 

@@ -17,12 +17,26 @@ from slacktide.schemas.qos import effective_priority_class, is_best_effort
 from slacktide.streams.decisions.load.extender_levels import levels
 from slacktide.streams.decisions.load.load_aware_args import NOTHING, RESOURCES, Amounts, LoadAwareArgs
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load.load_aware_filter import Check, filter_pod
-from slacktide.streams.decisions.load.load_aware_scheduling import Candidate, NodeState, candidate
-from slacktide.streams.decisions.load.load_aware_score import Scored, score_pod
-from slacktide.streams.decisions.numa.placement import NodeZonesView, ZonedPod, ZonesRefusal, zones_refusal, zones_score
+from slacktide.streams.decisions.load.load_aware_scheduling import (
+    Candidate,
+    Check,
+    NodeState,
+    Scored,
+    candidate,
+    filter_pod,
+    score_pod,
+)
+from slacktide.streams.decisions.numa.placement import (
+    NodeZonesView,
+    ZonedPod,
+    ZonesGiven,
+    ZonesRefusal,
+    zones_given,
+    zones_refusal,
+    zones_score,
+    zones_terms,
+)
 from slacktide.streams.decisions.numa.score import Strategy
-from slacktide.streams.decisions.numa.zones_given import ZonesGiven, zones_given, zones_terms
 
 Tier = Literal["", "batch", "mid", "free"]
 LEAVES = ("mem_over_line", "evicting")

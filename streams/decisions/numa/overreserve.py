@@ -1,19 +1,32 @@
 """Charges reserved pods to every zone until the node's report includes them.
 
 Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/cache (overreserve.go, store.go, foreign_pods.go,
-attr_watch.go).
+attr_watch.go) and resourcerequests/exclusive.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import chain
 from typing import Literal
 
-from slacktide.streams.decisions.numa.exclusive import is_exclusive
-from slacktide.streams.decisions.numa.pod import effective_request
+from slacktide.streams.decisions.numa.pod import Pod, effective_request
 from slacktide.streams.decisions.numa.pod_fingerprint import pod_fingerprint
 from slacktide.streams.decisions.numa.reservations import Passthrough, SeenPod, Topology, View, view_of
-from slacktide.streams.decisions.numa.resource import Amounts
+from slacktide.streams.decisions.numa.topology import CPU, Amounts, is_memory, is_native, whole_cpus
+
+
+def is_exclusive(pod: Pod, listed: Collection[str]) -> bool:
+    """Return whether an app container or sidecar requests exclusive resources, given what the node's zones list."""
+    running = chain((one for one in pod.inits if one.sidecar), pod.containers)
+    return any(_exclusive(pod, name, amount, listed) for one in running for name, amount in one.requests.items())
+
+
+def _exclusive(pod: Pod, name: str, amount: int, listed: Collection[str]) -> bool:
+    if not is_native(name):
+        return name in listed
+    return pod.guaranteed and ((name == CPU and whole_cpus(amount)) or (is_memory(name) and amount > 0))
+
 
 Resync = Literal["Autodetect", "All", "OnlyExclusiveResources"]
 Counted = Literal["shared", "dedicated"]

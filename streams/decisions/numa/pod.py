@@ -11,8 +11,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from slacktide.schemas import pod_resources
-from slacktide.streams.decisions.numa.resource import CPU, Amounts, whole_cpus
-from slacktide.streams.decisions.numa.topology import Scope
+from slacktide.streams.decisions.numa.topology import CPU, Amounts, Scope, whole_cpus
 
 Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
 Kind = Literal["pod", "init", "sidecar", "app"]

@@ -11,8 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from slacktide.streams.decisions.numa.resource import BATCH, CPU, Amounts, is_memory, is_native, whole_cpus
-from slacktide.streams.decisions.numa.topology import Kubelet, Zone
+from slacktide.streams.decisions.numa.topology import (
+    BATCH,
+    CPU,
+    Amounts,
+    Kubelet,
+    Zone,
+    is_memory,
+    is_native,
+    whole_cpus,
+)
 
 DISTANCE_UNKNOWN = 255
 ZoneSet = tuple[Zone, ...]

@@ -1,19 +1,151 @@
-"""Scores the zones of a node for a pod.
+"""Scores the zones of a node for a pod: by their utilization, their balance, or how many the pod needs.
 
-Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/score.go.
+Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology: score.go, least_allocated.go, most_allocated.go,
+balanced_allocation.go and least_numa.go. The order of floating-point operations is the reference's: it affects the last
+digit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from itertools import combinations
+from typing import Literal, NamedTuple, get_args
 
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.allocation import SCORE_MAX, Allocation, request_score
-from slacktide.streams.decisions.numa.least_numa import least_numa
-from slacktide.streams.decisions.numa.pod import Pod, steps
-from slacktide.streams.decisions.numa.topology import Kubelet, Zone
+from slacktide.streams.decisions.numa.pod import Pod, Step, steps
+from slacktide.streams.decisions.numa.policy_admit import DISTANCE_UNKNOWN, ZoneSet, covered, distance
+from slacktide.streams.decisions.numa.topology import CPU, Amounts, Kubelet, Zone, charged, places_of
+
+
+class Chosen(NamedTuple):
+    """The zones for one request."""
+
+    zones: ZoneSet
+    nearest: bool
+    """Whether no set of this size has a smaller distance, fitting or not."""
+
+
+class Needed(NamedTuple):
+    """The number of zones that a pod needs."""
+
+    score: int
+    zone_count: int = 0
+    """The maximum over its requests; 0: no request needs a zone, or no set of zones fits."""
+    all_nearest: bool = True
+
+
+def least_numa(steps: Iterable[Step], zones: Sequence[Zone], kubelet: Kubelet, *, corrected: bool = False) -> Needed:
+    """Score a Guaranteed pod: 100 minus a step for each zone that it needs; at most 16 zones.
+
+    All sets of zones are tried, the smallest first. ``corrected``: see docs/numa-rules.md.
+    """
+    count, all_nearest = 0, True
+    for step in steps:
+        if not any(name in zone.available for zone in zones for name in step.request):
+            continue
+        chosen = _smallest_set(step.request, zones, corrected=corrected)
+        if chosen is None:
+            return Needed(score=0)
+        count = max(count, len(chosen.zones))
+        all_nearest = all_nearest and chosen.nearest
+        zones = charged(step.request, zones, _places(chosen.zones, zones, corrected=corrected))
+    unit = SCORE_MAX // kubelet.max_zones
+    score = SCORE_MAX - count * unit + (unit // 2 if count and all_nearest else 0)
+    return Needed(min(max(score, 0), SCORE_MAX) if corrected else score, count, all_nearest)
+
+
+def _smallest_set(request: Amounts, zones: Sequence[Zone], *, corrected: bool) -> Chosen | None:
+    listed = {name for zone in zones for name in zone.available}
+    wanted = {name: amount for name, amount in request.items() if name in listed or not corrected}
+    for size in range(1, len(zones) + 1):
+        sets = list(combinations(zones, size))
+        far = [distance(one) for one in sets]
+        unknown = DISTANCE_UNKNOWN * size * size
+        nearest = min(far) if corrected else min(unknown, *far)
+        fitting = [at for at, one in enumerate(sets) if _fits(wanted, one, corrected=corrected)]
+        # The reference ignores sets whose distance exceeds the firmware maximum.
+        fitting = [at for at in fitting if corrected or far[at] < unknown + size * size]
+        if fitting:
+            best = min(fitting, key=lambda at: far[at])
+            return Chosen(sets[best], far[best] == nearest)
+    return None
+
+
+def _fits(request: Amounts, zones: ZoneSet, *, corrected: bool) -> bool:
+    if not corrected and not all(name in zone.available for zone in zones for name in request):
+        return False
+    return covered(request, [zone.available for zone in zones])
+
+
+def _places(chosen: ZoneSet, zones: Sequence[Zone], *, corrected: bool) -> list[int]:
+    """Return the positions of the chosen zones. The reference uses ids as positions."""
+    ids = [zone.id for zone in chosen]
+    return places_of(ids, zones) if corrected or max(ids) >= len(zones) else sorted(ids)
+
+
+SCORE_MAX = 100
+Allocation = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation"]
+
+
+def request_score(
+    request: Amounts,
+    zones: Sequence[Zone],
+    strategy: Allocation,
+    weights: Mapping[str, int],
+    *,
+    corrected: bool = False,
+) -> int:
+    """Return the smallest zone score above 0; 0 if there is none.
+
+    ``request`` includes zeros. ``BalancedAllocation`` ignores weights; missing ones and those below 1 count as 1.
+    Corrected: CPU in millicores; the reference rounds it up to whole cores.
+    """
+    per_cpu = 1 if corrected else 1000
+    scores = (_zone_score(request, zone.available, strategy, weights, per_cpu) for zone in zones)
+    return min((score for score in scores if score), default=0)
+
+
+def _zone_score(
+    request: Amounts, available: Amounts, strategy: Allocation, weights: Mapping[str, int], per_cpu: int
+) -> int:
+    if strategy == "BalancedAllocation":
+        return _balance([_fraction(request, available, name, per_cpu) for name in sorted(request)])
+    scores = {name: _share(request, available, name, strategy, per_cpu) for name in request}
+    weight_of = {name: max(weights.get(name, 1), 1) for name in request}
+    total = sum(weight_of.values())
+    return sum(weight_of[name] * score for name, score in scores.items()) // total if total else 0
+
+
+def _share(request: Amounts, available: Amounts, name: str, strategy: Allocation, per_cpu: int) -> int:
+    free = available.get(name, 0)
+    if not free or request[name] > free:
+        return 0
+    asked, capacity = (_whole(name, amount, per_cpu) for amount in (request[name], free))
+    return (capacity - asked if strategy == "LeastAllocated" else asked) * SCORE_MAX // capacity
+
+
+def _fraction(request: Amounts, available: Amounts, name: str, per_cpu: int) -> float:
+    capacity = _whole(name, available.get(name, 0), per_cpu)
+    return _whole(name, request[name], per_cpu) / capacity if capacity else 1.0
+
+
+def _balance(fractions: Sequence[float]) -> int:
+    """Return 100 minus the sample variance of the used fractions; 100 for a single resource."""
+    if any(one > 1.0 for one in fractions):
+        return 0
+    count = len(fractions)
+    if count < 2:
+        return SCORE_MAX
+    mean = sum(fractions) / count
+    squares = sum((one - mean) * (one - mean) for one in fractions)
+    rest = sum(one - mean for one in fractions)
+    return int((1.0 - (squares - rest * rest / count) / (count - 1)) * SCORE_MAX)
+
+
+def _whole(name: str, amount: int, per_cpu: int) -> int:
+    return -(-amount // per_cpu) if name == CPU else amount
+
 
 Strategy = Literal[Allocation, "LeastNUMANodes"]
 STRATEGIES: tuple[Strategy, ...] = (*get_args(Allocation), "LeastNUMANodes")

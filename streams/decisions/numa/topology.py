@@ -1,6 +1,7 @@
-"""Parses a node's zones and the kubelet's topology settings from an exporter's attributes.
+"""Resources, zones and the kubelet's topology settings, as an exporter's attributes name them.
 
-Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/nodeconfig/topologymanager.go and pluginhelpers.go.
+Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/nodeconfig/topologymanager.go, pluginhelpers.go and
+numaresources.go; kubernetes v1.35.4, pkg/apis/core/v1/helper/helpers.go.
 """
 
 from __future__ import annotations
@@ -10,7 +11,42 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from slacktide.streams.decisions.numa.resource import Amounts
+Amounts = Mapping[str, int]
+"""Amounts by Kubernetes resource name: CPU in millicores, memory in bytes, devices by count.
+
+A resource with amount 0 is present.
+"""
+CPU = "cpu"
+MEMORY = "memory"
+BATCH = frozenset({"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"})
+ALWAYS_ON_NODE = frozenset({CPU, MEMORY, "ephemeral-storage", "pods"})
+"""The node provides these even if its allocatable does not list them."""
+
+
+def is_native(resource: str) -> bool:
+    """Return whether Kubernetes defines the resource; all others are devices."""
+    return "/" not in resource or "kubernetes.io/" in resource
+
+
+def is_memory(resource: str) -> bool:
+    """Return whether it is memory or hugepages of any size."""
+    return resource == MEMORY or resource.startswith("hugepages-")
+
+
+def is_affine(resource: str) -> bool:
+    """Return whether only Guaranteed pods take the amount from one zone."""
+    return resource == CPU or is_memory(resource)
+
+
+def is_host_level(resource: str) -> bool:
+    """Return whether the node may provide it without a zone that lists it."""
+    return resource in {"ephemeral-storage", "storage"} or not is_native(resource)
+
+
+def whole_cpus(cpu_milli: int) -> bool:
+    """Return whether the kubelet's static CPU manager allocates exclusive CPUs for it."""
+    return cpu_milli > 0 and cpu_milli % 1000 == 0
+
 
 Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope = Literal["container", "pod"]
@@ -124,3 +160,25 @@ def _integer(text: str) -> int | None:
         return None
     number = int(found[1].lstrip("0") or "0")
     return number if number <= INT64_MAX else None
+
+
+def charged(request: Amounts, zones: Sequence[Zone], places: Iterable[int]) -> list[Zone]:
+    """Charge a request to zones by position, in order, as much to each as it has available.
+
+    Skip zones that do not list a resource.
+    """
+    after, left = list(zones), dict(request)
+    for place in places:
+        free = dict(after[place].available)
+        for name in free.keys() & left.keys():
+            taken = min(left[name], free[name])
+            free[name] -= taken
+            left[name] -= taken
+        after[place] = after[place]._replace(available=free)
+    return after
+
+
+def places_of(ids: Iterable[int], zones: Sequence[Zone]) -> list[int]:
+    """Return the positions of zone ids, sorted by id; ignore unknown ids."""
+    place = {zone.id: at for at, zone in enumerate(zones)}
+    return [place[one] for one in sorted(ids) if one in place]

@@ -16,8 +16,7 @@ import msgspec
 from slacktide.schemas.forecast import PeakCheckpoint
 from slacktide.schemas.inventory import ENDED_PHASES, Pod
 from slacktide.schemas.qos import BANDS, effective_priority_class
-from slacktide.streams.decisions.prediction.peak_buckets import CPU_BUCKETS, MEM_BUCKETS
-from slacktide.streams.decisions.prediction.peak_histogram import PeakHistogram
+from slacktide.streams.decisions.prediction.peak_histogram import CPU_BUCKETS, MEM_BUCKETS, PeakHistogram
 
 CPU_HALF_LIFE_MS = 12 * 3_600_000
 MEM_HALF_LIFE_MS = 24 * 3_600_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from slacktide.streams.decisions.queue.amount import FlavorResource, plus
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, plus
 
 
 class AdmittedPodSet(NamedTuple):

@@ -10,15 +10,20 @@ from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from slacktide.streams.decisions.queue.amount import FlavorResource, plus
-from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, NodeNeeds, matches
-from slacktide.streams.decisions.queue.preempt import candidates, targets
+from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, NodeNeeds, PodGroup, Room, matches, pod_groups
+from slacktide.streams.decisions.queue.preempt import (
+    Holders,
+    Preemption,
+    Preemptor,
+    Target,
+    candidates,
+    remove,
+    targets,
+)
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued, RequeuingTimestamp
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, plus
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
-from slacktide.streams.decisions.queue.room import PodGroup, Room, pod_groups
-from slacktide.streams.decisions.queue.victims import Holders, Preemption, Preemptor, Target, remove
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
 Mode = Literal["NoFit", "Preempt", "Fit"]

@@ -47,27 +47,35 @@ from slacktide.schemas.queue_objects import (
 from slacktide.schemas.units import quantity
 from slacktide.streams.decisions.admission import label_selector
 from slacktide.streams.decisions.queue.admitted_usage import AdmittedPodSet, admitted_usage, pod_set_usage
-from slacktide.streams.decisions.queue.amount import UNLIMITED, FlavorResource
 from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint
-from slacktide.streams.decisions.queue.job_requests import Defaults, pod_request
-from slacktide.streams.decisions.queue.job_start import Toleration
-from slacktide.streams.decisions.queue.job_workload import (
+from slacktide.streams.decisions.queue.job import (
     PRIORITY_CLASS,
     QUEUE_NAME,
+    Defaults,
     PriorityClass,
+    Toleration,
     job_priority,
     min_count,
+    pod_request,
     workload_name,
 )
 from slacktide.streams.decisions.queue.pending_queue import Pending
-from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress
+from slacktide.streams.decisions.queue.pods_ready import JobProgress
+from slacktide.streams.decisions.queue.preempt import Holder, Preemption
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, cohort_on_cycle, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import (
+    UNLIMITED,
+    FlavorResource,
+    NodeSpec,
+    Quota,
+    QuotaTree,
+    cohort_on_cycle,
+    quota_tree,
+)
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Workload
 from slacktide.streams.decisions.queue.simulation import Arrival
 from slacktide.streams.decisions.queue.sold_quota import quota_percent, sold_nominal
-from slacktide.streams.decisions.queue.victims import Holder, Preemption
 
 RUN_SECONDS = "slacktide.io/run-seconds"
 """Annotation of a Job or Workload: its run time in a simulation."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from slacktide.streams.decisions.queue.amount import FlavorResource, minus, plus
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet, assign, exceeds_max_quota
+from slacktide.streams.decisions.queue.flavor_match import NO_ROOM
 from slacktide.streams.decisions.queue.pending_queue import EXCEEDS_MAX_QUOTA, WAITING_FOR_PODS_READY
+from slacktide.streams.decisions.queue.preempt import Target, remove
 from slacktide.streams.decisions.queue.queue_order import Place, Queued, RequeuingTimestamp, place
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.room import NO_ROOM
-from slacktide.streams.decisions.queue.share import Share, node_share
-from slacktide.streams.decisions.queue.victims import remove
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, minus, plus
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share
 
 Status = Literal["", "skipped", "assumed", "inadmissible"]
 FairPlace = tuple[bool, tuple[bool, float], Place]
@@ -223,3 +221,59 @@ class _Cycle:
     def _book(self, queue: QuotaNode, amounts: Mapping[FlavorResource, int]) -> None:
         for usage in (self.usage, self._without_victims):
             usage.book_all(queue, amounts)
+
+
+class Party(NamedTuple):
+    """A preemptor or victim, with its ClusterQueue's share before and after."""
+
+    uid: str
+    queue: str
+    priority: int
+    amounts: Mapping[FlavorResource, int]
+    share_before: float
+    share_after: float
+
+
+class Eviction(NamedTuple):
+    """One victim of a cycle."""
+
+    cycle: int
+    preemptor: Party
+    victim: Party
+    reason: str
+
+
+def evictions(entries: Iterable[Entry], usage: QuotaUsage, cycle: int) -> Iterator[Eviction]:
+    """Return a record for each victim of a cycle; ``usage`` is that before the cycle.
+
+    Shares after include the preemptor's usage and exclude all of its victims.
+    """
+    for entry in entries:
+        if entry.evicts and entry.assignment is not None:
+            after = usage.copy()
+            after.book_all(entry.head.cluster.queue, entry.assignment.usage())
+            for one in entry.assignment.targets:
+                remove(after, one.holder)
+            for one in entry.assignment.targets:
+                yield _eviction(entry, one, usage, after, cycle)
+
+
+def _eviction(entry: Entry, target: Target, before: QuotaUsage, after: QuotaUsage, cycle: int) -> Eviction:
+    mine, theirs, queued = entry.head.cluster.queue, target.holder.queue, target.holder.queued
+    preemptor = Party(
+        entry.head.queued.uid,
+        mine.name,
+        entry.head.queued.priority or 0,
+        entry.assignment.usage() if entry.assignment else {},
+        node_share(mine, before).share,
+        node_share(mine, after).share,
+    )
+    victim = Party(
+        queued.uid,
+        theirs.name,
+        queued.priority or 0,
+        target.holder.usage,
+        node_share(theirs, before).share,
+        node_share(theirs, after).share,
+    )
+    return Eviction(cycle, preemptor, victim, target.reason)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.preempt import Holder, remove
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, remove
 
 
 class Excess(NamedTuple):

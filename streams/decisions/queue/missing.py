@@ -1,14 +1,20 @@
-"""Computes the quota that a pending workload lacks, on the flavor that lacks least."""
+"""Computes the quota that a pending workload lacks, on the flavor that lacks least, and estimates its wait.
+
+The wait is an interval, from the position and recent admissions. Admissions are assumed to be independent, at an
+unchanged rate. Both ends are bounds at 90%, of the rate and of the arrival of the admission. Quantiles of the gamma
+distribution are approximated after Wilson and Hilferty (1931).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from slacktide.streams.decisions.queue.amount import FlavorResource, minus, plus
 from slacktide.streams.decisions.queue.assign import Cluster, PodSet
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, matches
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, minus, plus
 
 
 class Missing(NamedTuple):
@@ -60,3 +66,40 @@ def _lacks(
 
 def _worst(lacks: Mapping[FlavorResource, int], part: Mapping[str, int]) -> float:
     return max(amount / max(1, part[of.resource]) for of, amount in lacks.items())
+
+
+WINDOW_S = 3_600
+Z_90 = 1.2816
+"""Quantile of the normal distribution: 10% are above it."""
+State = Literal["interval", "unknown", "never"]
+
+
+class Wait(NamedTuple):
+    """The estimated wait."""
+
+    state: State
+    reason: str = ""
+    least_s: int = 0
+    most_s: int = 0
+
+
+def wait(position: int, admitted_count: int, *, blocked_by: str = "", window_s: int = WINDOW_S) -> Wait:
+    """Estimate the wait at a position (1: next) by the admissions in the window.
+
+    ``blocked_by``: why the last try failed; "": it was not tried, or may be retried immediately.
+    """
+    if blocked_by == "ExceedsMaxQuota":
+        return Wait("never", "it asks for more than its ClusterQueue could ever use")
+    if blocked_by:
+        return Wait("unknown", f"it waits for quota: {blocked_by}")
+    if not admitted_count:
+        return Wait("unknown", f"nothing was admitted in the last {window_s} s")
+    fast = _quantile(admitted_count + 1, Z_90) / window_s
+    slow = _quantile(admitted_count, -Z_90) / window_s
+    return Wait("interval", "", int(_quantile(position, -Z_90) / fast), math.ceil(_quantile(position, Z_90) / slow))
+
+
+def _quantile(shape: int, z: float) -> float:
+    """Return a quantile of a gamma distribution with a scale of 1; above 0."""
+    root = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * math.sqrt(shape))
+    return shape * max(root, 0.01) ** 3

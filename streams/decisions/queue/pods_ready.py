@@ -1,11 +1,13 @@
-"""Computes timeouts for ready pods of admitted workloads, and the backoff after an eviction.
+"""Computes the condition ``PodsReady``, timeouts for ready pods, and the backoff after an eviction.
 
-Reading: kueue v0.19.2, pkg/controller/core/workload_controller.go; pkg/util/wait. The reference adds up to 0.01% of
-random jitter to a backoff; this does not.
+Reading: kueue v0.19.2, pkg/controller/core/workload_controller.go; pkg/util/wait; pkg/controller/jobframework/
+reconciler.go, generatePodsReadyCondition; pkg/controller/jobs/job/job_controller.go, PodsReady. The reference adds up
+to 0.01% of random jitter to a backoff; this does not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.queue_order import Condition
@@ -89,3 +91,41 @@ def _left(one: Waiting, config: PodsReadyConfig, now_s: int) -> tuple[str, int]:
     if condition.reason == "WaitForRecovery" and config.recovery_timeout_s > 0:
         return "WaitForRecovery", config.recovery_timeout_s - (now_s - condition.at_s)
     return "", 0
+
+
+class JobProgress(NamedTuple):
+    """Pods of a Job."""
+
+    parallelism: int
+    completions: int | None = None
+    succeeded: int = 0
+    ready: int = 0
+    uncounted_succeeded: int = 0
+    """Succeeded pods that the Job controller has not counted yet."""
+
+    @property
+    def spec_count(self) -> int:
+        """Return the number of parallel pods."""
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
+    @property
+    def pods_ready(self) -> bool:
+        """Return whether all parallel pods are ready or finished."""
+        return self.succeeded + self.ready + self.uncounted_succeeded >= self.spec_count
+
+
+def pods_ready_condition(old: Condition | None, *, admitted: bool, ready: bool) -> tuple[bool, str]:
+    """Return status and reason. A workload whose pods were ready before waits for recovery."""
+    reason = "" if old is None else old.reason
+    if not admitted:
+        return False, "WaitForStart"
+    if ready:
+        return True, "Recovered" if reason in {"WaitForRecovery", "Recovered"} else "Started"
+    if old is not None and (old.status or reason == "WaitForRecovery"):
+        return False, "WaitForRecovery"
+    return False, "WaitForStart"
+
+
+def admission_open(*, block_admission: bool, holding: Iterable[Condition | None]) -> bool:
+    """Return whether workloads may be admitted. With ``block_admission``, all that hold quota must have ready pods."""
+    return not block_admission or all(one is not None and one.status for one in holding)

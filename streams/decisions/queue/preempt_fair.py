@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode
-from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.share import Share, node_share
-from slacktide.streams.decisions.queue.victims import (
+from slacktide.streams.decisions.queue.preempt import (
     Holder,
     Holders,
     Preemption,
@@ -23,6 +20,8 @@ from slacktide.streams.decisions.queue.victims import (
     restore,
     spare,
 )
+from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share
 
 Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 STRATEGIES: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")

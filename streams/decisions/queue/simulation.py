@@ -11,13 +11,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
-from slacktide.streams.decisions.queue.cycle import Entry
-from slacktide.streams.decisions.queue.eviction import Eviction
-from slacktide.streams.decisions.queue.missing import Missing, missing
+from slacktide.streams.decisions.queue.cycle import Entry, Eviction
+from slacktide.streams.decisions.queue.missing import WINDOW_S, Missing, Wait, missing, wait
 from slacktide.streams.decisions.queue.queue_order import Condition, place
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from slacktide.streams.decisions.queue.scheduling import Cycle, Scheduling, Workload
-from slacktide.streams.decisions.queue.wait import WINDOW_S, Wait, wait
 
 REQUEUE_S = 1
 """Delay before an evicted workload is tried again."""

@@ -1,15 +1,16 @@
 """Computes quota as a share of a flavor's batch allocatable, damped: it grows slowly and shrinks after a delay.
 
-Not a rule of Kueue; it applies only with the annotation.
+Not a rule of Kueue; it applies only with the annotation. For Kueue, only ``nominalQuota`` of batch resources changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from slacktide.schemas.errors import CaseError
+from slacktide.schemas.errors import CaseError, QuantityError
 from slacktide.schemas.queue_objects import SoldSpec
+from slacktide.schemas.units import quantity
 
 QUOTA_OF = "slacktide.io/quota-of"
 QUOTA_PERCENT = "slacktide.io/quota-percent"
@@ -70,3 +71,43 @@ def sold_nominal(resource: str, sold: SoldSpec | None, percent: int) -> int | No
     if resource in MEMORY:
         return 0 if sold is None else sold.memory_bytes * percent // 100
     return None
+
+
+Json = dict[str, Any]
+
+
+def effective_groups(
+    groups: Sequence[Json], annotations: Mapping[str, str], sold: Mapping[str, SoldSpec], of: str
+) -> list[Json] | None:
+    """Return the current resource groups; None if the ClusterQueue does not opt in.
+
+    ``sold``: damped batch allocatable by flavor. An unknown flavor keeps its quotas. Raises CaseError if an annotation
+    is invalid; ``of`` names the ClusterQueue.
+    """
+    percent = quota_percent(annotations, of)
+    if percent is None:
+        return None
+
+    def resource(flavor: str, one: Json) -> Json:
+        share = sold_nominal(one["name"], sold[flavor], percent) if flavor in sold else None
+        return one if share is None else one | {"nominalQuota": _text(one, share)}
+
+    return [
+        group | {
+            "flavors": [
+                flavor | {"resources": [resource(flavor["name"], one) for one in flavor["resources"]]}
+                for flavor in group["flavors"]
+            ]
+        }
+        for group in groups
+    ]  # fmt: skip
+
+
+def _text(one: Json, share: int) -> str | int:
+    """Return the quantity; keep the current text if it is equal: ``1`` and ``1000m`` are."""
+    text = f"{share}m" if one["name"] == "cpu" else str(share)
+    before: str | int = one.get("nominalQuota", 0)
+    try:
+        return before if quantity(before) == quantity(text) else text
+    except QuantityError:
+        return text

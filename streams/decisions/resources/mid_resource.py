@@ -13,8 +13,7 @@ from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.because import Because, in_unit
 from slacktide.streams.decisions.known_pods import known
-from slacktide.streams.decisions.resources.node_load import NodeLoad
-from slacktide.streams.decisions.resources.node_reserved import node_reserved
+from slacktide.streams.decisions.resources.node_load import NodeLoad, node_reserved
 
 STATIC = "static"
 _TERMS = ("capacity", "reclaimable", "unused", "base", "system_or_reserved", "prod_request", "unallocated")

@@ -1,6 +1,7 @@
-"""The load of a node by class: the input for computing its resources.
+"""The input for computing a node's resources: its load by class, its reservation, and whether its metric is too old.
 
-Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchresource,midresource}/plugin.go.
+Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchresource,midresource}/plugin.go, also
+isDegradeNeeded; pkg/util/node.go, GetNodeReservationFromAnnotation and kubelet reserved.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import PodMetric, Use
+from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, HighPods, known
 
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
@@ -52,3 +55,36 @@ def high_priority(load: NodeLoad) -> HighPriority:
         uses=uses,
         dangling=[metric.use for metric in dangling.values() if metric.priority_class not in LOW_CLASSES],
     )
+
+
+def node_reserved(facts: NodeFacts) -> Resources:
+    """Return the larger of the kubelet's and the annotation's reservation, in millicores and bytes.
+
+    A CPU list in the annotation replaces its CPU amount. An invalid list voids the annotation.
+    """
+    kept_milli = max((facts.capacity.cpu_milli or 0) - (facts.allocatable.cpu_milli or 0), 0)
+    kept_bytes = max((facts.capacity.mem_bytes or 0) - (facts.allocatable.mem_bytes or 0), 0)
+    asked_milli, asked_bytes = facts.reserved.cpu_milli or 0, facts.reserved.mem_bytes or 0
+    if facts.reserved_cpus:
+        cpus = cpu_list(facts.reserved_cpus)
+        if cpus is None:
+            asked_milli = asked_bytes = 0
+        elif cpus:
+            asked_milli = len(cpus) * 1000
+    return Resources(cpu_milli=max(kept_milli, asked_milli), mem_bytes=max(kept_bytes, asked_bytes))
+
+
+def degraded(*, now_s: int, updated_s: int | None, degrade_time_min: int) -> Terms | None:
+    """Return the age and its limit, or None if the metric is fresh. A metric at the limit or from the future is fresh.
+
+    Args:
+        now_s: the current time.
+        updated_s: the time of the last report; None if there is none.
+        degrade_time_min: the maximum age in minutes.
+    """
+    limit_s = degrade_time_min * 60
+    if updated_s is None:
+        return {"limit_s": limit_s}
+    if now_s > updated_s + limit_s:
+        return {"age_s": now_s - updated_s, "limit_s": limit_s}
+    return None

@@ -17,14 +17,13 @@ from slacktide.schemas.policy import Policy, ResourceThreshold
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.known_pods import known
-from slacktide.streams.decisions.resources.node_reserved import node_reserved
+from slacktide.streams.decisions.resources.node_load import node_reserved
 from slacktide.streams.decisions.suppress.be_limits import looser, normal_us, released, tighter
 from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
 from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import free_cpus, next_be_cpuset
-from slacktide.streams.decisions.suppress.exclusive_cpus import apart, off_exclusive
-from slacktide.streams.decisions.suppress.node_cpus import node_cpus, pinned_pods
+from slacktide.streams.decisions.suppress.node_cpus import apart, node_cpus, off_exclusive, pinned_pods
 
 RULE = "cpu_suppress"
 TARGET = "besteffort"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
-from slacktide.streams.decisions.resources.degraded import degraded
-from slacktide.streams.decisions.resources.node_load import NOTHING, NodeLoad
+from slacktide.streams.decisions.resources.node_load import NOTHING, NodeLoad, degraded
 from testbed.node_loads import GIB, batch_pod, facts, load, pod, pods_and_metrics, use, used, uses
 
 PLAIN = Colocation(cpu_reclaim_threshold_pct=100, mem_reclaim_threshold_pct=100)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.resources.batch_resource_zones import Zone, batch_resource_zones
+from slacktide.streams.decisions.resources.batch_resource import Zone, batch_resource_zones
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 from testbed.node_loads import GIB, batch_pod, load, pod, pods_and_metrics, use, used, uses
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_limiter import Limited, Limiter, limit, limiter_capacity, start_tokens
+from slacktide.streams.decisions.burst.cpu_burst_quota import Limited, Limiter, limit, limiter_capacity, start_tokens
 
 MINUTE = CpuBurst(policy="auto", cfs_quota_burst_pct=300, cfs_quota_burst_period_s=60)
 CAPACITY = 60 * 200

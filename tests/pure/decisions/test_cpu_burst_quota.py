@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_limiter import Limiter
-from slacktide.streams.decisions.burst.cpu_burst_quota import BurstContainer, ContainerQuota, PodQuota, next_quotas
+from slacktide.streams.decisions.burst.cpu_burst_quota import (
+    BurstContainer,
+    ContainerQuota,
+    Limiter,
+    PodQuota,
+    next_quotas,
+)
 from testbed.cpu_cases import answered
 
 AUTO = CpuBurst(policy="auto")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.streams.decisions.cpu_list import CPU_ID_MAX, cpu_list, cpu_ranges
-from slacktide.streams.decisions.resources.node_reserved import node_reserved
+from slacktide.streams.decisions.resources.node_load import node_reserved
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Processor
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset_pick import pick_cpus
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import pick_cpus
 from testbed.cpu_cases import answered, machine, processors
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from slacktide.schemas.inventory import Resources
-from slacktide.streams.decisions.evict.evict_allocatable import AllocatableThreshold, by_allocatable
-from slacktide.streams.decisions.evict.evict_pod import EvictPod, Measure
-from slacktide.streams.decisions.evict.evict_release import Release
+from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Measure
+from slacktide.streams.decisions.evict.evict_loop import Release
+from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, by_allocatable
 from testbed.evict_cases import be
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from slacktide.streams.decisions.evict.evict_candidates import (
     Candidates,
+    EvictPod,
     Order,
     best_effort_by_memory,
     best_effort_by_ratio,
     by_priority,
 )
-from slacktide.streams.decisions.evict.evict_pod import EvictPod
 from testbed.evict_cases import any_pods, be, distinct, names
 
 PLAIN = Order()

@@ -3,7 +3,12 @@
 import pytest
 
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.evict.evict_pod import EvictPod, own_resource, own_resources, priority_with_default
+from slacktide.streams.decisions.evict.evict_candidates import (
+    EvictPod,
+    own_resource,
+    own_resources,
+    priority_with_default,
+)
 from testbed.evict_cases import be
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from slacktide.schemas.errors import BadMessageError
 from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod
-from slacktide.streams.decisions.admission.extended_resource_spec import ANNOTATION, Asked, read, recorded
+from slacktide.streams.decisions.admission.pod_resource_translation import ANNOTATION, Asked, read, recorded
 from slacktide.streams.decisions.because import Because
 from testbed.profile_cases import BATCH_CPU, BATCH_MEM, GIB, MID_CPU, container, pod, pods
 

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.decisions.load.load_aware_args import LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load.load_aware_existing import ExistingLoad, NodeReport, assigned_pod, existing_load
+from slacktide.streams.decisions.load.load_aware_existing import (
+    AssignCache,
+    ExistingLoad,
+    NodeReport,
+    assigned_pod,
+    existing_load,
+)
 from testbed.load_aware_cases import EXACT, GIB, NAMES, T, all_args, answered, asked, assigned, pods, report, reports
 
 LONG_AGO = T - 3600

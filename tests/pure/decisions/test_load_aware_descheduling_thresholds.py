@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.load.load_aware_thresholds import (
+from slacktide.streams.decisions.load.load_aware_classify import (
     Band,
     average_used,
     complete_band,

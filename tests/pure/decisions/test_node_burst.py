@@ -12,8 +12,8 @@ from slacktide.schemas.policy.message import NodeStrategy
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst, NodeSample, NodeUse, PodUse
+from slacktide.streams.decisions.burst.cpu_burst_pod import container_quota_us
 from slacktide.streams.decisions.burst.node_burst import RULE, burst_settings, handed_back, movable, next_limiter
-from slacktide.streams.decisions.burst.own_quota import container_quota_us
 
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 << 30)
 FACTS = NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY, labels={"pool": "web"})

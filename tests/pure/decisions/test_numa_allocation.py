@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.numa.allocation import Allocation, request_score
+from slacktide.streams.decisions.numa.score import Allocation, request_score
 from slacktide.streams.decisions.numa.topology import Zone
 from testbed.numa_nodes import GPU, REQUESTS, as_read, zone, zone_lists
 

@@ -2,8 +2,7 @@
 
 from hypothesis import given
 
-from slacktide.streams.decisions.numa.charged import charged, places_of
-from slacktide.streams.decisions.numa.topology import Zone
+from slacktide.streams.decisions.numa.topology import Zone, charged, places_of
 from testbed.numa_nodes import GPU, REQUESTS, zone, zone_lists
 
 

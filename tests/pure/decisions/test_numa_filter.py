@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from slacktide.streams.decisions.numa.filter import FITS, Failure, Filtered, Node, Placed, numa_filter
-from slacktide.streams.decisions.numa.one_zone import Lack
+from slacktide.streams.decisions.numa.filter import FITS, Failure, Filtered, Lack, Node, Placed, numa_filter
 from slacktide.streams.decisions.numa.pod import Pod, steps
 from testbed.numa_nodes import BATCH_CPU, GPU, KNOWN, init, node, nodes, pod, pods, zone
 

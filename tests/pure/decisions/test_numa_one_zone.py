@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.numa.one_zone import Found, Lack, lack_of, one_zone
+from slacktide.streams.decisions.numa.filter import Found, Lack, lack_of, one_zone
 from slacktide.streams.decisions.numa.topology import Zone
 from testbed.numa_nodes import BATCH_CPU, GPU, ON_NODE, REQUESTS, zone, zone_lists
 

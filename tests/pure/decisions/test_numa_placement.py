@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.zones import Zone, ZoneDistance, ZoneResources
-from slacktide.streams.decisions.numa.one_zone import Lack
+from slacktide.streams.decisions.numa.filter import Lack
 from slacktide.streams.decisions.numa.placement import (
     NodeZonesView,
     Reservation,

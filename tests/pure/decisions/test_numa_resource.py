@@ -2,7 +2,7 @@
 
 import pytest
 
-from slacktide.streams.decisions.numa.resource import is_affine, is_host_level, is_memory, is_native, whole_cpus
+from slacktide.streams.decisions.numa.topology import is_affine, is_host_level, is_memory, is_native, whole_cpus
 from testbed.numa_nodes import as_read
 
 

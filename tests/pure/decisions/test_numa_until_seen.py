@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.numa.reservations import View
-from slacktide.streams.decisions.numa.until_seen import UntilSeen
+from slacktide.streams.decisions.numa.reservations import UntilSeen, View
 from testbed.numa_nodes import GPU, init
 from testbed.numa_topologies import cpus, seen, topology
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from slacktide.streams.decisions.numa.one_zone import Lack
-from slacktide.streams.decisions.numa.placement import NodeZonesView, ZonedPod, zoned
-from slacktide.streams.decisions.numa.zones_given import ZonedRequest, ZonesGiven, zones_given, zones_terms
+from slacktide.streams.decisions.numa.filter import Lack
+from slacktide.streams.decisions.numa.placement import (
+    NodeZonesView,
+    ZonedPod,
+    ZonedRequest,
+    ZonesGiven,
+    zoned,
+    zones_given,
+    zones_terms,
+)
 from testbed.numa_nodes import GPU, as_read, init, pod
 from testbed.zone_views import asks, view, zone
 

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.forecast import PeakCheckpoint
-from slacktide.streams.decisions.prediction.peak_buckets import CPU_BUCKETS, MEM_BUCKETS
-from slacktide.streams.decisions.prediction.peak_histogram import EPSILON, PERCENTILES, YEAR_1_MS, PeakHistogram
+from slacktide.streams.decisions.prediction.peak_histogram import (
+    CPU_BUCKETS,
+    EPSILON,
+    MEM_BUCKETS,
+    PERCENTILES,
+    YEAR_1_MS,
+    PeakHistogram,
+)
 
 HOUR_MS = 3_600_000
 HALF_LIFE_MS = 12 * HOUR_MS

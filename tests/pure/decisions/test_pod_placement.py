@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.load.load_aware_args import Amounts, LoadAwareArgs, Percents, Thresholds
-from slacktide.streams.decisions.load.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_existing import AssignCache
 from slacktide.streams.decisions.load.load_aware_scheduling import NodeState, place
 from slacktide.streams.decisions.load.pod_placement import Asking, Choice, NodeView, PlacementArgs, asking, choose
 from testbed.load_aware_cases import GIB, T, asked, report

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet, assign
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint, matches
-from slacktide.streams.decisions.queue.job_start import Toleration
+from slacktide.streams.decisions.queue.job import Toleration
+from slacktide.streams.decisions.queue.preempt import Preemption
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.victims import Preemption
 from testbed.queue_worlds import worlds
 
 POD_SETS = st.lists(

@@ -3,7 +3,6 @@
 import pytest
 
 from slacktide.streams.decisions.queue import assign as rules
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.assign import (
     Assignment,
     Cluster,
@@ -14,11 +13,10 @@ from slacktide.streams.decisions.queue.assign import (
     exceeds_max_quota,
 )
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
-from slacktide.streams.decisions.queue.preempt import targets
+from slacktide.streams.decisions.queue.preempt import Holder, Preemption, targets
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaTree, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, Preemption
 
 CPU, FAST, TPU = FlavorResource("f", "cpu"), FlavorResource("fast", "cpu"), FlavorResource("f", "tpu")
 BOTH = (Group(frozenset({"cpu"}), ("f", "fast")),)

@@ -4,21 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet, assign
-from slacktide.streams.decisions.queue.eviction import Eviction, Party
+from slacktide.streams.decisions.queue.cycle import Eviction, Party
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
-from slacktide.streams.decisions.queue.job_workload import PriorityClass, job_priority
+from slacktide.streams.decisions.queue.job import PriorityClass, job_priority
+from slacktide.streams.decisions.queue.missing import wait
 from slacktide.streams.decisions.queue.pending_queue import Pending
 from slacktide.streams.decisions.queue.pods_ready import PodsReadyConfig, backoff_s
-from slacktide.streams.decisions.queue.preempt import candidates, targets
+from slacktide.streams.decisions.queue.preempt import Holder, Preemption, Preemptor, candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Cycle, Scheduling, Settings, Workload
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor
-from slacktide.streams.decisions.queue.wait import wait
 
 CPU, GPU, PODS = (FlavorResource("f", name) for name in ("cpu", "example.com/gpu", "pods"))
 LOWER = Preemption("LowerPriority", "Any")

@@ -4,15 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Entry, Head, cycle
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
 from slacktide.streams.decisions.queue.pending_queue import Pending
+from slacktide.streams.decisions.queue.preempt import Holder, Preemption
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaTree, quota_tree
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Scheduling, Settings, Workload
-from slacktide.streams.decisions.queue.victims import Holder, Preemption
 from testbed.queue_worlds import trees
 
 CPU0, CPU1 = FlavorResource("f0", "cpu"), FlavorResource("f1", "cpu")

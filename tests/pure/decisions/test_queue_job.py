@@ -8,27 +8,26 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.pod_resources import Container, Needs
-from slacktide.streams.decisions.queue.job_requests import Defaults, pod_request
-from slacktide.streams.decisions.queue.job_start import (
+from slacktide.streams.decisions.queue.job import (
     COMPLETIONS_EQUAL_PARALLELISM,
+    MIN_PARALLELISM,
     Admission,
     Conflict,
+    Defaults,
     Flavor,
-    JobTemplate,
-    Toleration,
-    started,
-    stopped,
-)
-from slacktide.streams.decisions.queue.job_workload import (
-    MIN_PARALLELISM,
     JobPriority,
+    JobTemplate,
     PriorityClass,
+    Toleration,
     job_priority,
     min_count,
+    pod_request,
     reclaimable_pods,
+    started,
+    stopped,
     workload_name,
 )
-from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress
+from slacktide.streams.decisions.queue.pods_ready import JobProgress
 
 COUNTS = st.integers(0, 12)
 PROGRESS = st.builds(JobProgress, COUNTS, st.none() | COUNTS, COUNTS)

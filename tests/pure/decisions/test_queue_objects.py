@@ -8,7 +8,6 @@ import pytest
 
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue_objects import WorkloadObject
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.assign import PodSet
 from slacktide.streams.decisions.queue.cluster_objects import (
     Wanted,
@@ -16,8 +15,9 @@ from slacktide.streams.decisions.queue.cluster_objects import (
     wanted,
 )
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeNeeds
-from slacktide.streams.decisions.queue.job_start import Toleration
+from slacktide.streams.decisions.queue.job import Toleration
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource
 from testbed.queue_items import (
     CPU,
     T0,

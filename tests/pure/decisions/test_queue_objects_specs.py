@@ -9,7 +9,6 @@ import pytest
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue_objects import Metadata, SoldObject, SoldSpec
 from slacktide.schemas.queue_objects import NodeSize as Size
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.assign import Fungibility, Group
 from slacktide.streams.decisions.queue.cluster_objects import (
     QueueObjects,
@@ -18,10 +17,10 @@ from slacktide.streams.decisions.queue.cluster_objects import (
     sold_flavors,
 )
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint
-from slacktide.streams.decisions.queue.job_start import Toleration
+from slacktide.streams.decisions.queue.job import Toleration
+from slacktide.streams.decisions.queue.preempt import Preemption
 from slacktide.streams.decisions.queue.published import published
-from slacktide.streams.decisions.queue.quota_tree import Quota
-from slacktide.streams.decisions.queue.victims import Preemption
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, Quota
 from testbed.queue_items import (
     CPU,
     MEMORY,

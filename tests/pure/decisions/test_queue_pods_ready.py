@@ -4,13 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.queue.pods_ready import (
+    JobProgress,
     PodsReadyAction,
     PodsReadyConfig,
     Waiting,
+    admission_open,
     backoff_s,
     pods_ready_action,
+    pods_ready_condition,
 )
-from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress, admission_open, pods_ready_condition
 from slacktide.streams.decisions.queue.queue_order import Condition
 
 SECONDS = st.integers(0, 500)

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
-from slacktide.streams.decisions.queue.amount import AMOUNT_MIN, UNLIMITED, minus, plus, total
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, cohort_on_cycle, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import (
+    AMOUNT_MIN,
+    UNLIMITED,
+    NodeSpec,
+    Quota,
+    QuotaTree,
+    cohort_on_cycle,
+    minus,
+    plus,
+    quota_tree,
+    total,
+)
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
 from testbed.queue_worlds import AMOUNTS, CPU, GPU, QUOTAS, SMALL, worlds
 

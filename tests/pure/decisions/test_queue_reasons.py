@@ -16,13 +16,15 @@ from slacktide.streams.queue.decider import ADOPTED, DEACTIVATED
 ROOT = Path(__file__).parents[3]
 CORE = [
     *(f"streams/decisions/queue/{name}.py" for name in
-      ("cycle", "pending_queue", "preempt", "preempt_fair", "room", "scheduling", "victims")),
+      ("cycle", "flavor_match", "pending_queue", "preempt", "preempt_fair", "scheduling")),
     *(f"streams/queue/{name}.py" for name in ("cluster", "decider", "pods_ready")),
     "schemas/queue.py",
 ]  # fmt: skip
 WORDS = {
     # Policies and strategies.
     "LowerPriority", "LowerOrNewerEqualPriority", "LessThanInitialShare", "LessThanOrEqualToFinalShare",
+    # Effects of taints, and operators.
+    "NoSchedule", "NoExecute", "NotIn",
     # Reasons of the condition QuotaReserved, and of PodsReady and Requeued.
     "WaitingForQuota", "WaitingForPreemptedWorkloads", "WaitForStart", "WaitForRecovery", "BackoffFinished",
     # Kueue's for what the core does not do.

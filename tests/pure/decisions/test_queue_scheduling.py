@@ -1,14 +1,12 @@
 """All ClusterQueues from cycle to cycle: what gives others another try, and which flavors a try begins with."""
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.assign import Group, PodSet
-from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
+from slacktide.streams.decisions.queue.flavor_match import NodeNeeds, PodGroup
 from slacktide.streams.decisions.queue.pending_queue import Pending
+from slacktide.streams.decisions.queue.preempt import Holder, Preemption
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, quota_tree
-from slacktide.streams.decisions.queue.room import PodGroup
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Scheduling, Settings, Workload
-from slacktide.streams.decisions.queue.victims import Holder, Preemption
 
 CPU, FAST = FlavorResource("f", "cpu"), FlavorResource("fast", "cpu")
 GROUPS = (Group(frozenset({"cpu"}), ("f", "fast")),)

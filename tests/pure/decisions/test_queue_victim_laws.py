@@ -4,11 +4,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
-from slacktide.streams.decisions.queue.preempt import candidates, targets
+from slacktide.streams.decisions.queue.preempt import (
+    Holder,
+    Preemption,
+    Preemptor,
+    by_queue,
+    candidates,
+    remove,
+    targets,
+)
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, by_queue, remove
 from testbed.queue_worlds import CPU, GPU, trees
 
 POLICIES = st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"])

@@ -2,13 +2,26 @@
 
 import pytest
 
-from slacktide.streams.decisions.queue.amount import FlavorResource
-from slacktide.streams.decisions.queue.preempt import NOT_BORROWING, RECLAIM, candidates, targets
+from slacktide.streams.decisions.queue.preempt import (
+    NOT_BORROWING,
+    RECLAIM,
+    Holder,
+    Preemption,
+    Preemptor,
+    candidates,
+    targets,
+)
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaNode, QuotaTree, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import (
+    FlavorResource,
+    NodeSpec,
+    Quota,
+    QuotaNode,
+    QuotaTree,
+    quota_tree,
+)
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor
 
 CPU, GPU = FlavorResource("f", "cpu"), FlavorResource("f", "example.com/gpu")
 LOWER = Preemption("LowerPriority", "Any")

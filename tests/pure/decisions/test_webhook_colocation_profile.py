@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.policy.selector import Selector
 from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, object_of, pod_of
-from slacktide.streams.decisions.admission.extended_resource_spec import ANNOTATION
+from slacktide.streams.decisions.admission.pod_resource_translation import ANNOTATION
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile
 from slacktide.streams.decisions.because import Because
 from testbed.profile_cases import (

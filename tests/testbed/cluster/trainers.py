@@ -11,7 +11,7 @@ from slacktide.agents.cluster.queue.template import ORIGINAL, begun, change, tem
 from slacktide.agents.cluster.queue.work import Kind, Write, merged
 from slacktide.agents.kubernetes import Resource
 from slacktide.schemas.queue_objects import Metadata, PodTemplate, WorkloadPodSet
-from slacktide.streams.decisions.queue.job_start import Admission, Conflict
+from slacktide.streams.decisions.queue.job import Admission, Conflict
 
 Json = dict[str, Any]
 CRD = """

@@ -11,8 +11,8 @@ from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy.selector import Selector
 from slacktide.streams.decisions.admission.admitted_pod import AdmittedPod, Amounts, Container
-from slacktide.streams.decisions.admission.extended_resource_spec import ANNOTATION, read
 from slacktide.streams.decisions.admission.label_selector import Expression, InvalidSelector, selector_of
+from slacktide.streams.decisions.admission.pod_resource_translation import ANNOTATION, read
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Cluster, PriorityClass, Profile, mutated
 
 Texts = dict[str, str]

@@ -5,10 +5,15 @@ from __future__ import annotations
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, Percent, Whole
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_limiter import Limiter, limiter_capacity
 from slacktide.streams.decisions.burst.cpu_burst_node_state import NodeState
 from slacktide.streams.decisions.burst.cpu_burst_pod import burst_policy
-from slacktide.streams.decisions.burst.cpu_burst_quota import BurstContainer, ContainerQuota, next_quotas
+from slacktide.streams.decisions.burst.cpu_burst_quota import (
+    BurstContainer,
+    ContainerQuota,
+    Limiter,
+    limiter_capacity,
+    next_quotas,
+)
 
 
 class Config(Given, frozen=True, kw_only=True):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, GivenPod, GivenResources, Whole
-from slacktide.streams.decisions.evict.evict_candidates import Order
+from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Order
 from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
-from slacktide.streams.decisions.evict.evict_pod import EvictPod
 
 
 class GivenEvictPod(GivenPod, frozen=True, kw_only=True, rename={"eviction_features": "allowed_eviction_features"}):

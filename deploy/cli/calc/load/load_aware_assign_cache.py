@@ -14,7 +14,7 @@ from slacktide.deploy.cli.calc.load.load_aware_case import (
 )
 from slacktide.schemas.errors import CaseError
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.load.load_aware_assign_cache import AssignCache
+from slacktide.streams.decisions.load.load_aware_existing import AssignCache
 
 
 class Event(Given, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from slacktide.deploy.cli.calc.load.load_aware_case import (
     below,
     existing_out,
 )
-from slacktide.streams.decisions.load.load_aware_assign_cache import AssignCache
+from slacktide.streams.decisions.load.load_aware_existing import AssignCache
 from slacktide.streams.decisions.load.load_aware_scheduling import NodeState, allocatable_of, candidate, place
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenResources
 from slacktide.deploy.cli.calc.load.load_aware_case import GivenArgs, GivenLoadAwarePod, GivenReport, GivenUse
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.load.load_aware_assign_cache import AssignCache
+from slacktide.streams.decisions.load.load_aware_existing import AssignCache
 from slacktide.streams.decisions.load.load_aware_scheduling import NodeState, allocatable_of
 from slacktide.streams.decisions.load.pod_placement import NodeView, PlacementArgs, Ranked, asking, choose
 

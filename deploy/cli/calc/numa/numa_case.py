@@ -10,12 +10,12 @@ import msgspec
 from slacktide.deploy.cli.calc.case import Amount, Given
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
-from slacktide.streams.decisions.numa.one_zone import Lack
+from slacktide.streams.decisions.numa.filter import Lack
 from slacktide.streams.decisions.numa.pod import Container, Pod, Qos
-from slacktide.streams.decisions.numa.resource import Amounts
 from slacktide.streams.decisions.numa.topology import (
     ID_MAX,
     ID_MAX_CORRECTED,
+    Amounts,
     Kubelet,
     NamedZone,
     Policy,

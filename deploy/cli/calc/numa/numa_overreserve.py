@@ -9,8 +9,14 @@ from slacktide.deploy.cli.calc.numa.numa_case import GivenPod, GivenTopology, wr
 from slacktide.schemas.errors import CaseError
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.numa.overreserve import Counted, Detect, OverReserve, Resync
-from slacktide.streams.decisions.numa.reservations import DiscardReserved, Passthrough, SeenPod, Topology, View
-from slacktide.streams.decisions.numa.until_seen import UntilSeen
+from slacktide.streams.decisions.numa.reservations import (
+    DiscardReserved,
+    Passthrough,
+    SeenPod,
+    Topology,
+    UntilSeen,
+    View,
+)
 
 T = TypeVar("T")
 Variant = Literal["over_reserve", "discard_reserved", "passthrough", "until_seen"]

@@ -10,7 +10,7 @@ from slacktide.deploy.cli.calc.case import Amount, Calculated, Given
 from slacktide.deploy.cli.calc.numa.numa_case import SETS_ZONES_MAX, GivenAmounts, amounts_of, key_of, terms_of
 from slacktide.schemas.errors import CaseError
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.one_zone import lack_of
+from slacktide.streams.decisions.numa.filter import lack_of
 from slacktide.streams.decisions.numa.pod import Qos
 from slacktide.streams.decisions.numa.policy_admit import policy_admit
 from slacktide.streams.decisions.numa.topology import Kubelet, Policy, Zone

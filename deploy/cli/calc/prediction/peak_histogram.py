@@ -9,8 +9,7 @@ import msgspec
 from slacktide.deploy.cli.calc.case import AMOUNT_MAX, Calculated, Given, Seconds
 from slacktide.schemas.forecast import PeakCheckpoint
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.prediction.peak_buckets import CPU_BUCKETS, MEM_BUCKETS
-from slacktide.streams.decisions.prediction.peak_histogram import PERCENTILES, PeakHistogram
+from slacktide.streams.decisions.prediction.peak_histogram import CPU_BUCKETS, MEM_BUCKETS, PERCENTILES, PeakHistogram
 
 HalfLife = Annotated[int, msgspec.Meta(ge=1, le=31_536_000)]
 Value = Annotated[float, msgspec.Meta(ge=0, le=AMOUNT_MAX)]

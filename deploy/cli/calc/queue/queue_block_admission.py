@@ -5,7 +5,7 @@ from __future__ import annotations
 from slacktide.deploy.cli.calc.case import Calculated
 from slacktide.deploy.cli.calc.queue.queue_case import ClusterInput, GivenCondition
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.pods_ready_condition import admission_open
+from slacktide.streams.decisions.queue.pods_ready import admission_open
 
 
 class Input(ClusterInput, frozen=True, kw_only=True):

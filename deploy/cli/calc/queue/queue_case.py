@@ -10,9 +10,16 @@ import msgspec
 
 from slacktide.deploy.cli.calc.case import Given, Seconds, Whole
 from slacktide.schemas.errors import CaseError
-from slacktide.streams.decisions.queue.amount import UNLIMITED, FlavorResource
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
-from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, cohort_on_cycle, quota_tree
+from slacktide.streams.decisions.queue.quota_tree import (
+    UNLIMITED,
+    FlavorResource,
+    NodeSpec,
+    Quota,
+    QuotaTree,
+    cohort_on_cycle,
+    quota_tree,
+)
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 
 QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]

@@ -13,8 +13,7 @@ from slacktide.deploy.cli.calc.queue.queue_case import GivenCondition, known, un
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.cycle import Entry
-from slacktide.streams.decisions.queue.eviction import Eviction
+from slacktide.streams.decisions.queue.cycle import Entry, Eviction
 from slacktide.streams.decisions.queue.pending_queue import Pending
 from slacktide.streams.decisions.queue.quota_tree import QuotaTree
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Workload

@@ -13,14 +13,15 @@ from slacktide.deploy.cli.calc.queue.queue_pods_ready_condition import GivenProg
 from slacktide.schemas.message import Terms
 from slacktide.schemas.pod_resources import Amounts, Container, Needs
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.job_requests import Defaults, pod_request
-from slacktide.streams.decisions.queue.job_workload import (
+from slacktide.streams.decisions.queue.job import (
     PRIORITY_CLASS,
     QUEUE_NAME,
+    Defaults,
     JobPriority,
     PriorityClass,
     job_priority,
     min_count,
+    pod_request,
     reclaimable_pods,
     workload_name,
 )

@@ -10,7 +10,7 @@ from slacktide.deploy.cli.calc.case import Calculated, Given
 from slacktide.deploy.cli.calc.queue.queue_case import known, unique
 from slacktide.deploy.cli.calc.queue.queue_job import Pods
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.job_start import (
+from slacktide.streams.decisions.queue.job import (
     Admission,
     Conflict,
     Flavor,

@@ -6,7 +6,7 @@ from slacktide.deploy.cli.calc.case import Calculated, Given
 from slacktide.deploy.cli.calc.queue.queue_case import GivenCondition, QueueAmount
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress, pods_ready_condition
+from slacktide.streams.decisions.queue.pods_ready import JobProgress, pods_ready_condition
 
 
 class GivenProgress(Given, frozen=True, kw_only=True):

@@ -16,9 +16,8 @@ from slacktide.deploy.cli.calc.queue.queue_case import (
     unique,
 )
 from slacktide.schemas.errors import CaseError
-from slacktide.streams.decisions.queue.amount import FlavorResource, plus
-from slacktide.streams.decisions.queue.quota_tree import QuotaTree
-from slacktide.streams.decisions.queue.victims import Holder, Policy, Preemption, Preemptor
+from slacktide.streams.decisions.queue.preempt import Holder, Policy, Preemption, Preemptor
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaTree, plus
 
 
 class GivenBorrowWithinCohort(Given, frozen=True, kw_only=True):

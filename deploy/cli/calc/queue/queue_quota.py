@@ -15,8 +15,7 @@ from slacktide.deploy.cli.calc.queue.queue_case import (
     written_amount,
 )
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.amount import FlavorResource
-from slacktide.streams.decisions.queue.quota_tree import QuotaNode, QuotaTree
+from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, QuotaTree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
 
 

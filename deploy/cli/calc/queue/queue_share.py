@@ -8,7 +8,7 @@ from slacktide.deploy.cli.calc.case import Calculated
 from slacktide.deploy.cli.calc.queue.queue_case import ClusterInput, key_of, unit_of, written
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.share import Share, node_share
+from slacktide.streams.decisions.queue.quota_usage import Share, node_share
 
 
 class Input(ClusterInput, frozen=True, kw_only=True):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Calculated
 from slacktide.deploy.cli.calc.resources.node_case import NodeCase, key, load_of, too_old
-from slacktide.streams.decisions.resources.batch_resource import batch_resource
-from slacktide.streams.decisions.resources.batch_resource_zones import ZoneResource, batch_resource_zones
+from slacktide.streams.decisions.resources.batch_resource import ZoneResource, batch_resource, batch_resource_zones
 
 HOST_CLASSES = frozenset({"koord-prod", "koord-mid"})
 FIELDS = ("batch_cpu_milli", "batch_memory_bytes")

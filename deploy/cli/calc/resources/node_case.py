@@ -12,9 +12,8 @@ from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.resources.batch_resource_zones import Zone
-from slacktide.streams.decisions.resources.degraded import degraded
-from slacktide.streams.decisions.resources.node_load import NodeLoad
+from slacktide.streams.decisions.resources.batch_resource import Zone
+from slacktide.streams.decisions.resources.node_load import NodeLoad, degraded
 
 
 class GivenReserved(Given, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, Per
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.qos import raw_qos
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.resources.node_reserved import node_reserved
+from slacktide.streams.decisions.resources.node_load import node_reserved
 from slacktide.streams.decisions.suppress.cpu_suppress_allowed import CpuUse, be_allowed_cpu
 
 ADDS = ("+ceiling_milli", "-nonbe_pods_milli", "-nonbe_hosts_milli", "-system_milli")

@@ -6,7 +6,7 @@ from slacktide.deploy.cli.calc.case import Calculated, Given, Whole
 from slacktide.deploy.cli.calc.suppress.cpu_suppress_processors import distinct
 from slacktide.schemas.inventory import Processor
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.suppress.cpu_suppress_cpuset_pick import pick_cpus
+from slacktide.streams.decisions.suppress.cpu_suppress_cpuset import pick_cpus
 
 
 class Input(Given, frozen=True, kw_only=True):

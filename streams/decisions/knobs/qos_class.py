@@ -1,7 +1,13 @@
-"""Computes ``memory.min``, ``memory.low`` and ``memory.high`` by QoS class.
+"""Computes the knobs of QoS classes: ``memory.min``, ``memory.low``, ``memory.high``, and weight or ``cpu.idle``.
 
-Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile.go; plugins/helpers
+Memory: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile.go; plugins/helpers
 (GetPodResourceQoSByQoSClass). Unlike the reference, a knob with the kernel's default in the strategy is not written.
+
+CPU runs best-effort pods last. The reference's group identity needs the kernel of Anolis OS (``cpu.bvt_warp_ns``).
+Other kernels have the weight instead: 2, which the kubelet also gives the tier. An idle group accepts no weight. A
+kubelet that restarts over an idle tier exits, because it fails to write the tier's weight. ``podIdle`` therefore makes
+each best-effort pod idle, not the tier. Reading: apis/slo/v1alpha1/nodeslo_types.go (CPUQOS);
+pkg/koordlet/runtimehooks/hooks/{groupidentity,coresched,cpuidle}.
 """
 
 from __future__ import annotations
@@ -10,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas.inventory import LIVE_PHASES, Container, NodeFacts, Pod, Resources
-from slacktide.schemas.knob import TIERS, container_group, pod_group
-from slacktide.schemas.knob_table import PAGE_BYTES, Knob
+from slacktide.schemas.knob import BEST_EFFORT_TIER, TIERS, container_group, pod_group
+from slacktide.schemas.knob_table import PAGE_BYTES, SHARES_MIN, Knob
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.resource_qos import MemoryQos, QosClass, ResourceQos
-from slacktide.schemas.qos import effective_qos
-from slacktide.streams.decisions.wanted_setting import WantedSetting
+from slacktide.schemas.qos import effective_priority_class, effective_qos
+from slacktide.streams.decisions.because import WantedSetting
+from slacktide.streams.decisions.spared_pods import is_spared
 
 _CLASSES = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass", "SYSTEM": "systemClass"}
 
@@ -121,3 +128,39 @@ def _amount_bytes(amounts: Resources, of: _Class) -> int:
     if of.name == "beClass":
         return amounts.batch_mem_bytes or amounts.free_mem_bytes or 0
     return amounts.mem_bytes or amounts.mid_mem_bytes or 0
+
+
+_LAST = frozenset({"koord-batch", "koord-free"})
+
+
+def cpu_qos(pods: Sequence[Pod], strategy: ResourceQos) -> Iterator[WantedSetting]:
+    """Yield the knob that the strategy selects, for the best-effort tier or for each best-effort pod in it."""
+    cpu, by = strategy.be.cpu, strategy.policies.cpu
+    if not cpu.enable:
+        return
+    if by == "groupIdentity" and cpu.group_identity < 0:
+        yield WantedSetting(
+            group=BEST_EFFORT_TIER,
+            knob="cpu_shares",
+            value=SHARES_MIN,
+            rule="CPUQOS (beClass)",
+            bound="weight",
+            terms={"group_identity": cpu.group_identity, "cpu_shares": SHARES_MIN},
+        )
+    if by != "groupIdentity" and cpu.sched_idle:
+        pods_of_tier = [pod_group(pod.uid) for pod in pods if runs_last(pod) and pod.phase in LIVE_PHASES]
+        for group in [BEST_EFFORT_TIER] if by == "coreSched" else pods_of_tier:
+            yield WantedSetting(
+                group=group,
+                knob="cpu_idle",
+                value=1,
+                rule="CPUQOS idle (beClass)",
+                bound="asked",
+                terms={"sched_idle": cpu.sched_idle},
+            )
+
+
+def runs_last(pod: Pod) -> bool:
+    """Return whether a pod may be idle: it is best-effort, and neither mid nor critical."""
+    best_effort = pod.kube_qos == "BestEffort" and effective_qos(pod.qos_label, pod.kube_qos) == "BE"
+    return best_effort and effective_priority_class(pod) in _LAST and not is_spared(pod)
