@@ -1,11 +1,24 @@
-"""Eviction credit of this boot of the node. Pure: callers receive the leases."""
+"""Eviction credit, which the governor grants: of a node's boot, of the descheduler, and of the job queue.
+
+The bridge and the queue's decider have the cluster keys, with which they sign their outcomes as a node does.
+"""
 
 from __future__ import annotations
 
-from slacktide.schemas.bounds import COUNT_MAX
-from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
-__all__ = ["NO_CREDIT", "CreditAccount"]
+import msgspec
+
+from slacktide.agents.clock import Clock
+from slacktide.schemas.bounds import COUNT_MAX
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.credit import NO_CREDIT, QUEUE, EvictionCredit
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.outcome import NodeOutcome, PodName, Result, Spent
+from slacktide.schemas.proof import NODE_KEY_LIFE_S, ClusterKey, node_key
+from slacktide.schemas.topics import CREDIT, OUTCOME
+from slacktide.streams.records import Out, Record, event
 
 LAST = (COUNT_MAX, COUNT_MAX)
 """The highest possible position. After it the order of arrival decides."""
@@ -76,3 +89,138 @@ class CreditAccount:
     def _outlasts(self) -> bool:
         """Whether the lease was valid when Kafka became unreachable. Then it allows one eviction meanwhile."""
         return self._away_since_ns is not None and self._away_since_ns < self._until_ns and not self._outlasted
+
+
+def signed(out: Out, ring: Sequence[ClusterKey], now_ms: int) -> Out:
+    """Return an own outcome with a proof, as a node's has one. Without a cluster key, return it unchanged.
+
+    The key of ``out`` is its writer's name at the governor. The proof derives from the first key of ``ring``.
+    """
+    if not ring or out.topic != OUTCOME.name or out.key is None or out.value is None:
+        return out
+    key = node_key(ring[0], out.key.decode(), now_ms // 1_000 + NODE_KEY_LIFE_S)
+    return msgspec.structs.replace(out, headers=(*out.headers, key.header(out.topic, out.value)))
+
+
+RULE = "QueueQuota"
+ASK_NS = 1_000_000_000
+
+
+class Victim(Protocol):
+    """A workload that exceeds a quota."""
+
+    @property
+    def uid(self) -> str:
+        """Uid of the workload."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+
+    @property
+    def name(self) -> str:
+        """Of the workload."""
+
+
+class Reading(Protocol):
+    """Reads Kafka; ``Tail`` implements it."""
+
+    async def read(self, since_ms: Mapping[tuple[str, int], int | None]) -> object:
+        """Read partitions from a time on; None: only new records."""
+
+    async def more(self) -> list[Record]:
+        """Read new records."""
+
+
+class Sending(Protocol):
+    """Publishes to Kafka."""
+
+    async def send_each(self, records: list[Out]) -> object:
+        """Publish, and wait for acknowledgements."""
+
+
+class QueueCredit:
+    """Credit for one term of the decider. Later terms have higher epochs.
+
+    The first of the cluster keys signs the outcomes. Without keys, outcomes have no proof.
+    """
+
+    def __init__(
+        self, reading: Reading, epoch: int, sending: Sending, clock: Clock, keys: Sequence[ClusterKey] = ()
+    ) -> None:
+        self._boot_id = f"{epoch:012}-queue"
+        self._account = CreditAccount(self._boot_id)
+        self._reading, self._sending, self._clock = reading, sending, clock
+        self._keys = keys
+        self._read_ns = self._asked_ns = 0
+        self._seq = 0
+
+    async def ready(self, victims: Iterable[Victim]) -> list[str]:
+        """Return uids that may be evicted now, at most one. Without credit, request it.
+
+        Raises:
+            LogError: credit cannot be read or requested.
+        """
+        victims = list(victims)
+        if not victims:
+            return []
+        await self._read()
+        now_ns = self._clock.mono_ns()
+        able = next((one for one in victims if self._account.ready(now_ns, one.namespace)), None)
+        if able is not None:
+            return [able.uid]
+        if now_ns - self._asked_ns >= ASK_NS:
+            self._asked_ns = now_ns
+            first = {one.namespace: one for one in reversed(victims)}
+            await self._send(first.values(), "refused", NO_CREDIT)
+        return []
+
+    async def spend(self, victims: Iterable[Victim]) -> None:
+        """Publish that credit is spent, before the decision, so that no eviction escapes the budget.
+
+        Raises:
+            LogError: it cannot be published.
+        """
+        for one in victims:
+            self._account.spend(self._clock.mono_ns())
+            await self._send([one], "applied", "it exceeds its quota, which was reduced")
+
+    async def _read(self) -> None:
+        began_ns = self._clock.mono_ns()
+        if not self._read_ns:
+            await self._reading.read({(CREDIT.name, 0): None})
+            self._read_ns = began_ns
+        for record in await self._reading.more():
+            if record.key == QUEUE.encode() and record.value is not None:
+                try:
+                    self._account.receive(decode(record.value, EvictionCredit), self._read_ns)
+                except BadMessageError:
+                    continue
+        self._read_ns = began_ns
+
+    async def _send(self, victims: Iterable[Victim], result: Result, reason: str) -> None:
+        await self._sending.send_each([self._out(one, result, reason) for one in victims])
+
+    def _out(self, one: Victim, result: Result, reason: str) -> Out:
+        now_ms = self._clock.wall_ms()
+        self._seq += 1
+        outcome = NodeOutcome(
+            node=QUEUE,
+            boot_id=self._boot_id,
+            seq=self._seq,
+            command_id=f"{self._boot_id}/{one.uid}",
+            rule=RULE,
+            target=f"workload/{one.uid}",
+            origin="stream",
+            result=result,
+            reason=reason,
+            policy_version="",
+            observed_ms=now_ms,
+            acted_ms=now_ms,
+            age_ms=0,
+            pod=PodName(namespace=one.namespace, name=one.name),
+            spent=Spent(evictions=self._account.spent, epoch=self._account.epoch),
+        )
+        event_id = f"{self._boot_id}/{self._seq}"
+        out = event(OUTCOME.name, QUEUE, encode(outcome), source="queue", event_id=event_id, event_ms=now_ms)
+        return signed(out, self._keys, now_ms)

@@ -17,8 +17,7 @@ import yaml
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, judged
 from slacktide.agents.cluster.webhook import review
-from slacktide.agents.cluster.webhook.mutation import admission
-from slacktide.agents.cluster.webhook.profile import priority_class_of, profile_of
+from slacktide.agents.cluster.webhook.mutation import admission, priority_class_of, profile_of
 from testbed.brokers import running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.webhook import COLOCATED, PROFILES, Webhook, install, until_asked

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from slacktide.agents.kubernetes.access import Access, access
 from slacktide.agents.kubernetes.api_server import ApiServer, Listed, Patch
-from slacktide.agents.kubernetes.errors import ApiAwayError, ApiError, ApiRefusedError
 from slacktide.agents.kubernetes.follow import Changed, Gone, Over, Trouble, Whole, follow
 from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
@@ -33,9 +32,12 @@ from slacktide.agents.kubernetes.resource import (
     SERVICE_ACCOUNTS,
     TOKEN_REVIEWS,
     VALIDATING_WEBHOOKS,
+    ApiAwayError,
+    ApiError,
+    ApiRefusedError,
+    Event,
     Resource,
 )
-from slacktide.agents.kubernetes.watch import Event
 
 __all__ = [
     "CLUSTER_ROLES",

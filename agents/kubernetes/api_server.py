@@ -18,9 +18,7 @@ from kubernetes_asyncio.client import ApiClient
 from kubernetes_asyncio.config import ConfigException
 
 from slacktide.agents.kubernetes.access import Access
-from slacktide.agents.kubernetes.errors import ApiAwayError, refused
-from slacktide.agents.kubernetes.resource import Resource
-from slacktide.agents.kubernetes.watch import Event, lines, read_line
+from slacktide.agents.kubernetes.resource import ApiAwayError, Event, Resource, lines, read_line, refused
 from slacktide.schemas.errors import ConfigError, Finding
 
 T = TypeVar("T")

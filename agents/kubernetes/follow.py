@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.errors import ApiError, ApiRefusedError
-from slacktide.agents.kubernetes.resource import Resource
-from slacktide.agents.kubernetes.watch import Event
+from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Event, Resource
 from slacktide.schemas.backoff import Backoff
 
 T = TypeVar("T")

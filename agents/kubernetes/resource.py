@@ -1,9 +1,15 @@
-"""Kinds of objects, with their API paths."""
+"""Kinds of objects with their API paths, errors of requests, and the lines of a watch."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
+
+import msgspec
+
+from slacktide.schemas.errors import SlacktideError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +61,157 @@ NODE_METRICS = Resource(group="slo.koordinator.sh", version="v1alpha1", plural="
 NODE_RESOURCE_TOPOLOGIES = Resource(group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies")
 PROFILES = Resource(group="config.koordinator.sh", version="v1alpha1", plural="clustercolocationprofiles")
 TOKEN_REVIEWS = Resource(group="authentication.k8s.io", plural="tokenreviews")
+
+
+class ApiError(SlacktideError):
+    """Base class: a request to the API server failed."""
+
+
+class ApiAwayError(ApiError):
+    """The API server could not be reached, or broke the connection. The request may have been processed."""
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a Status' causes."""
+
+    reason: str = ""
+    field: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True, kw_only=True):
+    causes: list[Cause] | None = None
+    retry_after_s: int = msgspec.field(name="retryAfterSeconds", default=0)
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a Status that are read."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+class ApiRefusedError(ApiError):
+    """The API server responded with an error.
+
+    ``reason`` is of the Status, such as ``NotFound``, ``Conflict`` or ``Expired``. ``message`` is of the Status, or the
+    beginning of the body. ``retry_after_s`` is 0 if absent.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        causes: Sequence[Cause] = (),
+        retry_after_s: int = 0,
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.causes = tuple(causes)
+        self.retry_after_s = retry_after_s
+        hint = _HINTS.get(status, "")
+        super().__init__(f"{where}: {status} {reason}".rstrip() + (f": {message}" if message else "") + hint)
+
+
+_HINTS = {
+    401: "; check whether the token or certificate is still valid",
+    403: "; the account's role does not allow it: kubectl auth can-i --list --as SUBJECT",
+    404: "; if it is a kind: check that its CustomResourceDefinition is applied",
+}
+
+
+def refused(where: str, http_status: int, body: bytes, retry_after: str | None = None) -> ApiRefusedError:
+    """Return the error for a response other than 2xx. ``body`` may be a Status object as JSON, or anything."""
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = " ".join(body[:200].decode(errors="replace").split())
+        status = Status(message=text)
+    details = status.details or _Details()
+    header_s = int(retry_after) if retry_after and retry_after.isdigit() else 0
+    return ApiRefusedError(
+        where,
+        status=http_status,
+        reason=status.reason,
+        message=status.message,
+        causes=details.causes or (),
+        retry_after_s=details.retry_after_s or header_s,
+    )
+
+
+T = TypeVar("T")
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""Objects have at most 1.5 MiB in etcd, and more in JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(Generic[T]):
+    """A change of one object. A bookmark has no object, only the resource version reached."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: T | None
+    resource_version: str
+    name: str = ""
+    namespace: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: _Head = _Head()
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+_line = msgspec.json.Decoder(_Line)
+_object = msgspec.json.Decoder(_Object)
+
+
+def read_line(text: bytes, where: str, decoder: msgspec.json.Decoder[T]) -> Event[T]:
+    """Decode one line.
+
+    Raises:
+        ApiRefusedError: the server ends the watch; status 410 if the resource version is too old.
+        msgspec.DecodeError: malformed.
+    """
+    line = _line.decode(text)
+    if line.type == "ERROR":
+        raise refused(where, msgspec.json.decode(line.object, type=Status).code, bytes(line.object))
+    metadata = _object.decode(line.object).metadata
+    return Event(
+        type=line.type,
+        object=None if line.type == "BOOKMARK" else decoder.decode(line.object),
+        resource_version=metadata.resource_version,
+        name=metadata.name,
+        namespace=metadata.namespace,
+    )
+
+
+async def lines(chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    """Split a body into lines. An incomplete last line is dropped.
+
+    Raises:
+        ValueError: a line longer than 16 MiB.
+    """
+    rest = bytearray()
+    async for chunk in chunks:
+        rest += chunk
+        *whole, tail = rest.split(b"\n")
+        rest = bytearray(tail)
+        for line in whole:
+            yield bytes(line)
+        if len(rest) > LINE_BYTES_MAX:
+            raise ValueError("a line of a watch is larger than 16 MiB")

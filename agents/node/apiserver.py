@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from slacktide.agents.http import Answer
-from slacktide.agents.https import Access, Https
+from slacktide.agents.http import Access, Answer, Https
 from slacktide.agents.listening import bracketed
 from slacktide.schemas.errors import SlacktideError
 

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from http import HTTPStatus
 
-from slacktide.agents.http import HttpError
-from slacktide.agents.https import Access, Https
+from slacktide.agents.http import Access, HttpError, Https
 from slacktide.agents.metrics import AgentMetrics
 from slacktide.agents.node.proof import RENEW_S, WARN_S, Prover
 from slacktide.schemas.backoff import Backoff

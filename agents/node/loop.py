@@ -13,7 +13,7 @@ from typing import Any
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.metrics import AgentMetrics, Cause, memory_of
 from slacktide.agents.node.acts import ends_or_stops, reason_of
 from slacktide.agents.node.agent import AgentSettings, NodeAgent

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from slacktide.agents.http import HttpError
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access, HttpError
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.workload import Standing, is_removed, namespace_of, path_of, standing
 from slacktide.schemas.backoff import Backoff

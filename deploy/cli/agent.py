@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.ahead.psi import Stall
 from slacktide.deploy.cli import machine, pod_lists
 from slacktide.deploy.cli.agent_restore import restore

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:  # not needed for --help
-    from slacktide.agents.https import Access
+    from slacktide.agents.http import Access
 
 API_SERVER = (
     "URL of the API server that evicts pods, such as https://10.96.0.1. Without it, an agent in a pod uses its "
@@ -27,7 +27,7 @@ def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access
     Raises:
         click.UsageError: a file is given without an address.
     """
-    from slacktide.agents.https import Access  # noqa: PLC0415
+    from slacktide.agents.http import Access  # noqa: PLC0415
     from slacktide.agents.node.apiserver import ACCOUNT, in_cluster  # noqa: PLC0415
 
     if server is None:

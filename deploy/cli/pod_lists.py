@@ -146,7 +146,7 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
     Raises:
         SlacktideError: its address is invalid.
     """
-    from slacktide.agents.https import Access  # noqa: PLC0415
+    from slacktide.agents.http import Access  # noqa: PLC0415
     from slacktide.agents.node.pods.kubelet import Kubelet  # noqa: PLC0415
 
     if settings.kubelet is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.loop import LoopSettings, run

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import Gauge
 
-from slacktide.agents.cluster.bridge import metrics, node_metric, pace
+from slacktide.agents.cluster.bridge import metrics, node_status
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.lease import Timing
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -120,7 +120,7 @@ async def test_a_node_metric_says_what_the_log_says_and_goes_with_its_node(rig: 
     shown = rig.cluster.get(path)
     assert shown["spec"] == {}
     assert shown["metadata"]["ownerReferences"][0]["name"] == node
-    assert shown["status"] == node_metric.status_of(rig.metric[node])["status"]
+    assert shown["status"] == node_status.metric_status(rig.metric[node])["status"]
     assert shown["status"]["nodeMetric"]["nodeUsage"]["resources"] == {"cpu": "138m", "memory": "1815637738"}
     assert shown["status"]["podsMetric"][0]["podUsage"]["resources"] == {"cpu": "300m", "memory": "17828Ki"}
     assert node in rig.cluster.kubectl("get", "nodemetrics")
@@ -129,10 +129,10 @@ async def test_a_node_metric_says_what_the_log_says_and_goes_with_its_node(rig: 
 async def test_the_api_server_is_written_to_within_its_budget(rig: BridgeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a minute of 2 s: one NodeMetric in each, and a Node write in two, however the figures swing."""
     minute_s = 2.0
-    monkeypatch.setattr(node_metric, "INTERVAL_S", minute_s)
-    monkeypatch.setattr(pace, "NODE_WRITE_S", 2 * minute_s)
-    monkeypatch.setattr(pace, "GAP_S", minute_s / 6)
-    monkeypatch.setattr(pace, "SAVED_MAX", 1.0)
+    monkeypatch.setattr(node_status, "INTERVAL_S", minute_s)
+    monkeypatch.setattr(node_status, "NODE_WRITE_S", 2 * minute_s)
+    monkeypatch.setattr(node_status, "GAP_S", minute_s / 6)
+    monkeypatch.setattr(node_status, "SAVED_MAX", 1.0)
     rig.say_policy(colocation={"enable": True, "metricReportIntervalSeconds": 1})
     nodes = [rig.cluster.node() for _ in range(3)]
     for node in nodes:

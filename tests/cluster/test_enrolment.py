@@ -15,11 +15,10 @@ import pytest
 
 from slacktide.agents.cluster.certificate.certificates import made
 from slacktide.agents.cluster.certificate.rotation import Terms
-from slacktide.agents.cluster.enrolment import enrolment, ring
+from slacktide.agents.cluster.enrolment import enrolment, issuer
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
-from slacktide.agents.cluster.enrolment.ring import Ring
-from slacktide.agents.http import Answer
-from slacktide.agents.https import Access, CredentialsError, Https
+from slacktide.agents.cluster.enrolment.issuer import Ring
+from slacktide.agents.http import Access, Answer, CredentialsError, Https
 from slacktide.agents.kubernetes import ApiServer as Door
 from slacktide.agents.metrics import AgentMetrics
 from slacktide.agents.node.enrolment import Enrolment as AgentEnrolment
@@ -38,7 +37,7 @@ from testbed.cluster.told import commands
 from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.cluster
-KEYS = f"/api/v1/namespaces/{SYSTEM}/secrets/{ring.SECRET}"
+KEYS = f"/api/v1/namespaces/{SYSTEM}/secrets/{issuer.SECRET}"
 BUNDLE = f"/api/v1/namespaces/{SYSTEM}/configmaps/{enrolment.CONFIG_MAP}"
 
 
@@ -204,7 +203,7 @@ async def test_keys_rotate_without_a_refused_sample(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As docs/node-proof.md has it: the new key is known to all workers before an agent's key is derived from it."""
-    monkeypatch.setattr(ring, "SETTLE_S", 2.0)
+    monkeypatch.setattr(issuer, "SETTLE_S", 2.0)
     text, node = token(server)
     folder = tmp_path / "mounted"
     folder.mkdir()
@@ -277,6 +276,6 @@ def test_a_bridge_may_fill_its_secrets_and_make_none(server: ApiServer) -> None:
         body = {"spec": {"user": f"system:serviceaccount:{SYSTEM}:slacktide-bridge", "resourceAttributes": attributes}}
         return bool(server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"]["allowed"])
 
-    assert may("patch", "secrets", ring.SECRET)
+    assert may("patch", "secrets", issuer.SECRET)
     assert not may("create", "secrets")
     assert not may("get", "secrets", "slacktide-webhook-tls")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents import http
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_api import EvictionRequest, body_of, path_of, reply_of
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cluster.test_agent_evicts import inventory
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.removal import Removal
 from slacktide.agents.node.state import State

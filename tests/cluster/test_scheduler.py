@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.cluster.scheduler import metrics, missed_pods
-from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
-from slacktide.agents.cluster.scheduler.waker import ANNOTATION as WOKEN
+from slacktide.agents.cluster.scheduler import metrics, notices
+from slacktide.agents.cluster.scheduler.notices import ANNOTATION as WOKEN
+from slacktide.agents.cluster.scheduler.pod import ANNOTATION
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import Json
 from testbed.cluster.programs import Program
@@ -156,7 +156,7 @@ async def test_an_extender_that_is_away_holds_nobody_up_and_each_pod_says_that_i
     await rig.until_placed(8)
     assert await _events(rig, 5) == sorted(("PlacedWithoutLoad", name) for name in unasked)
     assert metrics.UNASKED.collect()[0].samples[0].value - counted == 5
-    await asyncio.sleep(missed_pods.SETTLED_S + missed_pods.LOOK_S)
+    await asyncio.sleep(notices.SETTLED_S + notices.LOOK_S)
     assert len(await _events(rig, 5)) == 5, "those that were asked for are not told of"
 
 

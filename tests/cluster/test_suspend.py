@@ -12,7 +12,7 @@ import pytest
 from cluster.test_agent_evicts import inventory
 from cluster.test_removal import SUPPRESS
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.loop import LoopSettings, run

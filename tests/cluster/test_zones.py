@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from slacktide.agents.cluster.bridge import pace, topology_mirror
+from slacktide.agents.cluster.bridge import mirror, node_status
 from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import NodeZones, Zone, ZoneResources
@@ -66,9 +66,9 @@ def served(rig: BridgeRig) -> bool:
 async def test_objects_are_made_and_follow_the_record_and_another_exporters_are_left_alone(
     rig: BridgeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "GAP_S", 0.5)
-    monkeypatch.setattr(pace, "NODE_WRITE_S", 0.5)
-    monkeypatch.setattr(topology_mirror, "LOOK_S", 0.5)
+    monkeypatch.setattr(node_status, "GAP_S", 0.5)
+    monkeypatch.setattr(node_status, "NODE_WRITE_S", 0.5)
+    monkeypatch.setattr(mirror, "LOOK_S", 0.5)
     rig.cluster.kubectl("apply", "-f", str(MANIFESTS / "components/zones/rbac.yaml"))
     ours, foreign = rig.cluster.node(), rig.cluster.node()
     replica = rig.replica()

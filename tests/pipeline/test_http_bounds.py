@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from slacktide.agents.cluster import bounds
-from slacktide.agents.cluster.scheduler.server import serving
+from slacktide.agents.cluster.scheduler.scheduler import serving
 
 LACKING = "nothing is known yet"
 NOBODY: Any = SimpleNamespace(filter=None, prioritize=None)

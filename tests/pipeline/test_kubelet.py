@@ -13,7 +13,7 @@ import pytest
 
 from slacktide.agents import http
 from slacktide.agents.files import Watched
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import WATCH_S, LoopSettings, run
 from slacktide.agents.node.pods.description import Joined

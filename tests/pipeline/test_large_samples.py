@@ -20,7 +20,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node import sample_sender
 from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.link import Link, LinkError

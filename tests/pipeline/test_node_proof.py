@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.enrolment import LOOK_S
 from slacktide.agents.node.proof import FILE, Prover
 from slacktide.schemas.codec import decode, encode

@@ -12,11 +12,11 @@ import aiohttp
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
-from slacktide.agents.cluster.scheduler.missed_pods import LOOK_S, SETTLED_S, MissedPods
+from slacktide.agents.cluster.scheduler.notices import LOOK_S, SETTLED_S, MissedPods
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
-from slacktide.agents.cluster.scheduler.sent import Sent
+from slacktide.agents.cluster.scheduler.topic_reader import Sent
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas.codec import decode, encode

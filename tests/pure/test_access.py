@@ -45,7 +45,7 @@ def worker() -> list[Path]:
 
 
 def queue() -> list[Path]:
-    return [*python("streams/queue", "agents/queue_credit.py"), *(ROOT / "streams" / "engine").glob("queue*.py")]
+    return [*python("streams/queue", "agents/credit_account.py"), *(ROOT / "streams" / "engine").glob("queue*.py")]
 
 
 def bridge() -> list[Path]:

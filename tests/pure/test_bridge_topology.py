@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slacktide.agents.cluster.bridge.node_status import shown
-from slacktide.agents.cluster.bridge.pace import AT_LEAST
+from slacktide.agents.cluster.bridge.node_status import AT_LEAST, shown
 from slacktide.agents.cluster.bridge.topology import (
     ShownNode,
     Topologies,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.bridge import node_metric, pace
+from slacktide.agents.cluster.bridge import node_status
 from slacktide.agents.cluster.bridge.node_status import (
     NAMES,
     Shown,
@@ -17,8 +17,7 @@ from slacktide.agents.cluster.bridge.node_status import (
     shown,
     status_write,
 )
-from slacktide.agents.cluster.bridge.silence import FROZEN_S
-from slacktide.agents.cluster.bridge.writing import Write, Writing
+from slacktide.agents.cluster.bridge.writing import FROZEN_S, Write, Writing
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric, Use
@@ -137,7 +136,7 @@ def test_in_steady_state_a_node_is_written_to_within_the_budget(figures: list[in
         run.writing.allocatables.receive(allocatable(cpu=figures[now_s // hold_s], seq=now_s), now_s)
         run.writing.metrics.receive(metric(observed_ms=now_s * 1_000, seq=now_s), now_s)
         run.second(now_s)
-    for kind, each_s, saved in (("status", 120, pace.SAVED_MAX), ("metric", 60, 0)):
+    for kind, each_s, saved in (("status", 120, node_status.SAVED_MAX), ("metric", 60, 0)):
         times = run.times(kind)
         for first, begin_s in enumerate(times):
             assert all(
@@ -232,7 +231,7 @@ def test_a_longer_interval_of_the_policy_is_kept_and_a_shorter_one_is_not() -> N
     said = metric()
     for interval_s, due in ((30, [False, True, True]), (90, [False, False, True])):
         colocation = Colocation(metric_report_interval_s=interval_s)
-        ages = [node_metric.is_due(said, reported_ms=1, since_s=age, colocation=colocation) for age in (59, 60, 90)]
+        ages = [node_status.is_metric_due(said, 1, age, colocation) for age in (59, 60, 90)]
         assert ages == due
 
 
@@ -246,7 +245,7 @@ def test_a_fleet_is_written_to_a_share_at_a_time_those_who_waited_longest_first(
         for name in names:
             writing.metrics.receive(metric(node=name, observed_ms=now_s), now_s)
         due = writing.due(now_s)
-        assert len(due) <= pace.share(len(names)) == 15
+        assert len(due) <= node_status.share(len(names)) == 15
         for write in due:
             reported.setdefault(write.node, []).append(now_s)
             writing.wrote(write, now_s, done=True)
@@ -268,7 +267,7 @@ def test_nodes_that_show_nothing_yet_do_not_wait_for_a_share() -> None:
         writing.shows(write.node, shown(patch["capacity"], patch["allocatable"]))
     for name in names:
         writing.allocatables.receive(allocatable(node=name, cpu=9_000, seq=2), 11)
-    assert len(writing.due(11)) == pace.share(len(names)) == 15
+    assert len(writing.due(11)) == node_status.share(len(names)) == 15
 
 
 def test_a_failed_report_is_tried_again_after_a_while() -> None:
@@ -288,9 +287,9 @@ def test_amounts_are_read_back_as_they_were(amount: int) -> None:
 
 def test_amounts_are_written_as_kubernetes_writes_them() -> None:
     use = Use(cpu_milli=138, mem_bytes=1_815_637_738)
-    status = node_metric.status_of(metric(node_use=use, system_use=Use(cpu_milli=2_000, mem_bytes=17_828 * 1_024)))
+    status = node_status.metric_status(metric(node_use=use, system_use=Use(cpu_milli=2_000, mem_bytes=17_828 * 1_024)))
     body = status["status"]["nodeMetric"]
     assert body["nodeUsage"] == {"resources": {"cpu": "138m", "memory": "1815637738"}}
     assert body["systemUsage"] == {"resources": {"cpu": "2", "memory": "17828Ki"}}
-    spans = [node_metric.duration_text(ms) for ms in (300_000, 600_000, 5_400_000, 5_000)]
+    spans = [node_status.duration_text(ms) for ms in (300_000, 600_000, 5_400_000, 5_000)]
     assert spans == ["5m0s", "10m0s", "1h30m0s", "5s"]

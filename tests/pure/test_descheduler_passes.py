@@ -12,12 +12,10 @@ import pytest
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.bridge.sources import Node
-from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
-from slacktide.agents.cluster.descheduler.evicting import Evicting
+from slacktide.agents.cluster.descheduler.evicting import Account, Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
-from slacktide.agents.cluster.descheduler.pod import parsed
-from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.agents.cluster.descheduler.pod import PodObject, parsed
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas import connection
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods

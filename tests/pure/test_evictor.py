@@ -7,12 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slacktide.agents.credit_account import NO_CREDIT
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.evict.eviction_api import EvictionRequest, Reply
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
 from slacktide.deploy.virtual.machine import Machine
-from slacktide.schemas.credit import EvictionCredit
+from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.policy import Policy

@@ -11,8 +11,7 @@ import yaml
 
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.agents.kubernetes.access import Access, access, of_kubeconfig, of_service_account
-from slacktide.agents.kubernetes.errors import refused
-from slacktide.agents.kubernetes.resource import CONFIGMAPS, NODE_METRICS, PODS
+from slacktide.agents.kubernetes.resource import CONFIGMAPS, NODE_METRICS, PODS, refused
 from slacktide.schemas.errors import ConfigError
 
 

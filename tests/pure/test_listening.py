@@ -8,8 +8,7 @@ import urllib.request
 
 import pytest
 
-from slacktide.agents.http import HttpError
-from slacktide.agents.https import Access, Https
+from slacktide.agents.http import Access, HttpError, Https
 from slacktide.agents.listening import ALL, listening, reachable
 from slacktide.deploy.runtime.endpoints import Endpoints
 from slacktide.schemas.health import Health

@@ -13,8 +13,8 @@ import yaml
 
 from slacktide.agents.cluster.bridge import bridge
 from slacktide.agents.cluster.bridge.removal import FINALIZER
-from slacktide.agents.cluster.enrolment import enrolment, review, ring
-from slacktide.agents.cluster.scheduler import server
+from slacktide.agents.cluster.enrolment import enrolment, issuer
+from slacktide.agents.cluster.scheduler import scheduler
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
 from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM
@@ -217,7 +217,7 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
         ("namespaces", SYSTEM),
         ("secrets", webhook.SECRET),
         ("secrets", enrolment.SECRET),
-        ("secrets", ring.SECRET),
+        ("secrets", issuer.SECRET),
         ("configmaps", enrolment.CONFIG_MAP),
         ("configmaps", policy["policy_name"]),
         ("mutatingwebhookconfigurations", webhook.CONFIGURATION),
@@ -260,8 +260,8 @@ def test_the_kube_scheduler_asks_the_extender_beside_it_about_every_pod() -> Non
     assert extender.pop("urlPrefix") == f"http://{default['host']}:{default['port']}"
     assert extender.pop("weight") > 0
     assert extender == {
-        "filterVerb": server.FILTER,
-        "prioritizeVerb": server.PRIORITIZE,
+        "filterVerb": scheduler.FILTER,
+        "prioritizeVerb": scheduler.PRIORITIZE,
         "nodeCacheCapable": True,
         "ignorable": True,
         "httpTimeout": "1s",
@@ -369,7 +369,7 @@ def test_agents_enrol_where_the_bridge_listens_with_a_token_for_it_alone() -> No
     assert {"name": port["targetPort"], "containerPort": PORT} in ports
     assert args_of("DaemonSet", "slacktide-agent")["enrol-url"] == f"https://{enrolment.SERVICE}.{SYSTEM}.svc:{PORT}"
     assert f"{enrolment.SERVICE}.{SYSTEM}.svc" in enrolment.names_of(SYSTEM)
-    assert spec["serviceAccountName"] == review.ACCOUNT
+    assert spec["serviceAccountName"] == issuer.ACCOUNT
 
 
 def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster() -> None:
@@ -378,13 +378,13 @@ def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster()
         workload["metadata"]["name"]
         for workload in workloads()
         for volume in workload["spec"]["template"]["spec"]["volumes"]
-        if ring.SECRET in str(volume)
+        if issuer.SECRET in str(volume)
     }
     readers = {
         role["metadata"]["name"]
         for role in of_kind("Role", "ClusterRole")
         for rule in role["rules"]
-        if "secrets" in rule["resources"] and ring.SECRET in rule.get("resourceNames", [ring.SECRET])
+        if "secrets" in rule["resources"] and issuer.SECRET in rule.get("resourceNames", [issuer.SECRET])
         if set(rule["verbs"]) - {"create"}
     }
     spec = named("Deployment", "slacktide-stream")["spec"]["template"]["spec"]
@@ -394,14 +394,14 @@ def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster()
     assert mounted == {"slacktide-stream"}
     assert readers == {"slacktide-bridge"}
     current, previous = (source["secret"] for source in volume["projected"]["sources"])
-    assert current == {"name": ring.SECRET, "items": [{"key": CURRENT, "path": CURRENT}]}
-    assert previous["name"] == ring.SECRET
+    assert current == {"name": issuer.SECRET, "items": [{"key": CURRENT, "path": CURRENT}]}
+    assert previous["name"] == issuer.SECRET
     assert previous["items"] == [{"key": PREVIOUS, "path": PREVIOUS}]
     assert previous["optional"]
     assert volume["projected"]["defaultMode"] == 0o440
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"]
     assert mount["mountPath"] == args_of("Deployment", "slacktide-stream")["proof-keys"]
-    for name in (ring.SECRET, enrolment.SECRET):
+    for name in (issuer.SECRET, enrolment.SECRET):
         assert "data" not in named("Secret", name)
 
 

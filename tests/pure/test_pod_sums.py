@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.bridge import job_facts
-from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.agents.cluster.descheduler.pod import PodObject
 from slacktide.agents.cluster.scheduler.pod import parsed, zoned_pod
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import read_pod

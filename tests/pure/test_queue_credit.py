@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slacktide.agents.queue_credit import QueueCredit
+from slacktide.agents.credit_account import QueueCredit
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import QUEUE
 from slacktide.schemas.outcome import NodeOutcome

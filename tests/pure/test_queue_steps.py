@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.agents.cluster.queue.job import JOB, Job
+from slacktide.agents.cluster.queue.job import JOB, ORIGINAL, Job
 from slacktide.agents.cluster.queue.known import SOURCE, Known, Place
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.steps import Answer, Look, due
-from slacktide.agents.cluster.queue.template import ORIGINAL
 from slacktide.agents.cluster.queue.work import MARK, Write, merged
 from slacktide.schemas.codec import decode
 from slacktide.schemas.queue import QueueBooking, QueuePodSet, QueueState, QueueWorkload

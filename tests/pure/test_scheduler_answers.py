@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
 from slacktide.agents.cluster.scheduler.pod import parsed
-from slacktide.agents.cluster.scheduler.server import serving
+from slacktide.agents.cluster.scheduler.scheduler import serving
 from slacktide.agents.cluster.scheduler.topic_reader import governed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.allocatable import NodeAllocatable

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
+from slacktide.agents.cluster.scheduler.pod import ANNOTATION, SchedulerPod, own_thresholds, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas.allocatable import NodeAllocatable

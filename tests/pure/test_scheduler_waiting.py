@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from slacktide.agents.cluster.scheduler import waiting as rules
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
-from slacktide.agents.cluster.scheduler.shapes import Shapes
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import (
     ANSWER_S,
@@ -21,6 +20,7 @@ from slacktide.agents.cluster.scheduler.waiting import (
     PRUNE_S,
     UNSEEN_S,
     WAKES_PER_S,
+    Shapes,
     Waiting,
 )
 from slacktide.schemas.allocatable import NodeAllocatable

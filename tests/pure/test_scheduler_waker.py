@@ -13,10 +13,10 @@ from kubernetes_asyncio.client import Configuration
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler import metrics
+from slacktide.agents.cluster.scheduler.notices import Waker
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
-from slacktide.agents.cluster.scheduler.waker import Waker
 from slacktide.agents.kubernetes import Access, ApiServer
 from slacktide.streams.decisions.load.load_aware_args import Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs, asking

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from slacktide.agents.cluster.webhook import review
-from slacktide.agents.cluster.webhook.mutation import Admission, admission, drawn
-from slacktide.agents.cluster.webhook.profile import priority_class_of, profile_of
+from slacktide.agents.cluster.webhook.mutation import Admission, admission, drawn, priority_class_of, profile_of
 from slacktide.schemas.errors import BadMessageError
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector
 from slacktide.streams.decisions.admission.webhook_colocation_profile import PriorityClass

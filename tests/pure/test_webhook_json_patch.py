@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.webhook.json_patch import Operation, difference
+from slacktide.agents.cluster.webhook.review import Operation, difference
 
 keys = st.text(alphabet="ab/~", max_size=3)
 values = st.recursive(

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS

@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from slacktide.agents.credit_account import NO_CREDIT, CreditAccount
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.credit import EvictionCredit
+from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.policy import KEY, Policy, versioned

@@ -1,5 +1,5 @@
 """The bridge: publishes Nodes and policy to Kafka, and figures from Kafka to Node status.
 
-``lease``, ``silence``, ``pace``, ``node_status``, ``node_metric`` and ``writing`` are pure. ``election``, ``sources``
-and ``mirror`` access the API server and Kafka. ``bridge`` combines them.
+``lease``, ``node_status``, ``topology`` and ``writing`` are pure. ``election``, ``sources`` and ``mirror`` access the
+API server and Kafka. ``bridge`` combines them.
 """

@@ -12,26 +12,24 @@ import msgspec
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.cluster.bridge import metrics
-from slacktide.agents.cluster.bridge.earlier_term import EarlierTerm, read_back
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.figure_reader import FigureReader
 from slacktide.agents.cluster.bridge.job_source import JobSource
 from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
-from slacktide.agents.cluster.bridge.mirror import Mirror
+from slacktide.agents.cluster.bridge.mirror import Mirror, TopologyMirror
 from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.removal import Removal
-from slacktide.agents.cluster.bridge.sources import NodeSource
-from slacktide.agents.cluster.bridge.topology_mirror import TopologyMirror
+from slacktide.agents.cluster.bridge.sources import EarlierTerm, NodeSource, read_back
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
-from slacktide.agents.cluster.enrolment.ring import Ring
+from slacktide.agents.cluster.enrolment.issuer import Ring
 from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.cluster.queue.queue import JobQueue
+from slacktide.agents.credit_account import signed
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
-from slacktide.agents.signing import signed
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster

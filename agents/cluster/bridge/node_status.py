@@ -1,21 +1,26 @@
-"""Whether and what to write to a Node's batch, mid and free resources: one status patch for all.
+"""What to write to a Node's status and to its NodeMetric, and how often. Pure.
 
 Source: koordinator a7a1b76b, pkg/slo-controller/noderesource: write if a resource was added, removed or changed by more
-    than a tenth, or if the last write is older than 300 s. Unchanged values are not written.
+    than a tenth, or if the last write is older than 300 s. Unchanged values are not written. Field names of a
+    NodeMetric: apis/slo/v1alpha1/nodemetric_types.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 
+from slacktide.agents.kubernetes import NODE_METRICS
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import QuantityError
 from slacktide.schemas.inventory import Resources
+from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Use
 from slacktide.schemas.policy import Colocation
-from slacktide.schemas.units import whole
+from slacktide.schemas.units import cpu_text, mem_text, whole
 from slacktide.streams.decisions.resources.resource_sync_decision import Pair, resource_sync_decision
 
 TIERS = (
@@ -146,3 +151,126 @@ def _amount(text: str | None) -> int | None:
 
 def _readable(amount: int | None) -> int | None:
     return None if amount is None or amount < 0 else amount
+
+
+Json = dict[str, object]
+INTERVAL_S = 60
+"""Minimum: one write per node and minute."""
+SPREADS = ("avg", "p50", "p90", "p95", "p99")
+
+
+def is_metric_due(published: NodeMetric, reported_ms: int | None, since_s: float, colocation: Colocation) -> bool:
+    """Return whether to write the node's NodeMetric now.
+
+    Not for a silent node: its ``updateTime`` must grow old. ``reported_ms``: ``observed_ms`` of the last report;
+    None: there was none. ``since_s``: time since that report.
+    """
+    if published.stale_ms > 0 or published.observed_ms == reported_ms:
+        return False
+    return reported_ms is None or since_s >= max(INTERVAL_S, colocation.metric_report_interval_s)
+
+
+def metric_created(node: str, uid: str) -> Json:
+    """Return a new object, owned by its Node."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    return {
+        "apiVersion": NODE_METRICS.api_version,
+        "kind": "NodeMetric",
+        "metadata": {"name": node, "ownerReferences": [owner]},
+        "spec": {},
+    }
+
+
+def metric_status(published: NodeMetric) -> Json:
+    """Return the merge patch for ``nodemetrics/status``."""
+    node: Json = {
+        "nodeUsage": _usage(published.node_use),
+        "systemUsage": _usage(published.system_use),
+        "aggregatedNodeUsages": _aggregated(published.aggregates, "node"),
+        "aggregatedSystemUsages": _aggregated(published.aggregates, "system"),
+    }
+    pods = [_pod(pod) for pod in published.pods if pod.name]
+    updated = datetime.fromtimestamp(published.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+    left = published.prod_reclaimable
+    reclaimable = {"resource": {} if left is None else _usage(left)}
+    return {
+        "status": {"updateTime": updated, "nodeMetric": node, "podsMetric": pods, "prodReclaimableMetric": reclaimable}
+    }
+
+
+def _pod(pod: PodMetric) -> Json:
+    named = {"namespace": pod.namespace, "name": pod.name, "priority": pod.priority_class, "qos": pod.qos}
+    return {**{key: text for key, text in named.items() if text}, "podUsage": _usage(pod.use)}
+
+
+def _usage(use: Use) -> Json:
+    return _resources(use.cpu_milli, use.mem_bytes)
+
+
+def _aggregated(aggregates: Iterable[Aggregate], of: str) -> list[Json]:
+    return [
+        {
+            "duration": duration_text(one.window_ms),
+            "usage": {
+                spread: _resources(
+                    getattr(getattr(one, f"{of}_cpu_milli"), spread), getattr(getattr(one, f"{of}_mem_bytes"), spread)
+                )
+                for spread in SPREADS
+            },
+        }
+        for one in aggregates
+    ]
+
+
+def _resources(cpu_milli: int, mem_bytes: int) -> Json:
+    return {"resources": {"cpu": cpu_text(cpu_milli), "memory": mem_text(mem_bytes)}}
+
+
+def duration_text(ms: int) -> str:
+    """Return a duration in Go's format, such as ``5m0s``."""
+    minutes, seconds = divmod(ms // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+
+NODE_WRITE_S = 120.0
+"""Average interval between writes to a node."""
+SAVED_MAX = 3.0
+"""Burst of writes per node."""
+GAP_S = 10.0
+"""Minimum interval between two writes to a node, even if urgent: longer than the watch takes."""
+SHARE_S = 60.0
+AT_LEAST = 10
+
+
+@dataclass(slots=True)
+class Budget:
+    """Write budget of one node. Times are monotonic seconds."""
+
+    begun_s: float
+    """When the node was first seen, or last written to."""
+    saved: float = SAVED_MAX
+    written: bool = False
+
+    def since_s(self, now_s: float) -> float:
+        """Time since the last write."""
+        return now_s - self.begun_s
+
+    def allows(self, now_s: float, *, urgent: bool) -> bool:
+        """Return whether a write is allowed now; an urgent one only waits for the gap."""
+        if self.written and self.since_s(now_s) < GAP_S:
+            return False
+        return urgent or self._saved(now_s) >= 1
+
+    def wrote(self, now_s: float) -> None:
+        """Record that a write was tried."""
+        self.saved = max(0.0, self._saved(now_s) - 1)
+        self.begun_s, self.written = now_s, True
+
+    def _saved(self, now_s: float) -> float:
+        return min(SAVED_MAX, self.saved + self.since_s(now_s) / NODE_WRITE_S)
+
+
+def share(nodes: int, elapsed_s: float = 1.0) -> int:
+    """Return how many nodes may be written to in this time: all nodes in a minute, at least 10 a second."""
+    return math.ceil(max(AT_LEAST, nodes / SHARE_S) * elapsed_s)

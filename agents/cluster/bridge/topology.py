@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slacktide.agents.cluster.bridge.node_status import NAMES
-from slacktide.agents.cluster.bridge.pace import Budget, share
+from slacktide.agents.cluster.bridge.node_status import NAMES, Budget, share
 from slacktide.agents.kubernetes import NODE_RESOURCE_TOPOLOGIES
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones, Zone, ZoneResources

@@ -1,20 +1,71 @@
-"""Which Nodes to write to now: Kubernetes' state compared with the figures in Kafka."""
+"""Which Nodes to write to now: Kubernetes' state compared with the latest figures in Kafka. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Generic, Literal, TypeVar
 
-from slacktide.agents.cluster.bridge import node_metric, node_status
-from slacktide.agents.cluster.bridge.node_status import Shown, StatusWrite
-from slacktide.agents.cluster.bridge.pace import GAP_S, Budget, share
-from slacktide.agents.cluster.bridge.silence import Latest
+from slacktide.agents.cluster.bridge import node_status
+from slacktide.agents.cluster.bridge.node_status import GAP_S, Budget, Shown, StatusWrite, share
 from slacktide.agents.cluster.bridge.topology import ShownNode
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts
-from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric
 from slacktide.schemas.policy import DEFAULT, Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
+
+M = TypeVar("M", NodeMetric, NodeAllocatable)
+FROZEN_S = UNCOVERED_MS / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Last(Generic[M]):
+    message: M
+    at_s: float
+    """When it was last published, or covered by a heartbeat."""
+
+
+class Latest(Generic[M]):
+    """The latest message per node, by sample order. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Last[M]] = {}
+
+    def receive(self, message: M, now_s: float) -> None:
+        """Add a record. An older sample is ignored, unless the newer one is frozen."""
+        last = self._last.get(message.node)
+        if last is not None and now_s < last.at_s + FROZEN_S and _order(message) < _order(last.message):
+            return
+        self._last[message.node] = _Last(message=message, at_s=now_s)
+
+    def cover(self, nodes: Iterable[str], now_s: float) -> None:
+        """Cover the latest figures of these nodes by a heartbeat."""
+        for node in nodes:
+            last = self._last.get(node)
+            if last is not None and now_s > last.at_s:
+                self._last[node] = replace(last, at_s=now_s)
+
+    def forget(self, node: str) -> None:
+        """Forget a removed node."""
+        self._last.pop(node, None)
+
+    def clear(self) -> None:
+        """Forget all: Kafka was unavailable."""
+        self._last.clear()
+
+    def is_silent(self, node: str, now_s: float) -> bool:
+        """Return whether the node's figures are frozen."""
+        return node in self._last and self.of(node, now_s) is None
+
+    def of(self, node: str, now_s: float) -> M | None:
+        """Return the node's figures; None: frozen or unknown."""
+        last = self._last.get(node)
+        return None if last is None or now_s >= last.at_s + FROZEN_S else last.message
+
+
+def _order(message: NodeMetric | NodeAllocatable) -> tuple[str, int]:
+    return message.boot_id, message.seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +84,7 @@ class Write:
     @property
     def body(self) -> dict[str, object]:
         """The merge patch, built when it is sent."""
-        return self.of.body if isinstance(self.of, StatusWrite) else node_metric.status_of(self.of)
+        return self.of.body if isinstance(self.of, StatusWrite) else node_status.metric_status(self.of)
 
 
 @dataclass(slots=True)
@@ -172,7 +223,7 @@ class Writing:
         if published is None or (node.tried_s is not None and now_s < node.tried_s + GAP_S):
             return None
         since_s = now_s - node.reported_s
-        if not node_metric.is_due(published, reported_ms=node.reported_ms, since_s=since_s, colocation=node.colocation):
+        if not node_status.is_metric_due(published, node.reported_ms, since_s, node.colocation):
             return None
         return Write(
             kind="metric",

@@ -1,19 +1,29 @@
-"""Creates and reads self-signed certificates, and the Secret that shares them."""
+"""Self-signed certificates: created, shared in a Secret, trusted by clients, and then served over TLS.
+
+The served certificate can change between connections. Servers may require client certificates.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import ipaddress
-from collections.abc import Mapping
+import logging
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from slacktide.agents.cluster.certificate.rotation import Held, Pair
+from slacktide.agents.cluster.certificate.rotation import Held, Pair, Terms, turned
+from slacktide.agents.kubernetes import SECRETS, ApiRefusedError, ApiServer
 from slacktide.schemas.errors import SlacktideError
 
 SKEW = timedelta(minutes=5)
@@ -125,3 +135,221 @@ def _names(certificate: x509.Certificate) -> list[str]:
         return []
     addresses = found.get_values_for_type(x509.IPAddress)
     return [*found.get_values_for_type(x509.DNSName), *map(str, addresses)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """Clients with a certificate of this authority."""
+
+    ca: Path
+    names: frozenset[str] = frozenset()
+    """Allowed common names; empty: any."""
+
+    def trust(self, context: ssl.SSLContext) -> None:
+        """Require a client certificate.
+
+        Raises:
+            CertificateError: the authority's file is unreadable.
+        """
+        try:
+            context.load_verify_locations(cafile=self.ca)
+        except OSError as exc:  # includes SSLError
+            raise CertificateError(f"--client-ca {self.ca}: {exc.strerror or exc}; accepted: a PEM file") from exc
+        context.verify_mode = ssl.CERT_REQUIRED
+
+    def refuse(self, certificate: Mapping[str, Any] | None) -> str:
+        """Why a client with this certificate (from ``SSLSocket.getpeercert``) is rejected; "": it is accepted."""
+        if not certificate:
+            return "a client certificate is required"
+        subject = [pair for part in certificate.get("subject", ()) for pair in part]
+        name = next((text for kind, text in subject if kind == "commonName"), "")
+        return (
+            "" if not self.names or name in self.names else "the common name of the client certificate is not allowed"
+        )
+
+
+class Tls:
+    """The served certificate. Existing connections keep theirs.
+
+    ``until_s`` is called with the expiry in UTC epoch seconds. ``clients``: allowed clients; None: any.
+
+    Raises:
+        CertificateError: the clients' authority file is unreadable.
+    """
+
+    def __init__(self, pair: Pair, until_s: Callable[[float], None], clients: Clients | None = None) -> None:
+        self.clients = clients
+        self._until_s = until_s
+        self._pair = pair
+        self._now = _context(pair, clients)
+        self.context = _context(pair, clients)
+        """For the listening socket: each handshake uses the current pair."""
+        self.context.sni_callback = self._choose
+        self._until_s(pair.until_ms / 1000)
+
+    def serve(self, pair: Pair) -> bool:
+        """Serve this pair from now on; returns whether it changed."""
+        if pair == self._pair:
+            return False
+        self._now, self._pair = _context(pair, self.clients), pair
+        self._until_s(pair.until_ms / 1000)
+        return True
+
+    def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = self._now
+
+
+def in_folder(folder: Path) -> Pair:
+    """Return the pair in a folder, mounted as cert-manager does: ``tls.crt`` and ``tls.key``.
+
+    Raises:
+        CertificateError: a file is unreadable.
+    """
+    try:
+        return read((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+    except (OSError, CertificateError) as exc:
+        raise CertificateError(
+            f"{folder}: {exc}; accepted: a folder with tls.crt and tls.key, as cert-manager writes them"
+        ) from exc
+
+
+def _context(pair: Pair, clients: Clients | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with tempfile.NamedTemporaryFile(suffix=".pem") as pem:  # ssl only reads files
+        pem.write(pair.certificate + b"\n" + pair.key)
+        pem.flush()
+        context.load_cert_chain(pem.name)
+    if clients is not None:
+        clients.trust(context)
+    return context
+
+
+log = logging.getLogger(__name__)
+
+NOT_FOUND, CONFLICT = 404, 409
+TURNS_MAX = 4
+"""Steps per call; more only if other replicas write concurrently."""
+
+_Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretPlace:
+    """The Secret of the certificate."""
+
+    namespace: str
+    name: str
+    component: str
+    """Label for the Secret if it is created here."""
+
+
+S = TypeVar("S")
+
+
+class Trust(Protocol[S]):
+    """Where clients read which certificates to trust."""
+
+    async def read(self) -> S:
+        """Return what clients trust now.
+
+        Raises:
+            ApiError: the API server is unavailable, or denies access.
+        """
+
+    async def have(self, read: S, bundle: bytes) -> bool:
+        """Publish the bundle; False: it changed since it was read.
+
+        Raises:
+            ApiError: the API server is unavailable, or denies access.
+        """
+
+
+class CertificateManager(Generic[S]):
+    """One replica's manager of the shared certificate. ``trust`` is where clients read what to trust."""
+
+    def __init__(
+        self, api: ApiServer, place: SecretPlace, trust: Trust[S], terms: Terms, now_ms: Callable[[], int]
+    ) -> None:
+        self._api = api
+        self._place = place
+        self._trust = trust
+        self._terms = terms
+        self._now_ms = now_ms
+
+    async def look(self) -> Pair:
+        """Rotate if due, and return the pair to serve.
+
+        Raises:
+            ApiError: the API server is unavailable, or denies access.
+            CertificateError: the Secret is unreadable.
+        """
+        held: Held | None = None
+        for _ in range(TURNS_MAX):
+            # Read trust before the Secret, so that an older bundle never overwrites a newer one.
+            trusted_now = await self._trust.read()
+            secret = await self._secret()
+            held = None if secret is None else self._held(secret)
+            trusted = held is not None and await self._trust.have(trusted_now, held.bundle)
+            after = turned(held, self._terms, self._make, trusted=trusted, now_ms=self._now_ms())
+            if after is held:
+                break
+            await self._store(after, secret)
+        assert held is not None, "the stored certificate is read"
+        return held.served
+
+    def _make(self) -> Pair:
+        return made(
+            self._terms.names,
+            common_name=f"{self._place.name}.{self._place.namespace}",
+            now_ms=self._now_ms(),
+            life_ms=self._terms.life_ms,
+        )
+
+    async def _secret(self) -> _Json | None:
+        try:
+            found: _Json = await self._api.get(
+                SECRETS, self._place.name, dict[str, Any], namespace=self._place.namespace
+            )
+        except ApiRefusedError as exc:
+            if exc.status == NOT_FOUND:
+                return None
+            raise
+        return found
+
+    def _held(self, secret: Mapping[str, Any]) -> Held | None:
+        if not secret.get("data"):
+            return None  # created empty by the manifests, so that no create permission is needed
+        try:
+            return held_of(secret["data"])
+        except CertificateError as exc:
+            where = f"Secret {self._place.namespace}/{self._place.name}"
+            raise CertificateError(f"{where}: {exc}; delete it, and a new one is created") from exc
+
+    async def _store(self, held: Held, secret: _Json | None) -> None:
+        """Write the Secret, unless another replica was faster."""
+        data = secret_data(held)
+        try:
+            if secret is None:
+                await self._create({name: text for name, text in data.items() if text is not None})
+            else:
+                version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+                await self._api.patch(
+                    SECRETS,
+                    self._place.name,
+                    {"metadata": version, "data": data},
+                    dict[str, Any],
+                    namespace=self._place.namespace,
+                )
+        except ApiRefusedError as exc:
+            if exc.status not in (CONFLICT, NOT_FOUND):
+                raise
+            return
+        following = "" if held.following is None else f", the next one follows in {self._terms.settle_ms / 1000:g} s"
+        log.info("wrote the certificate's Secret%s", following)
+
+    async def _create(self, data: Mapping[str, str]) -> None:
+        part = {"app.kubernetes.io/part-of": "slacktide", "app.kubernetes.io/component": self._place.component}
+        metadata = {"name": self._place.name, "labels": {"app.kubernetes.io/name": "slacktide", **part}}
+        body = {"metadata": metadata, "type": "kubernetes.io/tls", "data": data}
+        await self._api.create(SECRETS, body, dict[str, Any], namespace=self._place.namespace)

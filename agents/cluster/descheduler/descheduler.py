@@ -10,12 +10,10 @@ from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.descheduler import metrics
-from slacktide.agents.cluster.descheduler.account import Account, ToDeadLetter
 from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Place
-from slacktide.agents.cluster.descheduler.evicting import Evicting
+from slacktide.agents.cluster.descheduler.evicting import Account, Evicting, ToDeadLetter
 from slacktide.agents.cluster.descheduler.passes import Passes
-from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, parsed
-from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, PodObject, parsed
 from slacktide.agents.cluster.pods import PodSource
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.agents.together import until_one_ends

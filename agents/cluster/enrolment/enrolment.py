@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from slacktide.agents.cluster.certificate.manager import CONFLICT, CertificateManager, SecretPlace
+from slacktide.agents.cluster.certificate.certificates import CONFLICT, CertificateManager, SecretPlace, Tls
 from slacktide.agents.cluster.certificate.rotation import Terms
-from slacktide.agents.cluster.certificate.tls import Tls
 from slacktide.agents.cluster.enrolment import metrics
-from slacktide.agents.cluster.enrolment.issuer import Issuer, NoKeyError
-from slacktide.agents.cluster.enrolment.review import NotAnAgentError
-from slacktide.agents.cluster.enrolment.ring import Ring
+from slacktide.agents.cluster.enrolment.issuer import Issuer, NoKeyError, NotAnAgentError, Ring
 from slacktide.agents.cluster.enrolment.server import Reply, serving
 from slacktide.agents.kubernetes import CONFIGMAPS, ApiRefusedError, ApiServer
 from slacktide.schemas.codec import encode

@@ -1,17 +1,101 @@
-"""Issues node keys: reviews the token at the API server, and derives the key of the node in it."""
+"""Issues node keys: keeps the cluster keys, reviews tokens at the API server, and derives the key of a token's node.
+
+The Secret with the cluster keys is filled if it is empty, and reloaded when it changes.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
+import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from slacktide.agents.cluster.enrolment.review import NotAnAgentError, TokenReview, bound_of, request_of
-from slacktide.agents.kubernetes import PODS, TOKEN_REVIEWS, ApiServer
-from slacktide.schemas.enrolment import Enrolled
+from slacktide.agents.kubernetes import PODS, SECRETS, TOKEN_REVIEWS, ApiRefusedError, ApiServer
+from slacktide.schemas.enrolment import AUDIENCE, Enrolled
 from slacktide.schemas.errors import SlacktideError
-from slacktide.schemas.proof import NODE_KEY_LIFE_S, ClusterKey, node_key
+from slacktide.schemas.proof import (
+    CURRENT,
+    NODE_KEY_LIFE_S,
+    PREVIOUS,
+    SECRET_BYTES_MIN,
+    ClusterKey,
+    ProofKeyError,
+    node_key,
+)
+
+ACCOUNT = "slacktide-agent"
+NODE_NAME, POD_NAME, POD_UID = (f"authentication.kubernetes.io/{name}" for name in ("node-name", "pod-name", "pod-uid"))
+
+
+class NotAnAgentError(SlacktideError):
+    """The token is not that of a node's agent."""
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """The token's user."""
+
+    username: str = ""
+    extra: dict[str, list[str]] | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The review's result."""
+
+    authenticated: bool = False
+    user: User = User()
+    audiences: list[str] | None = None
+    error: str = ""
+
+
+class TokenReview(msgspec.Struct, frozen=True, kw_only=True):
+    """A TokenReview with its result."""
+
+    status: Status = Status()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The pod and node that a token is bound to."""
+
+    node: str
+    """"": not in the token, as before Kubernetes 1.30; the pod has it."""
+    pod: str
+    pod_uid: str
+
+
+def request_of(token: str) -> dict[str, object]:
+    """Return the TokenReview to create."""
+    spec = {"token": token, "audiences": [AUDIENCE]}
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+
+
+def bound_of(review: TokenReview, namespace: str) -> Bound:
+    """Return the pod and node of the token. ``namespace`` is that of the agents.
+
+    Raises:
+        NotAnAgentError: the token is invalid, not an agent's, or not bound to a pod.
+    """
+    status = review.status
+    if not status.authenticated or AUDIENCE not in (status.audiences or ()):
+        raise NotAnAgentError(f"the API server does not accept the token for the audience {AUDIENCE}")
+    wanted = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+    if status.user.username != wanted:
+        raise NotAnAgentError(f"the token belongs to {status.user.username[:253]}; accepted: {wanted}")
+    extra = status.user.extra or {}
+    node, pod, uid = (_one(extra.get(name)) for name in (NODE_NAME, POD_NAME, POD_UID))
+    if not pod or not uid:
+        raise NotAnAgentError("the token is not bound to a pod; accepted: a projected ServiceAccount token")
+    return Bound(node=node, pod=pod, pod_uid=uid)
+
+
+def _one(values: list[str] | None) -> str:
+    return values[0] if values is not None and len(values) == 1 else ""
+
 
 log = logging.getLogger(__name__)
 
@@ -69,3 +153,61 @@ class Issuer:
         if not node:
             raise NotAnAgentError("the token's pod does not exist, or is on no node")
         return node
+
+
+SECRET = "slacktide-node-proof"  # noqa: S105 - its name
+SETTLE_S = 300.0
+"""A kubelet updates a mounted Secret within two minutes; before that workers do not know a new key."""
+CONFLICT = 409
+
+
+class Ring:
+    """The keys of one cluster, as one replica sees them. ``now_s`` is a monotonic clock, in seconds."""
+
+    def __init__(self, api: ApiServer, namespace: str, now_s: Callable[[], float]) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._now_s = now_s
+        self._keys: list[ClusterKey] = []
+        self._since_s = 0.0
+
+    def keys(self) -> list[ClusterKey]:
+        """Keys with the active one first: the newest that every worker has had time to load."""
+        settled = self._now_s() - self._since_s >= SETTLE_S
+        return self._keys if settled or len(self._keys) == 1 else self._keys[::-1]
+
+    async def look(self) -> None:
+        """Read the Secret, and fill it if it is empty.
+
+        Raises:
+            ApiError: the API server is unavailable or denies access, or the Secret is missing.
+            ProofKeyError: the Secret has an invalid key.
+        """
+        secret: dict[str, Any] = await self._api.get(SECRETS, SECRET, dict[str, Any], namespace=self._namespace)
+        data: dict[str, str] = secret.get("data") or {}
+        if not data.get(CURRENT):
+            await self._fill(secret["metadata"]["resourceVersion"])
+            return
+        keys = [_key_of(data[name]) for name in (CURRENT, PREVIOUS) if data.get(name)]
+        if keys != self._keys:
+            self._keys, self._since_s = keys, self._now_s()
+            log.info("loaded cluster keys", extra={"key_ids": [key.id for key in keys]})
+
+    async def _fill(self, version: str) -> None:
+        """Another replica may be faster; the next call reads its key."""
+        key = base64.b64encode(secrets.token_bytes(SECRET_BYTES_MIN))
+        body = {"metadata": {"resourceVersion": version}, "data": {CURRENT: base64.b64encode(key).decode()}}
+        try:
+            await self._api.patch(SECRETS, SECRET, body, dict[str, Any], namespace=self._namespace)
+        except ApiRefusedError as exc:
+            if exc.status != CONFLICT:
+                raise
+            return
+        log.info("created a cluster key", extra={"secret": SECRET})
+
+
+def _key_of(text: str) -> ClusterKey:
+    try:
+        return ClusterKey.of(base64.b64decode(text, validate=True).decode())
+    except (binascii.Error, ValueError) as exc:
+        raise ProofKeyError(f"Secret {SECRET}: a value is not valid base64") from exc

@@ -10,13 +10,11 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.job import JOB
-from slacktide.agents.cluster.queue.kinds import GROUP, served, workloads_of
+from slacktide.agents.cluster.queue.kinds import GROUP, kueue, served, workloads_of
 from slacktide.agents.cluster.queue.known import SOURCE, Known
-from slacktide.agents.cluster.queue.notices import Notices
 from slacktide.agents.cluster.queue.quotas import Quotas
-from slacktide.agents.cluster.queue.rival import kueue
 from slacktide.agents.cluster.queue.source import Source
-from slacktide.agents.cluster.queue.statuses import Statuses
+from slacktide.agents.cluster.queue.statuses import Notices, Statuses
 from slacktide.agents.cluster.queue.work import Kind, Work
 from slacktide.agents.kubernetes import ApiError, ApiServer, Resource
 from slacktide.agents.together import until_one_ends

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from slacktide.agents.cluster.queue.template import flavors_of
+from slacktide.agents.cluster.queue.job import flavors_of
 from slacktide.agents.cluster.queue.work import ACTIVE, MARK, Json, Mark, Work, Write, above, mark_of, merged
 from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState, Result
 from slacktide.schemas.queue_objects import ResourceFlavorObject

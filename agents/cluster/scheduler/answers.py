@@ -16,10 +16,9 @@ import msgspec
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
-from slacktide.agents.cluster.scheduler.refusals import worded
+from slacktide.agents.cluster.scheduler.refusals import given_zones, worded
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
-from slacktide.agents.cluster.scheduler.zone_words import given_zones
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.streams.decisions.load.pod_placement import Choice

@@ -1,11 +1,15 @@
-"""Parses a pod for placement. Pure."""
+"""Parses a pod for placement, and the annotation with a node's own thresholds. Pure.
+
+These thresholds override the cluster's, kind by kind.
+Source: koordinator a7a1b76b, apis/extension/load_aware.go, CustomUsageThresholds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
@@ -13,7 +17,9 @@ from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.errors import BadMessageError, QuantityError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.policy.keys import seconds_of
 from slacktide.schemas.units import cpu_milli, whole
+from slacktide.streams.decisions.load.load_aware_args import Aggregation, Percents, Thresholds
 from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
 from slacktide.streams.decisions.numa.pod import Container, Pod, Qos
@@ -150,3 +156,57 @@ def _amounts(written: Mapping[str, Any]) -> dict[str, int]:
         return {name: cpu_milli(amount) if name == CPU else whole(amount) for name, amount in written.items()}
     except QuantityError as exc:
         raise BadMessageError("Pod", f".spec: resources: {exc}") from exc
+
+
+ANNOTATION = "scheduling.koordinator.sh/usage-thresholds"
+STATISTICS = ("avg", "p50", "p90", "p95", "p99")
+_PerResource = dict[str, Annotated[int, msgspec.Meta(ge=0)]]
+
+
+class _Aggregated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    usage_thresholds: _PerResource | None = None
+    usage_aggregation_type: str = ""
+    usage_aggregated_duration: str = "0s"
+
+
+class _Custom(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    usage_thresholds: _PerResource | None = None
+    prod_usage_thresholds: _PerResource | None = None
+    aggregated_usage: _Aggregated | None = None
+
+
+_decoder = msgspec.json.Decoder(_Custom)
+
+
+def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
+    """Parse the node's annotation; empty without it.
+
+    Raises:
+        BadMessageError: the annotation is invalid.
+    """
+    text = annotations.get(ANNOTATION)
+    if not text:
+        return Thresholds()
+    try:
+        custom = _decoder.decode(text)
+        aggregated = custom.aggregated_usage or _Aggregated()
+        return Thresholds(
+            usage=_percents(custom.usage_thresholds),
+            prod=_percents(custom.prod_usage_thresholds),
+            aggregated=_percents(aggregated.usage_thresholds),
+            aggregation=_aggregation(aggregated.usage_aggregation_type, aggregated.usage_aggregated_duration),
+        )
+    except (msgspec.DecodeError, ValueError, RecursionError) as exc:
+        raise BadMessageError(ANNOTATION, str(exc)) from exc
+
+
+def _percents(given: _PerResource | None) -> Percents | None:
+    return Percents(given.get("cpu", 0), given.get("memory", 0)) if given else None
+
+
+def _aggregation(kind: str, duration: str) -> Aggregation | None:
+    if not kind:
+        return None
+    if kind not in STATISTICS:
+        raise ValueError(f"usageAggregationType is {kind!r}; accepted: {', '.join(STATISTICS)}")
+    return Aggregation(kind, 0 if duration == "0s" else seconds_of(duration))

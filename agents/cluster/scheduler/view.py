@@ -1,4 +1,4 @@
-"""All nodes and pods for the extender. Pure: callers pass the time of each change."""
+"""All nodes and pods for the extender, with results by pod shape. Pure: callers pass the time of each change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from math import inf
 
-from slacktide.agents.cluster.scheduler.board import Board
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.schemas.inventory import ENDED_PHASES, Resources
@@ -18,12 +17,56 @@ from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load.pod_placement import (
     Asking,
     Choice,
+    Judged,
     PlacementArgs,
+    Refusal,
+    Willing,
     asking,
     compare,
     judge,
     refusal_of,
 )
+
+
+class Board:
+    """A mutable cache. Hundreds of pods often share a shape, and each is tested on a thousand nodes."""
+
+    def __init__(self) -> None:
+        self._followed = -1
+        self._refused: dict[str, Refusal] = {}
+        self._willing: dict[str, Willing] = {}
+
+    def follow(self, changed: dict[str, int]) -> None:
+        """Drop nodes that changed. ``changed``: by node the number of its last change, in ascending order."""
+        for node, change in reversed(changed.items()):
+            if change <= self._followed:
+                break
+            self.drop(node)
+        self._followed = max(self._followed, next(reversed(changed.values()), -1))
+
+    def put(self, node: str, judged: Judged) -> None:
+        """Cache a node's result."""
+        if isinstance(judged, Willing):
+            self._willing[node] = judged
+        else:
+            self._refused[node] = judged
+
+    def drop(self, node: str) -> None:
+        """Drop a changed node."""
+        if self._willing.pop(node, None) is None:
+            self._refused.pop(node, None)
+
+    def missing(self, nodes: set[str]) -> list[str]:
+        """Those of the nodes without a result, by name."""
+        return sorted(nodes.difference(self._willing).difference(self._refused))
+
+    def of(self, nodes: Sequence[str]) -> tuple[dict[str, Refusal], list[Willing]]:
+        """Split the nodes, each named once, into refusing and accepting ones; all must be cached."""
+        if len(nodes) == len(self._willing) + len(self._refused):
+            return self._refused.copy(), list(self._willing.values())
+        refused = {node: self._refused[node] for node in nodes if node in self._refused}
+        return refused, [self._willing[node] for node in nodes if node in self._willing]
+
 
 BINDING_S = 600.0
 """Upper limit from placement to binding: a kube-scheduler waits this long for a pod's volumes.

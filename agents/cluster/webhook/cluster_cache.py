@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.cluster.webhook.metrics import PROFILES
 from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
-from slacktide.agents.cluster.webhook.profile import priority_class_of
+from slacktide.agents.cluster.webhook.mutation import priority_class_of
 from slacktide.agents.kubernetes import (
     NAMESPACES,
     PRIORITY_CLASSES,

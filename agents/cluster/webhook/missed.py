@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from slacktide.agents.cluster.webhook.profile import profile_of
+from slacktide.agents.cluster.webhook.mutation import profile_of
 from slacktide.schemas.missed_pod import LackedMark
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.qos import LABEL_QOS, LABEL_SUB_PRIORITY

@@ -7,8 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from slacktide.agents.http import HttpError, UnreachedError
-from slacktide.agents.https import CredentialsError
+from slacktide.agents.http import CredentialsError, HttpError, UnreachedError
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.evict.eviction_api import (
     WORDS,

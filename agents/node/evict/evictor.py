@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.credit_account import NO_CREDIT, CreditAccount
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.acts import begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.best_effort import BestEffortPods
@@ -21,6 +21,7 @@ from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Paced, Refusals
 from slacktide.agents.node.reporter import Reporter
+from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result, Spent

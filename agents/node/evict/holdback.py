@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.credit_account import NO_CREDIT
 from slacktide.agents.node.acts import begun_on, cause_of, pod_of, sub_act
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.best_effort import BestEffortPods
@@ -19,6 +18,7 @@ from slacktide.agents.node.evict.restraint import Move, Restraint
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.reporter import Reporter
+from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result
 from slacktide.streams.decisions.evict.node_evict import Eviction

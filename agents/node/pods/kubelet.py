@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from slacktide.agents.http import HttpError
-from slacktide.agents.https import Access, Https
+from slacktide.agents.http import Access, HttpError, Https
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes import Listed, listed

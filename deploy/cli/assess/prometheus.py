@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from slacktide.agents.https import token_of
+from slacktide.agents.http import token_of
 from slacktide.schemas.errors import SlacktideError
 
 TIMEOUT_S = 120.0

@@ -8,8 +8,7 @@ import re
 
 import msgspec
 
-from slacktide.agents.http import HttpError
-from slacktide.agents.https import Access, token_of
+from slacktide.agents.http import Access, HttpError, token_of
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.deploy.cli.doctor.facts import API_RIGHTS, ApiFacts, ApiRight, NoApi, TokenFacts
 

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from slacktide.agents.http import HttpError
-from slacktide.agents.https import Access, CredentialsError, Https
+from slacktide.agents.http import Access, CredentialsError, HttpError, Https
 from slacktide.agents.kubernetes import (
     CONFIGMAPS,
     CRDS,

@@ -19,8 +19,12 @@ def carrying(kubeconfig: Path) -> str:
 
 
 async def _carrying(kubeconfig: Path) -> str:
-    from slacktide.agents.cluster.queue.kinds import GROUP, served, workloads_of  # noqa: PLC0415 - loads HTTP
-    from slacktide.agents.cluster.queue.rival import kueue  # noqa: PLC0415 - as above
+    from slacktide.agents.cluster.queue.kinds import (  # noqa: PLC0415 - loads HTTP
+        GROUP,
+        kueue,
+        served,
+        workloads_of,
+    )
     from slacktide.agents.kubernetes import ApiServer, access  # noqa: PLC0415 - as above
 
     async with ApiServer(await access(kubeconfig), name="slacktide-queue-status") as api:

@@ -78,7 +78,7 @@ def command(settings: QueueRunSettings) -> None:
     Run two: one decides, the other stands by. It writes decisions and states to Kafka, and nothing to a cluster. On
     SIGTERM it finishes its turn and leaves the group.
     """
-    from slacktide.agents.queue_credit import QueueCredit  # noqa: PLC0415 - as below
+    from slacktide.agents.credit_account import QueueCredit  # noqa: PLC0415 - as below
     from slacktide.streams.engine import queueing  # noqa: PLC0415 - loads Kafka: not for --help
 
     garbage.seldom()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slacktide.agents.https import Access
+from slacktide.agents.http import Access
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient

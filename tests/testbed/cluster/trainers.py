@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from slacktide.agents.cluster.queue.template import ORIGINAL, begun, change, template_of
+from slacktide.agents.cluster.queue.job import ORIGINAL, begun, change, template_of
 from slacktide.agents.cluster.queue.work import Kind, Write, merged
 from slacktide.agents.kubernetes import Resource
 from slacktide.schemas.queue_objects import Metadata, PodTemplate, WorkloadPodSet

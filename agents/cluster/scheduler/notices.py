@@ -1,4 +1,10 @@
-"""Reports pods that a kube-scheduler placed without the extender: it silently ignores one that is unavailable."""
+"""Writes to pods at the API server: Events on pods that were placed without their load, and wakes of pending pods.
+
+A kube-scheduler silently ignores an extender that is unavailable. It retries a pod that an extender refused on any
+update of that pod, so an annotation wakes it. The status subresource accepts annotations, and every kube-scheduler's
+account may patch it, so no further permission is needed.
+Source: kubernetes v1.34, pkg/scheduler/backend/queue/scheduling_queue.go, PriorityQueue.Update.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
+from datetime import UTC, datetime
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.events import About, EventSource, create_event
+from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
-from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
-from slacktide.agents.kubernetes import ApiError, ApiServer
+from slacktide.agents.cluster.scheduler.waiting import Waiting
+from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
@@ -113,3 +122,108 @@ def _found(record: Record) -> bool:
 def _asked_s(pod: SchedulerPod) -> float:
     """Return the earliest time of the extender request, UTC epoch."""
     return max(pod.created_s or 0.0, (pod.asked.scheduled_s or 0.0) - BINDING_S)
+
+
+BENEFIT_LOOK_S = 2.0
+BENEFIT_REASON = "NotScheduledByLoad"
+
+
+class WithoutBenefit:
+    """Creates one Event per pod."""
+
+    def __init__(self, view: View, clock: Clock, replica: str) -> None:
+        self.trouble = ""
+        """Why the last Event was not created; "": it was."""
+        self._view = view
+        self._clock = clock
+        self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
+        self._reported: set[str] = set()
+
+    async def run(self, api: ApiServer) -> None:
+        """Run until cancelled."""
+        while True:
+            known = dict(self._view.without_benefit)
+            self._reported &= known.keys()
+            try:
+                for uid in known.keys() - self._reported:
+                    await self._publish_event(api, known[uid])
+                self.trouble = ""
+            except ApiError as exc:
+                self.trouble = str(exc)
+            await asyncio.sleep(BENEFIT_LOOK_S)
+
+    async def _publish_event(self, api: ApiServer, pod: SchedulerPod) -> None:
+        note = (
+            f"it requests batch or mid resources, but its schedulerName is {pod.scheduler}, which does not "
+            f"score load; set schedulerName {SCHEDULER}"
+        )
+        await create_event(
+            api, self._source, About.of(pod.asked.pod), BENEFIT_REASON, note, now_ms=self._clock.wall_ms()
+        )
+        self._reported.add(pod.uid)
+        log.warning(
+            "a pod requests batch or mid resources from a scheduler without load scoring",
+            extra={"pod": "/".join(pod.key), "scheduler": pod.scheduler},
+        )
+
+
+ANNOTATION = "slacktide.io/woken"
+WAKE_LOOK_S = 0.5
+WAKE_AT_ONCE = 20
+"""Judgements per step; requests wait meanwhile."""
+SHARE = 0.05
+"""Limit in CPU cores. If many nodes change each second, each is judged every few seconds."""
+OTHER_POD = {404, 409, 422}
+"""The pod was deleted or recreated."""
+
+
+class Waker:
+    """Writes the annotations."""
+
+    def __init__(self, waiting: Waiting, clock: Clock) -> None:
+        self.trouble = ""
+        """Why the last wake failed; "": it succeeded."""
+        self._waiting = waiting
+        self._clock = clock
+
+    async def run(self, api: ApiServer) -> None:
+        """Run until cancelled."""
+        while True:
+            begun_s = self._now_s
+            pods = self._waiting.wake(WAKE_AT_ONCE, now_s=begun_s)
+            pause_s = (self._now_s - begun_s) / SHARE
+            await self._wake(api, pods)
+            await asyncio.sleep(pause_s if self._waiting.behind else max(pause_s, WAKE_LOOK_S))
+
+    async def _wake(self, api: ApiServer, pods: list[SchedulerPod]) -> None:
+        """Wake one pod after the other; an error delays the rest."""
+        for number, pod in enumerate(pods):
+            try:
+                await self._write(api, pod)
+            except ApiError as exc:
+                for other in pods[number:]:
+                    self._waiting.fail(other.uid)
+                if not self.trouble:
+                    log.warning(
+                        "cannot make the scheduler retry a pending pod",
+                        extra={"pod": "/".join(pod.key), "why": str(exc)},
+                    )
+                self.trouble = str(exc)
+                return
+            self.trouble = ""
+
+    async def _write(self, api: ApiServer, pod: SchedulerPod) -> None:
+        namespace, name = pod.key
+        now = datetime.fromtimestamp(self._clock.wall_ms() / 1_000, UTC).isoformat(timespec="milliseconds")
+        patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: now}}}
+        try:
+            await api.patch(PODS, name, patch, dict, namespace=namespace, sub="status")
+        except ApiRefusedError as exc:
+            if exc.status not in OTHER_POD:
+                raise
+        else:
+            metrics.WOKEN.inc()
+
+    @property
+    def _now_s(self) -> float:
+        return self._clock.mono_ns() / 1e9
