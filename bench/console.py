@@ -19,11 +19,10 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from bench.rig import Rig
 from bench.rows import Row, judged, told
-from slacktide.deploy.console.history.expiry import HORIZON_S
 from slacktide.deploy.console.history.file import block_key, transaction
-from slacktide.deploy.console.history.followed import TOPICS
 from slacktide.deploy.console.history.points import COUNTS, FINE, POINTS, STEPS_S, Block, empty, packed, rolled
-from slacktide.deploy.console.history.store import Store
+from slacktide.deploy.console.history.recorder import TOPICS
+from slacktide.deploy.console.history.store import HORIZON_S, Store
 from slacktide.deploy.console.run import FILE
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster

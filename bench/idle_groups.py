@@ -21,8 +21,8 @@ import psutil
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, told
 from slacktide.deploy.demo import busy, join, ls_worker
+from slacktide.deploy.demo.conditions import spiky
 from slacktide.deploy.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError, PodGroup
-from slacktide.deploy.demo.load import spiky
 from slacktide.deploy.demo.real import groups_here, this_machine
 from slacktide.deploy.runtime import child_process
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from slacktide.deploy.demo import load
+from slacktide.deploy.demo import conditions
 
 LOW_PART, HIGH_PART = 0.10, 0.45
 STEP_S = 0.5
@@ -23,7 +23,7 @@ def shape(block: int, seconds: float, lead_s: float) -> list[tuple[float, float]
 
     """
     if block % 2:
-        return load.spiky(block, seconds, quiet_s=lead_s, tail_s=0.0).phases
+        return conditions.spiky(block, seconds, quiet_s=lead_s, tail_s=0.0).phases
     steps = max(1, round(seconds / STEP_S))
     middle, half = (HIGH_PART + LOW_PART) / 2, (HIGH_PART - LOW_PART) / 2
     day = [(seconds / steps, middle - half * math.cos(2 * math.pi * (step + 0.5) / steps)) for step in range(steps)]

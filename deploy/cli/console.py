@@ -103,7 +103,7 @@ def _token(path: Path | None) -> Callable[[], str] | None:
     Raises:
         click.UsageError: the file is unreadable, or the token too short.
     """
-    from slacktide.deploy.console.token import TokenError, TokenFile, usable  # noqa: PLC0415
+    from slacktide.deploy.console.guarding import TokenError, TokenFile, usable  # noqa: PLC0415
 
     try:
         if path is not None:

@@ -5,21 +5,26 @@ Times are UTC epoch milliseconds, units are the suffix of a name, and unknown va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from slacktide.deploy.cli.policy.words import value_text
 from slacktide.deploy.cli.records import dead_letter_row, json_line
 from slacktide.deploy.console.arithmetic import explained
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
 from slacktide.deploy.console.jobs import detailed, job_of, listed
 from slacktide.deploy.console.pods import page_of
-from slacktide.deploy.console.policy_groups import policy_groups
 from slacktide.deploy.console.standing import standing
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.policy import NodeStrategy, Policy
+from slacktide.schemas.policy.configmap import CONFIGS
+from slacktide.schemas.policy.fields import leaves
+from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.topics import JOB_STATUS
 from slacktide.streams.explain.figures import figures
 from slacktide.streams.records import Record
@@ -291,4 +296,46 @@ _ANSWERS: Mapping[str, Callable[[History, Question], dict[str, Any]]] = {
     "jobs": _jobs,
     "explain": _explain,
 }
+
 QUESTIONS = frozenset(_ANSWERS)
+
+
+def policy_groups(policy: Policy) -> list[dict[str, Any]]:
+    """Return each strategy for the cluster, then per node selector: the first match applies to a node."""
+    return list(_groups(policy))
+
+
+def _groups(policy: Policy) -> Iterator[dict[str, Any]]:
+    for config in CONFIGS:
+        name = config.strategy
+        chosen = {field.partition(".")[2] for field in policy.said if field.startswith(f"{name}.")}
+        yield {
+            "config": key_of(name),
+            "name": "",
+            "nodes": "",
+            "fields": [
+                {"field": path_of(name, field), "value": value_text(value), "set": field in chosen}
+                for field, value in leaves(getattr(policy, name))
+            ],
+        }
+        own: list[NodeStrategy[Any]] = getattr(policy, f"node_{name}", [])
+        for one in own:
+            values = dict(leaves(one.strategy))
+            yield {
+                "config": key_of(name),
+                "name": one.name,
+                "nodes": selector_text(one.selector),
+                "fields": [
+                    {"field": path_of(name, field), "value": value_text(values.get(field)), "set": True}
+                    for field in one.said
+                ],
+            }
+
+
+def selector_text(selector: Selector) -> str:
+    """Format a selector in the syntax of ``kubectl -l``."""
+    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    for one in selector.match_expressions:
+        words = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}[one.operator]
+        parts.append(f"{one.key} {words} ({', '.join(one.values)})" if one.values else f"{words}{one.key}")
+    return ",".join(parts) or "all"

@@ -8,8 +8,7 @@ from typing import Any
 
 from slacktide.deploy.cli.explain.job_text import job_text
 from slacktide.deploy.cli.queue.standing import rows, standing
-from slacktide.deploy.console.history.job_row import JobRow, job_row
-from slacktide.deploy.console.history.latest import Held
+from slacktide.deploy.console.history.latest import Held, JobRow, job_row
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import CaseError

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,45 @@ from prometheus_client.exposition import choose_encoder
 from slacktide.agents.cluster.bounds import Bounds
 from slacktide.agents.listening import bracketed, listening
 from slacktide.deploy.console.answers import BadQuestionError, NotKeptError
-from slacktide.deploy.console.files import page_files
-from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, refusal
+from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, Certificate, refusal
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.live import Live
 from slacktide.deploy.console.metrics import VIEWERS
-from slacktide.deploy.console.tls import Certificate
 from slacktide.deploy.runtime.endpoints import PROCESS
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
+
+KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A static file."""
+
+    body: bytes
+    kind: str
+    etag: str
+
+
+def page_files() -> dict[str, File]:
+    """Return the files by path, such as ``views/node.js``."""
+    return dict(_under(files("slacktide.deploy.console") / "pages", ""))
+
+
+def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, File]]:
+    for one in folder.iterdir():
+        if one.is_dir():
+            yield from _under(one, f"{prefix}{one.name}/")
+        elif (kind := KINDS.get(one.name[one.name.rfind(".") :])) is not None:
+            body = one.read_bytes()
+            yield prefix + one.name, File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+
 
 log = logging.getLogger(__name__)
 

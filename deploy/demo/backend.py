@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from slacktide.deploy.demo.agents import PlannedNode
-from slacktide.deploy.demo.conditions import Scenario
-from slacktide.deploy.demo.load import Load
+from slacktide.deploy.demo.conditions import Load, Scenario
 from slacktide.deploy.demo.pods import DemoPod, Form
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError

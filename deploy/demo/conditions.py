@@ -1,10 +1,12 @@
-"""The demo's conditions, their order and duration. Pure."""
+"""The demo's conditions, their order and duration, and the load of the service. Pure."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Literal
 
+from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS
 from slacktide.deploy.demo.pods import Form
 
 BLOCKS = 3
@@ -14,7 +16,6 @@ SETTLE_CONTROLLED_S = 3.0
 """The first limit and its first steps."""
 SETTLE_MEMORY_S = 6.0
 """Time for batch work to fill the memory, or for the service to reload its data."""
-
 Name = Literal["alone", "uncontrolled", "weights", "controlled"]
 Scenario = Literal["cpu", "memory"]
 NAMES: dict[Scenario, tuple[Name, ...]] = {
@@ -28,6 +29,13 @@ MEANINGS: dict[Name, str] = {
     "weights": "batch best-effort, no limit",
     "controlled": "idle best-effort, limited by Slacktide",
 }
+LOW_PART, HIGH_PART = 0.15, 0.45
+"""Parts of the machine used between and during spikes."""
+FIRST_STEP_S = (0.2, 0.8)
+STEP_EVERY_S = (2.0, 2.7)
+SPIKE_S = (0.5, 0.7)
+ROOM_S = 1.5
+"""Minimum time from a step to the end, so that each step can be answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,3 +101,47 @@ def _settle_s(name: Name, scenario: Scenario) -> float:
     if scenario == "memory":
         return SETTLE_MEMORY_S
     return SETTLE_CONTROLLED_S if name == "controlled" else SETTLE_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Phases of a time span, and where they step up."""
+
+    phases: list[tuple[float, float]]
+    """Pairs of seconds and part of the machine."""
+    steps_s: list[float]
+    """Offsets at which a spike begins."""
+
+    def rates(self, capacity_milli: int, workers: int) -> list[tuple[float, float]]:
+        """Return the phases as (seconds, requests per second) for each worker."""
+        full_per_s = capacity_milli / REQUEST_CPU_MS / workers
+        return [(seconds, part * full_per_s) for seconds, part in self.phases]
+
+
+def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10.0) -> Load:
+    """Return a low base load with a spike of 0.5-0.7 s every 2.0-2.7 s, at a random phase.
+
+    Spikes are shorter than the sample interval, as those of real services.
+
+    Args:
+        seed: equal seed, equal load.
+        seconds: duration of the spikes.
+        quiet_s: base load before, for settling.
+        tail_s: base load afterwards.
+    """
+    dice = random.Random(seed)  # noqa: S311 a load, not a secret
+    phases, steps = [(quiet_s, LOW_PART)], []
+    at_s = dice.uniform(*FIRST_STEP_S)
+    phases.append((at_s, LOW_PART))
+    while at_s <= seconds - ROOM_S:
+        steps.append(quiet_s + at_s)
+        spike_s, every_s = dice.uniform(*SPIKE_S), dice.uniform(*STEP_EVERY_S)
+        phases += [(spike_s, HIGH_PART), (every_s - spike_s, LOW_PART)]
+        at_s += every_s
+    phases.append((max(0.0, seconds - at_s) + tail_s, LOW_PART))
+    return Load(phases=phases, steps_s=steps)
+
+
+def steady(seconds: float) -> Load:
+    """Return only the low base load."""
+    return Load(phases=[(seconds, LOW_PART)], steps_s=[])

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from slacktide.agents.clock import Clock
 from slacktide.deploy.demo.backend import Backend, DemoError, Used
-from slacktide.deploy.demo.conditions import Condition
+from slacktide.deploy.demo.conditions import Condition, Load, spiky, steady
 from slacktide.deploy.demo.ledger import Ledger
-from slacktide.deploy.demo.load import Load, spiky, steady
 from slacktide.deploy.demo.pods import DemoPod
 from slacktide.deploy.demo.report import Report
 from slacktide.deploy.demo.story import Story

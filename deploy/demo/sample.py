@@ -14,7 +14,7 @@ from pathlib import Path
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.demo.agents import PlannedNode
 from slacktide.deploy.demo.backend import Backend, DemoError
-from slacktide.deploy.demo.load import spiky
+from slacktide.deploy.demo.conditions import spiky
 from slacktide.deploy.demo.pods import inventory_yaml
 from slacktide.deploy.demo.session import FOLDER, choose, sweep
 

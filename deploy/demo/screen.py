@@ -12,9 +12,8 @@ from rich.live import Live
 from rich.table import Table
 
 from slacktide.deploy.demo.backend import Backend
-from slacktide.deploy.demo.frame import Frame, plain_line
 from slacktide.deploy.demo.report import NEXT, Report, rows, sentences, verdict
-from slacktide.deploy.demo.view import View
+from slacktide.deploy.demo.view import Frame, View, plain_line
 
 
 class Screen(Protocol):

@@ -8,10 +8,11 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -20,19 +21,26 @@ from slacktide.deploy.demo.backend import Backend
 from slacktide.deploy.demo.chart import Scale
 from slacktide.deploy.demo.conditions import Condition, Scenario, conditions
 from slacktide.deploy.demo.conductor import Conductor
-from slacktide.deploy.demo.feed import feed
-from slacktide.deploy.demo.frame import Frame
 from slacktide.deploy.demo.groups import Groups, NoGroupsError
-from slacktide.deploy.demo.memory import MemoryBackend
 from slacktide.deploy.demo.pods import CEILING_PCT, batch_uids, service_pod
-from slacktide.deploy.demo.real import RealBackend, groups_here
+from slacktide.deploy.demo.real import MemoryBackend, RealBackend, groups_here
 from slacktide.deploy.demo.report import as_json, not_closed
 from slacktide.deploy.demo.screen import Screen, screen_of
 from slacktide.deploy.demo.stack import Stack
 from slacktide.deploy.demo.story import Story
+from slacktide.deploy.demo.view import Frame
 from slacktide.deploy.demo.virtual import VirtualBackend
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import BadMessageError, SlacktideError
+from slacktide.schemas.message import Message
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, SAMPLES, Topic
+from slacktide.streams.kafka import read_topic
+from slacktide.streams.records import Record
+from slacktide.streams.rows import Rows
 
+M = TypeVar("M", bound=Message)
 FOLDER = "slacktide-demo-"
 NODES_USUAL = 2
 """Default number of virtual nodes."""
@@ -212,3 +220,57 @@ def _with_memory(groups: Groups, folder: Path) -> Backend:
     except NoGroupsError:
         groups.close()
         raise
+
+
+async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
+    """Read until cancelled.
+
+    Args:
+        bootstrap: the Kafka cluster.
+        story: receives the records.
+        nodes: all nodes; for a single one only its partition is read.
+
+    Raises:
+        LogError: Kafka is unavailable.
+    """
+    key = nodes[0] if len(nodes) == 1 else None
+    readers = [
+        asyncio.create_task(_follow(bootstrap, topic, take, key), name=f"reads {topic.name}")
+        for topic, take in (
+            *((topic, _samples(story.sample)) for topic in SAMPLES),
+            (COMMAND, _decoded(COMMAND, story.command)),
+            (OUTCOME, _decoded(OUTCOME, story.outcome)),
+            (ALLOCATABLE, _decoded(ALLOCATABLE, story.allocatable)),
+        )
+    ]
+    try:
+        await asyncio.gather(*readers)
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def _follow(bootstrap: Cluster, topic: Topic, take: Callable[[Record], None], key: str | None) -> None:
+    async with aclosing(read_topic(bootstrap, topic.name, follow=True, key=key)) as records:
+        async for record in records:
+            if record.value is not None:
+                take(record)
+
+
+def _samples(take: Callable[[NodeSample], None]) -> Callable[[Record], None]:
+    rows, in_rows = Rows(), _decoded(SAMPLE, take)
+    return lambda record: in_rows(rows.of(record))
+
+
+def _decoded(topic: Topic, take: Callable[[M], None]) -> Callable[[Record], None]:
+    kind: type[M] = topic.message  # type: ignore[assignment] # the table pairs them
+
+    def take_record(record: Record) -> None:
+        try:
+            message = decode(record.value, kind)
+        except BadMessageError:  # the worker makes a dead letter of it
+            return
+        take(message)
+
+    return take_record

@@ -12,14 +12,15 @@ write. Otherwise they belong to the agent.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_reads_back, weight_of
 from slacktide.deploy.virtual import texts
-from slacktide.deploy.virtual.knobs import plain, write
 from slacktide.deploy.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.knob_table import Knob
 
 
 class Projection:
@@ -172,3 +173,22 @@ class Projection:
             part.write_text(f"{text}\n")
             part.replace(file)
             self._written[file] = text
+
+
+def plain(version: int) -> Mapping[Knob, KnobFile]:
+    """Return the knobs that the model only stores, with their files, by cgroup version."""
+    return {knob: file for knob, file in FILES[version].items() if knob != "cpu_shares"}
+
+
+def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
+    """Set a cgroup's knob, except for its quota.
+
+    Raises:
+        CgroupError: the kernel would reject it.
+    """
+    if knob == "cpu_shares":
+        machine.set_weight(path, (value or 0) if machine.version == 1 else weight_of(value or 0))
+    elif knob == "cfs_burst_us":
+        machine.set_burst(path, value or 0)
+    else:
+        machine.groups[path].knobs[knob] = as_reads_back(knob, value, machine.version)

@@ -7,16 +7,16 @@ quota throttles evenly. Not modelled: swap, OOM kills, threads (a pod can use ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import exp
 
-from slacktide.deploy.virtual.share import share
-from slacktide.deploy.virtual.stall import Stall
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Processor
 from slacktide.schemas.knob_table import KNOBS, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, Knob
 
+_SPANS_S = (10, 60, 300)
 ROOT, SYSTEM, KUBEPODS = "", "system", "kubepods"
 PARENT_OF_QOS = {"Guaranteed": KUBEPODS, "Burstable": f"{KUBEPODS}/burstable", "BestEffort": f"{KUBEPODS}/besteffort"}
 BEST_EFFORT = PARENT_OF_QOS["BestEffort"]
@@ -24,6 +24,61 @@ MODELLED: frozenset[Knob] = frozenset({"cfs_quota_us", "cpu_shares", "cfs_burst_
 HELD = tuple(knob for knob in KNOBS if knob not in MODELLED)
 _PERIOD_US_MAX = 1_000_000
 """The kernel accepts periods from 1 ms to 1 s."""
+
+
+@dataclass(slots=True)
+class Stall:
+    """Running averages of the stalled part of time, and its total."""
+
+    averages: list[float] = field(default_factory=lambda: [0.0] * len(_SPANS_S))
+    """The averages over 10, 60 and 300 s, 0 to 1."""
+    total_us: int = 0
+
+    def step(self, dt_ms: int, part: float) -> None:
+        """Advance the clock; ``part`` (0 to 1) of the time was stalled."""
+        for place, span_s in enumerate(_SPANS_S):
+            kept = exp(-dt_ms / 1000 / span_s)
+            self.averages[place] = self.averages[place] * kept + part * (1 - kept)
+        self.total_us += int(part * dt_ms * 1000)
+
+    @property
+    def avg10_pct(self) -> float:
+        """Return the percentage over the last 10 s, rounded to two digits as in the kernel."""
+        return round(self.averages[0] * 100, 2)
+
+    def line(self, kind: str) -> str:
+        """Format one line of a pressure file, e.g. of kind ``some``."""
+        figures = " ".join(f"avg{s}={avg * 100:.2f}" for s, avg in zip(_SPANS_S, self.averages, strict=True))
+        return f"{kind} {figures} total={self.total_us}"
+
+
+def share(supply: int, wants: Sequence[int], weights: Sequence[int]) -> list[int]:
+    """Divide ``supply`` by weight. Unused parts are divided among the others (water-filling).
+
+    Exact in whole units: each share is at most its demand, and ``min(supply, sum(wants))`` is distributed.
+
+    Args:
+        supply: the total, e.g. nanoseconds of CPU time.
+        wants: the demands, in the same unit.
+        weights: positive, one per demand.
+    """
+    if supply >= sum(wants):
+        return list(wants)
+    gives = [0] * len(wants)
+    # Lowest demand per weight first: the rest raises the level for the others.
+    order = sorted(range(len(wants)), key=lambda place: (wants[place] / weights[place], place))
+    left, weights_left = supply, sum(weights)
+    for place in order:
+        give = min(wants[place], left * weights[place] // weights_left)
+        gives[place] = give
+        left -= give
+        weights_left -= weights[place]
+    # Distribute the remainder of rounding down.
+    for place in order:
+        extra = min(left, wants[place] - gives[place])
+        gives[place] += extra
+        left -= extra
+    return gives
 
 
 @dataclass(slots=True)

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from slacktide.deploy.console.answers import Question, answer
-from slacktide.deploy.console.history.followed import OBJECTS
 from slacktide.deploy.console.history.queries import History
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.recorder import OBJECTS, Recorder
 from slacktide.deploy.console.history.store import Store
 from slacktide.streams.records import Record
 from testbed.queue_log import FLAVOR, Cluster, Log, local, queue, term, turns, workload

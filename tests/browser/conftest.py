@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.console.history.followed import TOPICS
+from slacktide.deploy.console.history.recorder import TOPICS
 from slacktide.deploy.console.run import FILE
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster

@@ -15,9 +15,8 @@ from rich.console import Console
 
 from slacktide.deploy.demo import session
 from slacktide.deploy.demo.conditions import conditions
-from slacktide.deploy.demo.frame import Frame
 from slacktide.deploy.demo.screen import PlainScreen
-from slacktide.deploy.demo.view import View
+from slacktide.deploy.demo.view import Frame, View
 
 WIDTH, HEIGHT = 118, 36
 SECONDS = 30.0

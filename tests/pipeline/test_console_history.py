@@ -17,12 +17,12 @@ from aiokafka import AIOKafkaProducer
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.explain.node_text import node_text
-from slacktide.deploy.console.history.followed import FACTS, TOPICS
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.log_records import LogRecords
 from slacktide.deploy.console.history.minute import Minute
 from slacktide.deploy.console.history.points import POINTS
 from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.recorder import FACTS, TOPICS
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.history.view import UNLIMITED, Decision, NodeRow
 from slacktide.schemas.topics import NODE_PARTITIONS, OUTCOME
@@ -42,7 +42,7 @@ RUN = """
 import asyncio, sys
 from pathlib import Path
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.console.history.followed import FACTS, TOPICS
+from slacktide.deploy.console.history.recorder import FACTS, TOPICS
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.store import Store
 from slacktide.schemas.connection import Cluster

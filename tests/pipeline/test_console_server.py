@@ -20,13 +20,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from prometheus_client import REGISTRY
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.console.history.followed import OBJECTS, TOPICS
+from slacktide.deploy.console.guarding import Certificate, CertificateError, TokenFile
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.recorder import OBJECTS, TOPICS
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving
-from slacktide.deploy.console.tls import Certificate, CertificateError
-from slacktide.deploy.console.token import TokenFile
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.kafka import Sender

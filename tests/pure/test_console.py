@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.console.files import page_files
+from slacktide.deploy.console.answers import policy_groups, selector_text
 from slacktide.deploy.console.guarding import HEADERS, is_loopback, refusal
-from slacktide.deploy.console.policy_groups import policy_groups, selector_text
+from slacktide.deploy.console.server import page_files
 from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.policy.selector import Requirement, Selector
 from testbed.samples import SUPPRESS

@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.deploy.console.history.file import PAGE_BYTES, StoreError
-from slacktide.deploy.console.history.followed import OBJECTS, STATE, TOPICS
 from slacktide.deploy.console.history.follower import Follower
-from slacktide.deploy.console.history.kept import unpack_kept
-from slacktide.deploy.console.history.minute import Minute
+from slacktide.deploy.console.history.minute import Minute, unpack_kept
 from slacktide.deploy.console.history.points import AT, POINTS, empty
 from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.recorder import OBJECTS, STATE, TOPICS
 from slacktide.deploy.console.history.store import SIZE_BYTES_MIN, Store
 from slacktide.deploy.console.run import FILE
 from slacktide.schemas.codec import decode

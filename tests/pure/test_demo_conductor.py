@@ -10,9 +10,8 @@ import pytest
 
 from slacktide.deploy.demo import conductor
 from slacktide.deploy.demo.backend import DemoError, Machine, Served, Used
-from slacktide.deploy.demo.conditions import Scenario, conditions
+from slacktide.deploy.demo.conditions import Load, Scenario, conditions
 from slacktide.deploy.demo.conductor import Conductor
-from slacktide.deploy.demo.load import Load
 from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.demo.story import Story
 from slacktide.schemas.connection import Cluster

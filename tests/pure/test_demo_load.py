@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.demo.conditions import BLOCKS, conditions
+from slacktide.deploy.demo.conditions import BLOCKS, HIGH_PART, LOW_PART, ROOM_S, Load, conditions, spiky
 from slacktide.deploy.demo.figures import percentile
-from slacktide.deploy.demo.load import HIGH_PART, LOW_PART, ROOM_S, Load, spiky
 from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS, arrivals
-from slacktide.deploy.demo.queueing import Queue
+from slacktide.deploy.demo.virtual import Queue
 
 seeds = st.integers(0, 2**32)
 

@@ -8,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.demo import chart
-from slacktide.deploy.demo.because import because
 from slacktide.deploy.demo.chart import Scale
 from slacktide.deploy.demo.conditions import conditions
-from slacktide.deploy.demo.frame import Frame, plain_line
 from slacktide.deploy.demo.report import Decided, Reaction
 from slacktide.deploy.demo.screen import PlainScreen
-from slacktide.deploy.demo.story import Point, Story
-from slacktide.deploy.demo.view import layout
+from slacktide.deploy.demo.story import Point, Story, because
+from slacktide.deploy.demo.view import Frame, layout, plain_line
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse

@@ -11,7 +11,7 @@ from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE
 from slacktide.agents.node.cgroup.knob_files import FILES, as_reads_back
 from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.deploy.virtual import texts
-from slacktide.deploy.virtual.knobs import write
+from slacktide.deploy.virtual.files import write
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Knob

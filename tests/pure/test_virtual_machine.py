@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.virtual.machine import BEST_EFFORT, KUBEPODS, Machine
-from slacktide.deploy.virtual.share import share
+from slacktide.deploy.virtual.machine import BEST_EFFORT, KUBEPODS, Machine, share
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits
 from testbed.virtual.kernel import VirtualKernel

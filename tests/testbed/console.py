@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from slacktide.deploy.console.history.followed import TOPICS
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.recorder import TOPICS, Recorder
 from slacktide.deploy.console.history.store import Store
 from slacktide.schemas.codec import encode
 from slacktide.schemas.job_pod import JobEviction, JobSpec

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from slacktide.deploy.console.history.kept import unpack_kept
-from slacktide.deploy.console.history.reading import Reading, placed
+from slacktide.deploy.console.history.file import Reading, placed
+from slacktide.deploy.console.history.minute import unpack_kept
 from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.deploy.console.history.view import Decision
 from slacktide.schemas.topics import (

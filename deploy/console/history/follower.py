@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from slacktide.agents.clock import Clock
 from slacktide.deploy.console import metrics
 from slacktide.deploy.console.history.file import StoreError
-from slacktide.deploy.console.history.followed import FACTS, OBJECTS, STATE
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.recorder import FACTS, OBJECTS, STATE, Recorder
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.history.view import Gap
 from slacktide.schemas.backoff import Backoff

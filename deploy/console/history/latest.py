@@ -1,27 +1,87 @@
-"""Current objects of compacted topics and their kept versions: Jobs, queue, credit. Pure."""
+"""Current objects of compacted topics, rows of Jobs, and kept versions: Jobs, queue, credit. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
-from slacktide.deploy.console.history.job_row import JobRow, job_row
 from slacktide.deploy.console.history.minute import Version
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.topics import CREDIT, JOB_STATUS, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
-from slacktide.streams.explain.evidence import Logged, place_of
+from slacktide.streams.explain.evidence import Logged, Severity, place_of
+from slacktide.streams.explain.job import condition, explain_job
 from slacktide.streams.queue.ledger import object_of, workload_of
 from slacktide.streams.records import Record
 
+WORST_FIRST: tuple[Severity, ...] = tuple(reversed(get_args(Severity)))
 KEEP_MS_MIN, KEEP_MS_PER_JOB = 1_000, 20
 """One version per Job is kept in each span: for 10,000 Jobs one in 200 s; sooner if condition, failures or evictions
 change."""
 _Object = tuple[str, bytes]
+_ORDERED = {QUEUE_STATE.name, CREDIT.name}
+
+
+class JobRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One Job."""
+
+    job: str
+    """NAMESPACE/NAME."""
+    condition: str
+    severity: Severity
+    """The worst of its findings."""
+    of: int | None
+    """Required completions; None: not fixed."""
+    active: int
+    succeeded: int
+    failed: int
+    evictions: int
+    lost_core_s: int
+    place: str
+    """Position of the status record."""
+    observed_ms: int
+    logged_ms: int
+
+    @property
+    def newness(self) -> tuple[int, int]:
+        """Return the sort key of Jobs of the same name. The greatest is shown."""
+        return self.observed_ms, self.logged_ms
+
+    @property
+    def order(self) -> tuple[int, bool, str]:
+        """Return the sort key of rows: problems first, active before completed."""
+        return WORST_FIRST.index(self.severity), self.condition == "Complete", self.job
+
+
+def job_row(one: Logged[JobStatus]) -> JobRow:
+    """Return the row of a status."""
+    status = one.body
+    job = explain_job((one,), status.namespace, status.name, one.place.logged_ms)
+    assert job is not None  # callers pass existing Jobs only
+    return JobRow(
+        job=f"{status.namespace}/{status.name}",
+        condition=condition(status),
+        severity=min((each.severity for each in job.findings), key=WORST_FIRST.index, default="ok"),
+        of=None if status.spec is None else status.spec.completions,
+        active=status.active,
+        succeeded=status.succeeded,
+        failed=status.failed,
+        evictions=status.evictions,
+        lost_core_s=round(status.lost_core_ms / 1_000),
+        place=str(one.place),
+        observed_ms=status.observed_ms,
+        logged_ms=one.place.logged_ms,
+    )
+
+
+def unpack_row(packed: bytes) -> JobRow:
+    """Decode a row from MessagePack."""
+    return msgspec.msgpack.decode(packed, type=JobRow)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -159,7 +219,6 @@ def _name(topic: Topic) -> str:
     return topic.name
 
 
-_ORDERED = {QUEUE_STATE.name, CREDIT.name}
 _READ: Mapping[str, Callable[[Record], object]] = {
     JOB_STATUS.name: lambda record: decode(record.value, JobStatus),
     QUEUE_SPEC.name: object_of,

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from slacktide.deploy.console.history import versions
-from slacktide.deploy.console.history.job_row import JobRow, unpack_row
-from slacktide.deploy.console.history.latest import Held, Latest
+import msgspec
+
+from slacktide.deploy.console.history.file import Reading, placed
+from slacktide.deploy.console.history.latest import Held, JobRow, Latest, unpack_row
 from slacktide.deploy.console.history.minute import Version
-from slacktide.deploy.console.history.reading import Reading, placed
 from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.schemas.topics import JOB_STATUS, Topic
 from slacktide.streams.records import Record
+
+_IN_FORCE = """
+FROM object JOIN version ON version.object = object.id AND version.at_ms = (
+  SELECT max(at_ms) FROM version WHERE object = object.id AND at_ms <= ?1)
+WHERE object.topic = ?2 AND (version.until_ms IS NULL OR version.until_ms > ?1)
+"""
 
 
 class Objects:
@@ -25,7 +33,7 @@ class Objects:
         """Return all Jobs, by key."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.rows.copy()
-        found = dict(versions.rows_at(self._reading, at_ms))
+        found = {key: unpack_row(row) for key, row in self._stored("row", at_ms, JOB_STATUS)}
         for one in self._unstored(at_ms, JOB_STATUS):
             found.pop(one.key, None)
             if one.row is not None:
@@ -38,7 +46,7 @@ class Objects:
             return latest.of(*topics)
         found: dict[tuple[str, bytes], Record] = {}
         for topic in topics:
-            found |= {(topic.name, key): one for key, one in versions.records_at(self._reading, at_ms, topic).items()}
+            found |= {(topic.name, key): _record(blob) for key, blob in self._stored("record", at_ms, topic)}
             for one in self._unstored(at_ms, topic):
                 found.pop((topic.name, one.key), None)
                 if one.record is not None:
@@ -49,15 +57,24 @@ class Objects:
         """Return one object; None: it did not exist."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.one(topic, key)
-        unstored = [one for one in self._unstored(at_ms, topic) if one.key == key]
-        return unstored[-1].record if unstored else versions.record_at(self._reading, at_ms, topic, key)
+        if unstored := [one for one in self._unstored(at_ms, topic) if one.key == key]:
+            return unstored[-1].record
+        found = self._reading.one(f"SELECT record {_IN_FORCE} AND object.key = ?3", at_ms, topic.name, key)
+        return _record(found[0]) if found else None
 
     def _latest(self, at_ms: int) -> Latest | None:
         """Return the current objects, for the newest or a later moment."""
         live = self._recorder()
         return live.latest if live is not None and at_ms // 1_000 >= live.second_s - 1 else None
 
+    def _stored(self, what: str, at_ms: int, topic: Topic) -> list[tuple[Any, ...]]:
+        return self._reading.all(f"SELECT object.key, version.{what} {_IN_FORCE}", at_ms, topic.name)
+
     def _unstored(self, at_ms: int, topic: Topic) -> list[Version]:
         live = self._recorder()
         unstored = [] if live is None else live.unstored_versions()
         return [one for one in unstored if one.topic == topic.name and one.at_ms <= at_ms]
+
+
+def _record(blob: bytes) -> Record:
+    return msgspec.msgpack.decode(zlib.decompress(blob), type=Record)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from slacktide.deploy.console.history.file import Reading, record_of
 from slacktide.deploy.console.history.minute import Entry
-from slacktide.deploy.console.history.reading import Reading, record_of
 from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.deploy.console.history.view import PodEvent
 from slacktide.schemas.codec import decode

@@ -6,19 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slacktide.deploy.console.history.decisions import Decisions, decided
-from slacktide.deploy.console.history.entries import TICK_MS
-from slacktide.deploy.console.history.file import NODE_BITS, block_key, blocks_asked, blocks_of
-from slacktide.deploy.console.history.gathered import Gathered
+from slacktide.deploy.console.history.file import (
+    NODE_BITS,
+    Reading,
+    block_key,
+    blocks_asked,
+    blocks_of,
+    placed,
+    record_of,
+    some,
+)
 from slacktide.deploy.console.history.log_records import LogRecords
-from slacktide.deploy.console.history.minute import Entry
-from slacktide.deploy.console.history.moments import Moments
+from slacktide.deploy.console.history.minute import TICK_MS, Entry
+from slacktide.deploy.console.history.moments import Moments, problems_of
 from slacktide.deploy.console.history.node_figures import SEVERITIES
 from slacktide.deploy.console.history.objects import Objects
 from slacktide.deploy.console.history.pods import Pods
-from slacktide.deploy.console.history.points import POINTS, STEPS_S
-from slacktide.deploy.console.history.reading import Reading, placed, record_of, some
+from slacktide.deploy.console.history.points import POINTS, STEPS_S, Gathered
 from slacktide.deploy.console.history.recorder import Recorder
-from slacktide.deploy.console.history.rows import problems_of
 from slacktide.deploy.console.history.store import SIZE_BYTES_MAX
 from slacktide.deploy.console.history.traces import Traces, place_in, trace_in, traced
 from slacktide.deploy.console.history.view import (

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from slacktide.deploy.console.history.entries import KEPT, Entries
-from slacktide.deploy.console.history.followed import OBJECTS
 from slacktide.deploy.console.history.latest import Latest
-from slacktide.deploy.console.history.minute import Entry, Minute, Version
+from slacktide.deploy.console.history.minute import KEPT, Entries, Entry, Minute, Version
 from slacktide.deploy.console.history.node_figures import NodeFigures
 from slacktide.deploy.console.history.points import POINTS, Block, empty
+from slacktide.schemas.access import SHOWN
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
@@ -27,12 +26,35 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import InForce
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SCORE, SHADOW_ALLOCATABLE
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    CREDIT,
+    INVENTORY,
+    JOB_STATUS,
+    METRIC,
+    OUTCOME,
+    POLICY,
+    QUEUE_SPEC,
+    QUEUE_STATE,
+    QUEUE_WORKLOAD,
+    SCORE,
+    SHADOW_ALLOCATABLE,
+)
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.explain.evidence import Logged, place_of
 from slacktide.streams.records import Place, Record, text_of
 from slacktide.streams.rows import SAMPLE_NAMES, Rows
+
+OBJECTS = (JOB_STATUS, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE, CREDIT)
+"""Compacted topics of Jobs, queue and credit. A cluster may lack them."""
+STATE = tuple(topic for topic in SHOWN if topic.cleanup == "compact" and topic not in OBJECTS)
+"""Other compacted topics: read from the start after each restart."""
+FACTS = tuple(topic for topic in SHOWN if topic.cleanup == "delete")
+"""Topics read from the last stored minute."""
+TOPICS = (*STATE, *FACTS, *OBJECTS)
+
 
 KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
 """One record per node and topic is kept in each span: with few nodes all, with 1,000 one in 5 min."""

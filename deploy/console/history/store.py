@@ -1,4 +1,4 @@
-"""The SQLite store: writes minutes, blocks, records and gaps. See docs/console-store.md for sizes.
+"""The SQLite store: writes minutes, blocks, records and gaps, and deletes expired data. Sizes: docs/console-store.md.
 
 A minute and its offsets are stored in one transaction, so that a killed process continues at the file's end. Coarser
 points are computed from stored points, so they are equally complete.
@@ -7,15 +7,16 @@ points are computed from stored points, so they are equally complete.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
-from slacktide.deploy.console.history.expiry import expire, make_room, oldest_block_s, size_bytes
 from slacktide.deploy.console.history.file import (
+    NODE_BITS,
     StoreError,
     block_key,
     blocks_asked,
@@ -24,13 +25,24 @@ from slacktide.deploy.console.history.file import (
     salvaged,
     transaction,
 )
-from slacktide.deploy.console.history.kept import pack_kept, unpack_kept
-from slacktide.deploy.console.history.minute import Entry, Minute
+from slacktide.deploy.console.history.minute import Entry, Minute, Version, pack_kept, unpack_kept
 from slacktide.deploy.console.history.points import POINTS, STEPS_S, packed, rolled
-from slacktide.deploy.console.history.versions import put_versions
 from slacktide.deploy.console.history.view import Gap
 from slacktide.streams.records import Place, Record
 
+HORIZON_S = {1: 24 * 3_600, 10: 3 * 24 * 3_600, 60: 7 * 24 * 3_600}
+KEPT_S = 7 * 24 * 3_600
+_BLOCKS = {f"p{step_s}": span_s for step_s, span_s in HORIZON_S.items()}
+_HORIZONS = {**_BLOCKS, "kept": KEPT_S, "entry": KEPT_S, "version": KEPT_S}
+_PARTS = 8
+"""If the file is full, the oldest of this many parts is deleted."""
+_FILLED = 0.9
+"""Fill level; the rest is for writes until the next check."""
+_OLDEST = {
+    "kept": "SELECT min(minute) * 60 FROM kept",
+    "entry": "SELECT min(at_ms) / 1000 FROM entry WHERE topic NOT LIKE '%.policy.%'",
+    "version": "SELECT min(until_ms) / 1000 FROM version",
+}
 SIZE_BYTES_MAX = 4 << 30
 SIZE_BYTES_MIN = 2 << 20
 
@@ -154,7 +166,7 @@ class Store:
             self._keep(db, self._nodes[name], minute.start_s // POINTS, records)
         for entry in minute.entries:
             _put_entry(db, entry)
-        put_versions(db, minute.versions)
+        _put_versions(db, minute.versions)
         rates = [(minute.start_s // POINTS, topic, records) for topic, records in minute.rates.items()]
         db.executemany("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", rates)
         db.executemany(
@@ -201,3 +213,79 @@ def _put_entry(db: sqlite3.Connection, entry: Entry) -> None:
     if made.rowcount:
         pods = [(name, one.timestamp_ms, made.lastrowid) for name in entry.names]
         db.executemany("INSERT OR IGNORE INTO pod VALUES (?, ?, ?)", pods)
+
+
+def _put_versions(db: sqlite3.Connection, versions: Iterable[Version]) -> None:
+    """Store versions, oldest first. Duplicates replace themselves."""
+    for one in versions:
+        db.execute("INSERT OR IGNORE INTO object (topic, key) VALUES (?, ?)", (one.topic, one.key))
+        asked = "SELECT id FROM object WHERE topic = ? AND key = ?"
+        [number] = db.execute(asked, (one.topic, one.key)).fetchone()
+        db.execute(
+            "UPDATE version SET until_ms = ?1 WHERE object = ?2 AND until_ms IS NULL AND at_ms < ?1",
+            (one.at_ms, number),
+        )
+        if one.record is not None:
+            blob = zlib.compress(msgspec.msgpack.encode(msgspec.structs.replace(one.record, headers=())), 6)
+            row = (number, one.at_ms, one.row, blob)
+            db.execute("INSERT OR REPLACE INTO version (object, at_ms, row, record) VALUES (?, ?, ?, ?)", row)
+
+
+def expire(db: sqlite3.Connection, now_s: int, size_bytes_max: int) -> None:
+    """Delete expired data, then the oldest while the file is too large."""
+    with suppress(sqlite3.OperationalError):
+        for what, span_s in _HORIZONS.items():
+            _drop(db, what, now_s - span_s)
+        while size_bytes(db) > _FILLED * size_bytes_max and make_room(db, now_s):
+            pass
+
+
+def make_room(db: sqlite3.Connection, newest_s: int) -> bool:
+    """Delete a part of the oldest data, relative to its horizon; return whether there was any."""
+    shares = {what: (newest_s - _oldest_s(db, what, newest_s)) / span for what, span in _HORIZONS.items()}
+    what, share = max(shares.items(), key=lambda one: one[1])
+    if share <= 0:
+        return False
+    with suppress(sqlite3.OperationalError):
+        oldest_s = _oldest_s(db, what, newest_s)
+        least_s = int(what[1:]) * POINTS if what in _BLOCKS else POINTS
+        _drop(db, what, oldest_s + max(least_s, (newest_s - oldest_s) // _PARTS))
+    return True
+
+
+def size_bytes(db: sqlite3.Connection) -> int:
+    """Return the size of the pages in use."""
+    page, pages, free = (
+        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+    )
+    return int(page * (pages - free))
+
+
+def oldest_block_s(db: sqlite3.Connection, step_s: int) -> int:
+    """Start of the oldest block of one resolution; 0: none."""
+    found = db.execute(f"SELECT min(key) FROM p{step_s}").fetchone()[0]  # noqa: S608 - our own names
+    return 0 if found is None else (int(found) >> NODE_BITS) * step_s * POINTS
+
+
+def _drop(db: sqlite3.Connection, what: str, before_s: int) -> None:
+    with transaction(db):
+        if what == "kept":
+            db.execute("DELETE FROM kept WHERE minute < ?", (before_s // POINTS,))
+        elif what == "version":
+            if db.execute("DELETE FROM version WHERE until_ms < ?", (before_s * 1_000,)).rowcount:
+                db.execute("DELETE FROM object WHERE NOT EXISTS (SELECT 1 FROM version WHERE object = object.id)")
+        elif what == "entry":
+            db.execute("DELETE FROM entry WHERE at_ms < ? AND topic NOT LIKE '%.policy.%'", (before_s * 1_000,))
+            db.execute("DELETE FROM pod WHERE at_ms < ?", (before_s * 1_000,))
+            db.execute("DELETE FROM rate WHERE minute < ?", (before_s // POINTS,))
+            db.execute("DELETE FROM gap WHERE to_ms < ?", (before_s * 1_000,))
+        else:
+            db.execute(f"DELETE FROM {what} WHERE key < ?", (block_key(before_s, int(what[1:]), 0),))  # noqa: S608
+
+
+def _oldest_s(db: sqlite3.Connection, what: str, newest_s: int) -> int:
+    """Return the oldest second of the data; default: ``newest_s``."""
+    if what in _BLOCKS:
+        return oldest_block_s(db, int(what[1:])) or newest_s
+    found = db.execute(_OLDEST[what]).fetchone()[0]
+    return newest_s if found is None else int(found)

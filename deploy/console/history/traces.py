@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from slacktide.deploy.console.history.file import NODE_BITS, block_key
-from slacktide.deploy.console.history.followed import TOPICS
-from slacktide.deploy.console.history.kept import unpack_kept
+from slacktide.deploy.console.history.file import NODE_BITS, Reading, block_key, placed, record_of, some
+from slacktide.deploy.console.history.minute import unpack_kept
 from slacktide.deploy.console.history.moments import Moments
 from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, Block, point, unpack
-from slacktide.deploy.console.history.reading import Reading, placed, record_of, some
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.recorder import TOPICS, Recorder
 from slacktide.schemas.headers import traceparent
 from slacktide.streams.records import Place, Record
 

@@ -11,9 +11,8 @@ from slacktide.agents.node.cgroup.plan import PERIOD_FILE, Bandwidth, Clipped, P
 from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
 from slacktide.agents.node.kernel import Held, Reading
 from slacktide.agents.node.knobs.container_cpu import ContainersLook
-from slacktide.deploy.virtual.knobs import write
-from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine
-from slacktide.deploy.virtual.stall import Stall
+from slacktide.deploy.virtual.files import write
+from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine, Stall
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import SHARES_MIN, Knob
