@@ -74,16 +74,6 @@ class Question:
     records: Sequence[Record] = ()
     """The node's records from ``History.elsewhere``."""
 
-    def named(self, name: str) -> str:
-        """Return a required parameter.
-
-        Raises:
-            BadQuestionError: it is missing.
-        """
-        if not (value := self.given.get(name, "")):
-            raise BadQuestionError(f"the query lacks {name}")
-        return value
-
 
 def answer(history: History, path: str, question: Question) -> dict[str, Any]:
     """Handle a request.
@@ -130,7 +120,7 @@ def _node(history: History, question: Question) -> dict[str, Any]:
     except KeyError as exc:
         raise NotKeptError(f"the history does not contain node {name}") from exc
     row = history.row_at(name, at_ms)
-    decision = history.decision_at(name, history.end_ms(name, at_ms), question.records)
+    decision = history.decisions.at(name, history.end_ms(name, at_ms), question.records)
     return {
         "row": None if row is None else {name: _limit(getattr(row, name)) for name in NodeRow.__slots__},
         "unlimited": row is not None and row.limit_cpu_milli == UNLIMITED,
@@ -209,10 +199,10 @@ def _pod(history: History, question: Question) -> dict[str, Any]:
 
 def _records(history: History, question: Question) -> dict[str, Any]:
     at_ms, of, node = question.at_ms, question.given.get("of", ""), question.given.get("node", "")
-    decision = history.decision_at(node, history.end_ms(node, at_ms), question.records) if of and node else None
+    decision = history.decisions.at(node, history.end_ms(node, at_ms), question.records) if of and node else None
     near = question.records if decision is None else [*decision.records, *question.records]
     return {
-        "trace": [_shown(one) for one in history.records(of, node, at_ms, near)],
+        "trace": [_shown(one) for one in history.traces.records(of, node, at_ms, near)],
         "topics": history.topics_at(at_ms),
         "lag": [
             {"worker": one.worker, "topic": one.topic, "partition": one.partition, "lag": one.lag}
@@ -245,17 +235,17 @@ def _dead_letter(record: Record) -> dict[str, Any]:
 
 
 def _policy(history: History, question: Question) -> dict[str, Any]:
-    found = history.policy_at(question.at_ms)
+    found, refused = history.policy_at(question.at_ms)
     if found is None:
         return {"version": ""}
     names = history.nodes()
     compared = (one for name in names if (one := _against_shadow(history, question.at_ms, name)) is not None)
     return {
-        "version": found.policy.version,
+        "version": found.body.version,
         "place": str(found.place),
-        "published_ms": found.policy.published_ms,
-        "refused": found.refused,
-        "groups": policy_groups(found.policy),
+        "published_ms": found.body.published_ms,
+        "refused": refused,
+        "groups": policy_groups(found.body),
         "shadow": list(islice(compared, COMPARED_MAX)),
         "nodes_count": len(names),
     }
@@ -263,11 +253,11 @@ def _policy(history: History, question: Question) -> dict[str, Any]:
 
 def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] | None:
     """Return batch resources under the policy and the shadow policy; None: there is no shadow."""
-    if history.sold_at(node, at_ms + _POINT_MS_MAX, shadow=True) is None:
+    if history.decisions.sold_at(node, at_ms + _POINT_MS_MAX, shadow=True) is None:
         return None
     end_ms = history.end_ms(node, at_ms)
-    shadow = history.sold_at(node, end_ms, shadow=True)
-    live = None if shadow is None else history.sold_at(node, end_ms)
+    shadow = history.decisions.sold_at(node, end_ms, shadow=True)
+    live = None if shadow is None else history.decisions.sold_at(node, end_ms)
     if shadow is None or live is None:
         return None
     return {"node": node, "version": shadow.policy_version, "live": _sold(live), "shadow": _sold(shadow)}

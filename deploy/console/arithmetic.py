@@ -56,7 +56,7 @@ def _node_lines(history: History, at_ms: int, given: Mapping[str, str], others: 
         return
     moment = history.end_ms(node, at_ms)
     shadow = bool(given.get("shadow"))
-    decision = history.shadow_at(node, moment) if shadow else history.decision_at(node, moment, others)
+    decision = history.decisions.shadow_at(node, moment) if shadow else history.decisions.at(node, moment, others)
     if decision is None:
         return
     row = None if shadow else history.row_at(node, at_ms)

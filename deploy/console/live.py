@@ -117,10 +117,10 @@ class Live:
         node = await turn(self._thread, _node, history, given, at_ms) if path in OF_NODE else ""
         if node:
             end_ms = await turn(self._thread, history.end_ms, node, at_ms)
-            elsewhere = await turn(self._thread, history.elsewhere, node, end_ms)
+            elsewhere = await turn(self._thread, history.decisions.elsewhere, node, end_ms)
             records += await history.log.read(node, end_ms, elsewhere)
         if path == "records" and (of := given.get("of", "")):
-            for offsets in await turn(self._thread, history.sought, of, node, at_ms):
+            for offsets in await turn(self._thread, history.traces.sought, of, node, at_ms):
                 if not (found := await history.log.read(node, EVER_MS, offsets)):
                     break  # Kafka is unavailable, or no longer has them
                 records += found

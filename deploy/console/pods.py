@@ -70,7 +70,7 @@ def pod_at(history: History, pod: str, at_ms: int, records: Sequence[Record]) ->
     """
     events = history.pods.events(pod, at_ms - LIFE_MS, at_ms)
     node = history.pods.node_of(pod, at_ms)
-    decision = history.decision_at(node, history.end_ms(node, at_ms), records) if node else None
+    decision = history.decisions.at(node, history.end_ms(node, at_ms), records) if node else None
     namespace, _, name = pod.partition("/")
     log = None if decision is None else node_log(node, decision.records)
     outcomes = [Logged(body=one.body, place=one.place) for one in events if isinstance(one.body, NodeOutcome)]

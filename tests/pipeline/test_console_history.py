@@ -96,8 +96,8 @@ async def _recorded(path: Path, node: VirtualNode, up: Up) -> Recorded:
 
 
 async def _decision(history: History, at_ms: int) -> Decision | None:
-    others = await history.log.read(NODE, at_ms, history.elsewhere(NODE, at_ms))
-    return history.decision_at(NODE, at_ms, others)
+    others = await history.log.read(NODE, at_ms, history.decisions.elsewhere(NODE, at_ms))
+    return history.decisions.at(NODE, at_ms, others)
 
 
 def explained(log: Sequence[Record], place: tuple[str, int, int]) -> tuple[NodeExplanation, str]:

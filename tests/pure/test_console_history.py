@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.console.history.file import PAGE_BYTES, StoreError
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.minute import Minute, unpack_kept
-from slacktide.deploy.console.history.points import AT, POINTS, empty
+from slacktide.deploy.console.history.points import FINE, POINTS, empty
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.recorder import OBJECTS, STATE, TOPICS
 from slacktide.deploy.console.history.store import SIZE_BYTES_MIN, Store
@@ -170,7 +170,7 @@ def test_each_second_of_the_log_is_there_once(whole: Path) -> None:
 
 def test_a_decision_has_its_arithmetic_and_its_places(whole: Path) -> None:
     history = History(whole)
-    decision = history.decision_at(NODE, START_MS + 200_000)
+    decision = history.decisions.at(NODE, START_MS + 200_000)
     assert decision is not None
     steps = {step.name: step for step in decision.explanation.steps}
     assert steps.keys() >= {"sample", "window", "allocatable", "command", "outcome"}
@@ -178,7 +178,7 @@ def test_a_decision_has_its_arithmetic_and_its_places(whole: Path) -> None:
     at = steps["allocatable"].place
     assert row.places["allocatable"] == (at.topic, 0, at.offset) or row.sold_cpu_milli is not None
     assert all(step.place.logged_ms <= START_MS + 200_000 for step in steps.values())
-    assert history.policy_at(START_MS + 200_000) is not None
+    assert history.policy_at(START_MS + 200_000)[0] is not None
 
 
 def test_what_is_gone_from_the_log_is_a_gap_and_never_a_figure(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def _noise(start_s: int, *, nodes: int, seed: int) -> Minute:
     draw, blocks = random.Random(seed), {}
     for number in range(nodes):
         block = empty(1)
-        for name, column in zip(AT[1], block, strict=True):
+        for name, column in zip(FINE, block, strict=True):
             for slot in range(POINTS):
                 column[slot] = 1 if name in ENUMERATED else draw.randrange(1 << 20)
         blocks[f"node-{number}"] = block
@@ -307,7 +307,7 @@ def test_a_sample_that_carries_only_a_changed_pod_list_explains_those_that_follo
     chain.run(16, 18)
     recorder = stored(tmp_path / FILE, chain.records)
 
-    found = History(tmp_path / FILE, lambda: recorder).decision_at(NODE, START_MS + 18_500)
+    found = History(tmp_path / FILE, lambda: recorder).decisions.at(NODE, START_MS + 18_500)
 
     assert found is not None
     samples = [one for one in found.records if one.topic == SAMPLE.name]

@@ -163,5 +163,5 @@ def test_a_topic_that_was_never_kept_costs_a_read_or_two(history: History, monke
     reads = []
     unpack = decisions.unpack_kept
     monkeypatch.setattr(decisions, "unpack_kept", lambda blob: reads.append(blob) or unpack(blob))
-    assert history._decisions._kept("node-1", START_MS + 179_000, ("nobody's",)) == []
+    assert history.decisions._kept("node-1", START_MS + 179_000, ("nobody's",)) == []
     assert len(reads) <= 2

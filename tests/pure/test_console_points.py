@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.console.history.points import (
     AT,
     COLUMNS,
+    FINE,
     POINTS,
     STEPS_S,
     Block,
@@ -31,7 +32,7 @@ def blocks(draw: st.DrawFn) -> Block:
     for slot in draw(st.sets(st.integers(0, POINTS - 1), max_size=12)):
         block[0][slot] = 1
         for name in ("ls_cpu_milli", "limit_cpu_milli", "evictions", "state", "sample_offset"):
-            block[AT[1][name]][slot] = draw(FIGURES)
+            block[AT[name]][slot] = draw(FIGURES)
     return block
 
 
@@ -55,7 +56,7 @@ def test_a_block_comes_out_as_it_was_packed(block: Block, slot: int) -> None:
 def test_coarser_points_keep_extremes_sums_and_times(minutes: list[Block | None]) -> None:
     _, step_s, _ = STEPS_S
     made = rolled(minutes, 1, step_s)
-    seconds = {name: _line(minutes, name) for name in AT[1]}
+    seconds = {name: _line(minutes, name) for name in FINE}
     for slot in range(POINTS):
         span = slice(slot * step_s, (slot + 1) * step_s)
         there = any(one > 0 for one in seconds["present"][span])
@@ -72,13 +73,13 @@ def test_rolled_up_twice_an_hour_has_the_extremes_of_its_seconds(minutes: list[B
     hour = rolled(tens, 10, 60)
     for place, column in enumerate(COLUMNS):
         for slot in range(POINTS):
-            known = [one for one in (minutes[slot] or empty(1))[AT[1][column.of]] if one != NONE]
+            known = [one for one in (minutes[slot] or empty(1))[AT[column.of]] if one != NONE]
             if hour[0][slot] > 0:
                 assert hour[place][slot] == (_expected(column.how, known) if known else NONE), column
 
 
 def _line(minutes: list[Block | None], name: str) -> list[int]:
-    at = AT[1][name]
+    at = AT[name]
     return [value for block in minutes for value in (empty(1) if block is None else block)[at]]
 
 

@@ -23,7 +23,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[History, dict[int,
     for minute in (at for at in range(MINUTES) if at != 33):
         block = empty(1)
         for slot in range(POINTS):
-            use[BEGIN_S + minute * POINTS + slot] = block[AT[1]["ls_cpu_milli"]][slot] = draw.randrange(8_000)
+            use[BEGIN_S + minute * POINTS + slot] = block[AT["ls_cpu_milli"]][slot] = draw.randrange(8_000)
             block[0][slot] = 1
         store.add(Minute(start_s=BEGIN_S + minute * POINTS, blocks={"node-1": block}, kept={}, entries=[], rates={},
                          offsets={}, firsts={}, texts=[]))  # fmt: skip

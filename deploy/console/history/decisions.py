@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from slacktide.deploy.console.history.file import Reading, placed
 from slacktide.deploy.console.history.minute import unpack_kept
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.moments import Moments
+from slacktide.deploy.console.history.reading import Reading, placed
 from slacktide.deploy.console.history.view import Decision
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
     INVENTORY,
     METRIC,
     OUTCOME,
+    POLICY,
     SAMPLES,
     SCORE,
     SHADOW_ALLOCATABLE,
 )
 from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log
-from slacktide.streams.records import Record
+from slacktide.streams.records import Place, Record
 from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.worker.lists import CARRIES
 
@@ -39,39 +42,63 @@ _SHADOWED = (*(one for one in _EXPLAINING if one != ALLOCATABLE.name), SHADOW_AL
 
 
 class Decisions:
-    """Kept records of the file and of the current minute."""
+    """Explains nodes by kept records of the file and of the current minute."""
 
-    def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None]) -> None:
+    def __init__(self, reading: Reading, moments: Moments) -> None:
         self._reading = reading
-        self._recorder = recorder
+        self._moments = moments
 
-    def live(self, node: str, at_ms: int) -> list[Record]:
-        """Return the newest records of a node, if none is later than the moment."""
-        live = self._recorder()
-        found = None if live is None else live.nodes.get(node)
+    def at(self, node: str, at_ms: int, others: Sequence[Record] = ()) -> Decision | None:
+        """Return the arithmetic in force at a moment; ``others``: records of ``elsewhere``. None: unknown."""
+        return self._explained(node, at_ms, [*self._kept(node, at_ms, _EXPLAINING), *others, *self._live(node, at_ms)])
+
+    def shadow_at(self, node: str, at_ms: int) -> Decision | None:
+        """Return the same by the shadow policy; None: there is none."""
+        there = self._kept(node, at_ms, (SHADOW_ALLOCATABLE.name,))
+        return self._explained(node, at_ms, self._kept(node, at_ms, _SHADOWED)) if there else None
+
+    def elsewhere(self, node: str, at_ms: int) -> Mapping[Place, int]:
+        """Return the offsets of records behind a node's figures that are not in the history."""
+        row = self._moments.one(node, at_ms // 1_000)
+        here = {placed(one) for one in (*self._kept(node, at_ms, _EXPLAINING), *self._live(node, at_ms))}
+        places = () if row is None else row.places.values()
+        return {Place(topic, number): offset for topic, number, offset in places if (topic, number, offset) not in here}
+
+    def sold_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
+        """Return the newest kept allocatable, of the policy or its shadow; None: none."""
+        found = self._kept(node, at_ms, ((SHADOW_ALLOCATABLE if shadow else ALLOCATABLE).name,))
+        return decode(found[0].value, NodeAllocatable) if found else None
+
+    def _explained(self, node: str, at_ms: int, records: Iterable[Record]) -> Decision | None:
+        """Explain records that are not later than the moment; None: there are none."""
+        known = {placed(one): one for one in records}
+        records = sorted(known.values(), key=lambda one: one.timestamp_ms)
+        if not records:
+            return None
+        asked_ms = records[-1].timestamp_ms
+        shown = [
+            msgspec.structs.replace(one, topic=ALLOCATABLE.name) if one.topic == SHADOW_ALLOCATABLE.name else one
+            for one in records
+        ]
+        row = self._moments.one(node, asked_ms // 1_000)
+        covered = {} if row is None or row.age_ms is None else {(METRIC.name, node): asked_ms - row.age_ms}
+        found = node_log(node, [*self._reading.entries(POLICY.name, 0, at_ms), *shown], covered)
+        return Decision(node=node, at_ms=at_ms, explanation=explain_node(found, asked_ms), records=records)
+
+    def _live(self, node: str, at_ms: int) -> list[Record]:
+        """Return the newest records of a node, as far as they are not later than the moment."""
+        found = self._reading.live().nodes.get(node)
         newest = () if found is None else list(found.latest.values())
         return [one for one in newest if one.topic in _EXPLAINING and one.timestamp_ms <= at_ms]
 
-    def kept(self, node: str, at_ms: int, *, shadow: bool = False) -> list[Record]:
+    def _kept(self, node: str, at_ms: int, topics: Sequence[str]) -> list[Record]:
         """Return the newest kept record per topic; of samples also those with facts and pods, of outcomes the last few.
 
-        Empty: no record is kept, or there is no shadow policy.
+        Empty: no record is kept.
         """
-        if shadow and not self._kept(node, at_ms, (SHADOW_ALLOCATABLE.name,)):
-            return []
-        return self._kept(node, at_ms, _SHADOWED if shadow else _EXPLAINING)
-
-    def allocatable(self, node: str, at_ms: int, *, shadow: bool = False) -> Record | None:
-        """Return the newest kept allocatable record, of the policy or its shadow."""
-        topic = SHADOW_ALLOCATABLE if shadow else ALLOCATABLE
-        return next(iter(self._kept(node, at_ms, (topic.name,))), None)
-
-    def _kept(self, node: str, at_ms: int, topics: Sequence[str]) -> list[Record]:
         found: dict[str, list[Record]] = {}
-        live = self._recorder()
         before: Mapping[str, int] = {}
-        if live is not None:
-            _sort(found, (one for one in live.kept_of(node) if one.timestamp_ms <= at_ms), topics)
+        _sort(found, (one for one in self._reading.live().kept_of(node) if one.timestamp_ms <= at_ms), topics)
         number = self._reading.number(node)
         if number is not None:
             asked = "SELECT key, records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1"
@@ -103,35 +130,6 @@ class Decisions:
                 block = unpack_kept(rows[0][0])
                 _sort(found, (one for one in block.records if one.timestamp_ms <= at_ms), (topic,))
                 minute = block.before.get(topic)
-
-
-def decided(
-    node: str, at_ms: int, kept: Sequence[Record], others: Sequence[Record], policies: Sequence[Record],
-    age_ms: Callable[[int], int | None],
-) -> Decision | None:  # fmt: skip
-    """Explain kept records and others from Kafka; None: there are none.
-
-    Args:
-        node: its name.
-        at_ms: the moment; no record is later.
-        kept: records from the history.
-        others: records of the same node from Kafka.
-        policies: records of the policy topic.
-        age_ms: age of the node's figures at the newest record.
-    """
-    known = {placed(one): one for one in (*kept, *others)}
-    records = sorted(known.values(), key=lambda one: one.timestamp_ms)
-    if not records:
-        return None
-    asked_ms = records[-1].timestamp_ms
-    shown = [
-        msgspec.structs.replace(one, topic=ALLOCATABLE.name) if one.topic == SHADOW_ALLOCATABLE.name else one
-        for one in records
-    ]
-    age = age_ms(asked_ms)
-    covered = {} if age is None else {(METRIC.name, node): asked_ms - age}
-    found = node_log(node, [*policies, *shown], covered)
-    return Decision(node=node, at_ms=at_ms, explanation=explain_node(found, asked_ms), records=records)
 
 
 def _sort(found: dict[str, list[Record]], records: Iterable[Record], topics: Sequence[str]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slacktide.deploy.console.history.file import NODE_BITS, Reading, block_key
+from slacktide.deploy.console.history.file import NODE_BITS, block_key
 from slacktide.deploy.console.history.node_figures import ORIGINS, SEVERITIES
 from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, point
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.reading import Reading
 from slacktide.deploy.console.history.view import NONE, STATES, NodeRow, Problem
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, OUTCOME, SAMPLES, SCORE
 from slacktide.streams.kafka import partition_of
@@ -26,59 +26,8 @@ _OFFSETS = {
     "outcome": OUTCOME.name,
     "score": SCORE.name,
 }
-_AT = {step_s: tuple((field, AT[step_s][field]) for field in _FIELDS) for step_s in STEPS_S}
-_OFFSETS_AT = {
-    step_s: tuple((kind, topic, AT[step_s][f"{kind}_offset"]) for kind, topic in _OFFSETS.items()) for step_s in STEPS_S
-}
-
-
-def row_of(name: str, partition: int, at_s: int, step_s: int, point: Sequence[int], texts: Sequence[str]) -> NodeRow:
-    """Build the row of one node at one moment.
-
-    Args:
-        name: the node's.
-        partition: of topics keyed by node.
-        at_s: start of the point.
-        step_s: its resolution.
-        point: its figures, in the column order of that resolution.
-        texts: by number.
-    """
-    at = AT[step_s]
-
-    def text(column: str) -> str:
-        number = point[at[column]]
-        return texts[number] if 0 <= number < len(texts) else ""
-
-    figures: dict[str, Any] = {
-        field: None if (found := point[place]) == NONE else found for field, place in _AT[step_s]
-    }
-    pressure = point[at["cpu_some"]]
-    return NodeRow(
-        node=name,
-        at_ms=at_s * 1_000,
-        end_ms=(at_s + step_s) * 1_000 - 1,
-        state=STATES[max(0, point[at["state"]])],
-        severity=SEVERITIES[max(0, point[at["severity"]])],
-        why=text("why"),
-        cpu_some_pct=None if pressure == NONE else pressure / 100,
-        decided_by=ORIGINS[max(0, point[at["origin"]])],
-        evictions=max(0, point[at["evictions"]]),
-        policy_version=text("policy"),
-        boot_id=text("boot"),
-        places=_places(partition, step_s, point),
-        **figures,
-    )
-
-
-def _places(partition: int, step_s: int, point: Sequence[int]) -> Mapping[str, tuple[str, int, int]]:
-    at = AT[step_s]
-    found = {}
-    if (offset := point[at["sample_offset"]]) != NONE:
-        found["sample"] = (SAMPLES[max(0, point[at["sample_topic"]])].name, partition, offset)
-    for kind, topic, place in _OFFSETS_AT[step_s]:
-        if (offset := point[place]) != NONE:
-            found[kind] = (topic, partition, offset)
-    return found
+_FIELDS_AT = tuple((field, AT[field]) for field in _FIELDS)
+_OFFSETS_AT = tuple((kind, topic, AT[f"{kind}_offset"]) for kind, topic in _OFFSETS.items())
 
 
 def problems_of(row: NodeRow) -> Iterator[Problem]:
@@ -94,17 +43,10 @@ def problems_of(row: NodeRow) -> Iterator[Problem]:
 
 
 class Moments:
-    """Reads moments from the file and from the minutes that are not stored yet.
+    """Reads moments from the file and the recorder; ``partitions``: of topics keyed by node."""
 
-    Args:
-        reading: the file.
-        recorder: returns the recorder; None: there is none.
-        partitions: of topics keyed by node.
-    """
-
-    def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None], partitions: int) -> None:
+    def __init__(self, reading: Reading, partitions: int) -> None:
         self._reading = reading
-        self._recorder = recorder
         self._partitions = partitions
         self._partition: dict[str, int] = {}
 
@@ -140,28 +82,52 @@ class Moments:
 
     def _unstored_s(self, at_s: int) -> int | None:
         """Return the second, if only the recorder has it; None: it is in the file."""
-        live, stored_s = self._recorder(), self._reading.stored_s()
-        if live is None or at_s < stored_s:
-            return None
-        at_s = min(at_s, live.second_s - 1)  # the current second is incomplete
-        return at_s if at_s >= stored_s else None
+        at_s = min(at_s, self._reading.live().second_s - 1)  # the current second is incomplete
+        return at_s if at_s >= self._reading.stored_s() else None
 
     def _unstored(self, at_s: int, node: str | None = None) -> list[NodeRow]:
-        live = self._recorder()
-        assert live is not None  # there is a second of it
+        live = self._reading.live()
         slot, texts, blocks = at_s % POINTS, list(live.texts), live.blocks(at_s // POINTS * POINTS)
         chosen = blocks.items() if node is None else [(node, blocks[node])] if node in blocks else []
         points = ((name, [column[slot] for column in block]) for name, block in chosen)
         return [row for name, one in points if (row := self._row(name, at_s, 1, one, texts)) is not None]
 
     def _row(
-        self, name: str, at_s: int, step_s: int, one: Sequence[int], texts: Sequence[str] | None = None
+        self, name: str, at_s: int, step_s: int, point: Sequence[int], texts: Sequence[str] | None = None
     ) -> NodeRow | None:
-        """Convert a point to a row; None: the follower did not record that second."""
-        if one[0] <= 0:
+        """Convert a point to a row; None: the follower did not record that second. Default texts: those of the file."""
+        if point[0] <= 0:
             return None
-        partition = self._partition.get(name)
-        if partition is None:
-            partition = self._partition[name] = partition_of(name, self._partitions)
-        texts = self._reading.texts if texts is None else texts
-        return row_of(name, partition, at_s // step_s * step_s, step_s, one, texts)
+        if name not in self._partition:
+            self._partition[name] = partition_of(name, self._partitions)
+        partition, known = self._partition[name], self._reading.texts if texts is None else texts
+        begin_ms = at_s // step_s * step_s * 1_000
+
+        def text(column: str) -> str:
+            number = point[AT[column]]
+            return known[number] if 0 <= number < len(known) else ""
+
+        figures: dict[str, Any] = {
+            field: None if (found := point[place]) == NONE else found for field, place in _FIELDS_AT
+        }
+        places = {
+            kind: (topic, partition, offset) for kind, topic, place in _OFFSETS_AT if (offset := point[place]) != NONE
+        }
+        if (offset := point[AT["sample_offset"]]) != NONE:
+            places["sample"] = SAMPLES[max(0, point[AT["sample_topic"]])].name, partition, offset
+        pressure = point[AT["cpu_some"]]
+        return NodeRow(
+            node=name,
+            at_ms=begin_ms,
+            end_ms=begin_ms + step_s * 1_000 - 1,
+            state=STATES[max(0, point[AT["state"]])],
+            severity=SEVERITIES[max(0, point[AT["severity"]])],
+            why=text("why"),
+            cpu_some_pct=None if pressure == NONE else pressure / 100,
+            decided_by=ORIGINS[max(0, point[AT["origin"]])],
+            evictions=max(0, point[AT["evictions"]]),
+            policy_version=text("policy"),
+            boot_id=text("boot"),
+            places=places,
+            **figures,
+        )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from slacktide.deploy.console.history.file import Reading, placed
 from slacktide.deploy.console.history.latest import Held, JobRow, Latest, unpack_row
 from slacktide.deploy.console.history.minute import Version
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.reading import Reading, placed
 from slacktide.schemas.topics import JOB_STATUS, Topic
 from slacktide.streams.records import Record
 
@@ -25,9 +24,8 @@ WHERE object.topic = ?2 AND (version.until_ms IS NULL OR version.until_ms > ?1)
 class Objects:
     """Objects of compacted topics."""
 
-    def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None]) -> None:
+    def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._recorder = recorder
 
     def jobs(self, at_ms: int) -> Mapping[bytes, JobRow]:
         """Return all Jobs, by key."""
@@ -64,15 +62,14 @@ class Objects:
 
     def _latest(self, at_ms: int) -> Latest | None:
         """Return the current objects, for the newest or a later moment."""
-        live = self._recorder()
-        return live.latest if live is not None and at_ms // 1_000 >= live.second_s - 1 else None
+        live = self._reading.live()
+        return live.latest if 0 < live.second_s <= at_ms // 1_000 + 1 else None
 
     def _stored(self, what: str, at_ms: int, topic: Topic) -> list[tuple[Any, ...]]:
         return self._reading.all(f"SELECT object.key, version.{what} {_IN_FORCE}", at_ms, topic.name)
 
     def _unstored(self, at_ms: int, topic: Topic) -> list[Version]:
-        live = self._recorder()
-        unstored = [] if live is None else live.unstored_versions()
+        unstored = self._reading.live().unstored_versions()
         return [one for one in unstored if one.topic == topic.name and one.at_ms <= at_ms]
 
 

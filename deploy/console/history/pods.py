@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from slacktide.deploy.console.history.file import Reading, record_of
-from slacktide.deploy.console.history.minute import Entry
-from slacktide.deploy.console.history.recorder import Recorder
+from slacktide.deploy.console.history.reading import Reading, record_of
 from slacktide.deploy.console.history.view import PodEvent
 from slacktide.schemas.codec import decode
 from slacktide.schemas.descheduling import DeschedulingPass, Victim
@@ -32,9 +30,8 @@ _Named = PodName | PodPlacement | MissedPod | Victim
 class Pods:
     """Reads pods from the file and the current minute."""
 
-    def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None]) -> None:
+    def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._recorder = recorder
 
     def events(self, pod: str, from_ms: int, to_ms: int) -> Sequence[PodEvent]:
         """Return a pod's events, oldest first. ``pod``: NAMESPACE/NAME, NAMESPACE, or a uid."""
@@ -43,7 +40,7 @@ class Pods:
             "WHERE (pod.name = ? OR pod.name GLOB ?) AND pod.at_ms >= ? AND pod.at_ms < ? ORDER BY pod.at_ms"
         )
         known = [record_of(blob) for (blob,) in self._reading.all(asked, pod, f"{_globbed(pod)}/*", from_ms, to_ms)]
-        live = [one.record for one in self._unstored() if any(is_named(name, pod) for name in one.names)]
+        live = [one.record for one in self._reading.live().unstored() if any(is_named(name, pod) for name in one.names)]
         known += [one for one in live if from_ms <= one.timestamp_ms < to_ms]
         return [event for record in known for event in events_of(record, pod)]
 
@@ -55,10 +52,11 @@ class Pods:
         asked = "SELECT DISTINCT name FROM pod WHERE at_ms > ? AND at_ms <= ? AND name GLOB ? ORDER BY name LIMIT ?"
         wanted = f"{_globbed(namespace)}/*" if namespace else "*/*"
         kept = self._reading.all(asked, at_ms - DAY_MS, at_ms, wanted, most)
-        found = {name for (name,) in kept} | {name for one in self._unstored() for name in one.names if "/" in name}
+        found = {name for (name,) in kept} | {
+            name for one in self._reading.live().unstored() for name in one.names if "/" in name
+        }
         if namespace:
-            live = self._recorder()
-            if live is not None and at_ms >= live.second_s * 1_000 - LATELY_MS:
+            if at_ms >= self._reading.live().second_s * 1_000 - LATELY_MS:
                 found |= {name for name, _ in self._listed()}
             found = {name for name in found if is_named(name, namespace)}
         return sorted(found)[:most]
@@ -71,15 +69,10 @@ class Pods:
 
     def _listed(self) -> Iterator[tuple[str, str]]:
         """Yield NAMESPACE/NAME and node of each pod in the nodes' newest keyframes."""
-        live = self._recorder()
-        for node in [] if live is None else list(live.nodes.values()):
+        for node in list(self._reading.live().nodes.values()):
             if node.keyframe is not None:
                 for one in node.keyframe.body.pods or ():
                     yield f"{one.namespace}/{one.name}", node.name
-
-    def _unstored(self) -> Sequence[Entry]:
-        live = self._recorder()
-        return () if live is None else live.unstored()
 
 
 def _globbed(text: str) -> str:

@@ -63,12 +63,9 @@ COLUMNS = (
     *(Column(name, name, "last" if kind == "level" else kind) for name, kind in _KINDS.items()),
     *(Column(f"{name}.{how}", name, how) for name in _LEVELS for how in ("min", "max")),
 )
-COARSE = tuple(one.name for one in COLUMNS)
 """Columns of coarser resolutions: the same, then minimum and maximum of each level."""
-AT = {1: {name: at for at, name in enumerate(FINE)}} | {
-    step: {name: at for at, name in enumerate(COARSE)} for step in STEPS_S[1:]
-}
-"""The index of each column in a block, by resolution."""
+AT = {one.name: at for at, one in enumerate(COLUMNS)}
+"""The index of each column in a block. The finest resolution has only those of ``FINE``."""
 Block = list["array[int]"]
 _HEAD = struct.Struct("<cq")
 _CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))
@@ -77,7 +74,7 @@ _CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))
 def empty(step_s: int) -> Block:
     """Return a block without points."""
     none = [NONE] * POINTS
-    block = [array("q", none) for _ in AT[step_s]]
+    block = [array("q", none) for _ in (FINE if step_s == 1 else COLUMNS)]
     block[0] = array("q", [0]) * POINTS
     return block
 
@@ -148,9 +145,8 @@ def rolled(blocks: Sequence[Block | None], step_s: int, coarse_s: int) -> Block:
         coarse_s: the next resolution.
     """
     each = coarse_s // step_s
-    made, fine_at = empty(coarse_s), AT[step_s]
-    names = fine_at if step_s > 1 else None
-    sources = [fine_at[one.name if names else one.of] for one in COLUMNS]
+    made = empty(coarse_s)
+    sources = [AT[one.name if step_s > 1 else one.of] for one in COLUMNS]
     for number, block in enumerate(blocks):
         if block is None:
             continue
@@ -186,9 +182,8 @@ class Gathered:
     def add(self, block: Block, step_s: int, begin_s: int, from_s: int) -> None:
         """Add a block's points from a time on."""
         spans = list(self._spans(block[0], step_s, begin_s, from_s))
-        of = AT[step_s]
         for one, column in zip(COLUMNS, self._columns, strict=True):
-            source = block[of[one.name if step_s > 1 else one.of]]
+            source = block[AT[one.name if step_s > 1 else one.of]]
             if source.count(NONE) == POINTS:
                 continue
             for place, slot, behind in spans:

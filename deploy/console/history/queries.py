@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from slacktide.deploy.console.history.decisions import Decisions, decided
-from slacktide.deploy.console.history.file import (
-    NODE_BITS,
-    Reading,
-    block_key,
-    blocks_asked,
-    blocks_of,
-    placed,
-    record_of,
-    some,
-)
+from slacktide.deploy.console.history.decisions import Decisions
+from slacktide.deploy.console.history.file import block_key, blocks_asked, blocks_of
 from slacktide.deploy.console.history.log_records import LogRecords
-from slacktide.deploy.console.history.minute import TICK_MS, Entry
+from slacktide.deploy.console.history.minute import TICK_MS
 from slacktide.deploy.console.history.moments import Moments, problems_of
 from slacktide.deploy.console.history.node_figures import SEVERITIES
 from slacktide.deploy.console.history.objects import Objects
 from slacktide.deploy.console.history.pods import Pods
 from slacktide.deploy.console.history.points import POINTS, STEPS_S, Gathered
+from slacktide.deploy.console.history.reading import Reading, placed, some
 from slacktide.deploy.console.history.recorder import Recorder
 from slacktide.deploy.console.history.store import SIZE_BYTES_MAX
-from slacktide.deploy.console.history.traces import Traces, place_in, trace_in, traced
-from slacktide.deploy.console.history.view import (
-    Bounds,
-    Decision,
-    Gap,
-    Lag,
-    NodeRow,
-    PolicyAt,
-    Problem,
-    Series,
-    TopicRate,
-)
-from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.deploy.console.history.traces import Traces
+from slacktide.deploy.console.history.view import Bounds, Gap, Lag, NodeRow, Problem, Series, TopicRate
 from slacktide.schemas.codec import decode
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import Policy
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, POLICY, TICK
+from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.explain.node_log import policy_of
-from slacktide.streams.records import Place, Record
+from slacktide.streams.records import Record
 
 LOOKED_BACK_MS = 30_000
 DEAD_LETTER_MS = 60_000
@@ -54,13 +37,11 @@ _RANK = {one: -SEVERITIES.index(one) for one in SEVERITIES}
 
 
 class History:
-    """Reads the file, with or without a follower that writes to it.
-
-    Each thread has its own connection.
+    """Reads the file, with or without a follower that writes to it. Each thread has its own connection.
 
     Args:
         path: the file.
-        recorder: returns the recorder with the current minute; None: there is none.
+        recorder: returns the recorder with the current minute; default: an empty one.
         log: reads records that are not in the history.
         partitions: of topics keyed by node.
         size_bytes_max: of the file, for ``bounds``.
@@ -69,53 +50,44 @@ class History:
     def __init__(
         self,
         path: Path,
-        recorder: Callable[[], Recorder | None] = lambda: None,
+        recorder: Callable[[], Recorder] = lambda: Recorder(0),
         log: LogRecords | None = None,
         *,
         partitions: int = 12,
         size_bytes_max: int = SIZE_BYTES_MAX,
     ) -> None:
-        self._path = path
-        self._recorder = recorder
         self._size_bytes_max = size_bytes_max
         self.log = log or LogRecords(None)
-        self._reading = Reading(path)
-        self._moments = Moments(self._reading, recorder, partitions)
-        self._decisions = Decisions(self._reading, recorder)
-        self._traces = Traces(self._reading, recorder, self._moments)
-        self.objects = Objects(self._reading, recorder)
+        self._reading = Reading(path, recorder)
+        self._moments = Moments(self._reading, partitions)
+        self.decisions = Decisions(self._reading, self._moments)
+        self.traces = Traces(self._reading, self._moments)
+        self.objects = Objects(self._reading)
         """Jobs, queue and credit."""
-        self.pods = Pods(self._reading, recorder)
+        self.pods = Pods(self._reading)
 
     # Extent.
 
     def bounds(self) -> Bounds:
         """Return the oldest and newest moment, and known gaps."""
-        steps: dict[int, int] = {}
-        for step_s in STEPS_S:
-            found = self._reading.one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
-            if found and found[0] is not None:
-                steps[step_s * 1_000] = (found[0] >> NODE_BITS) * step_s * POINTS * 1_000
-        stored_s = self._reading.stored_s()
-        live = self._recorder()
-        newest_s = stored_s if live is None or not live.has_any else live.second_s
-        if live is not None and live.has_any and not steps:
+        oldest = {step_s: self._reading.oldest_s(step_s) for step_s in STEPS_S}
+        steps = {step_s * 1_000: begin_s * 1_000 for step_s, begin_s in oldest.items() if begin_s is not None}
+        live, path = self._reading.live(), self._reading.path
+        if live.has_any and not steps:
             steps[1_000] = live.begin_s * 1_000
         rows = self._reading.all("SELECT * FROM gap ORDER BY 1")
         return Bounds(
             oldest_ms=min(steps.values(), default=None),
-            newest_ms=(newest_s - 1) * 1_000 if steps else None,
+            newest_ms=(self._reading.newest_s() - 1) * 1_000 if steps else None,
             steps_ms=steps,
             gaps=[Gap(from_ms=a, to_ms=b, what=c, reason=d) for a, b, c, d in rows],
-            size_bytes=self._path.stat().st_size if self._path.exists() else 0,
+            size_bytes=path.stat().st_size if path.exists() else 0,
             size_bytes_max=self._size_bytes_max,
         )
 
     def nodes(self) -> Sequence[str]:
         """Return the names of all known nodes."""
-        live = self._recorder()
-        self._reading.learn()
-        return sorted({*self._reading.names.values(), *(() if live is None else live.nodes)})
+        return sorted(self._reading.nodes())
 
     # All nodes at a moment.
 
@@ -162,12 +134,12 @@ class History:
 
     def evicted(self, from_ms: int, to_ms: int) -> Sequence[Record]:
         """Return the outcomes of completed evictions in a span, oldest first."""
-        return [one for one in self._entries(OUTCOME.name, from_ms, to_ms) if _is_eviction(one)]
+        return [one for one in self._reading.entries(OUTCOME.name, from_ms, to_ms) if _is_eviction(one)]
 
     def lag_at(self, at_ms: int) -> Sequence[Lag]:
         """Return the lag of workers, by their last ticks within the 30 s before."""
         found: dict[tuple[str, str, int], Lag] = {}
-        for record in self._entries(TICK.name, at_ms - LOOKED_BACK_MS - TICK_MS, at_ms + TICK_MS):
+        for record in self._reading.entries(TICK.name, at_ms - LOOKED_BACK_MS - TICK_MS, at_ms + TICK_MS):
             if record.timestamp_ms > at_ms and found:
                 break
             tick = decode(record.value, WorkerTick)
@@ -180,12 +152,12 @@ class History:
 
     def topics_at(self, at_ms: int) -> Sequence[TopicRate]:
         """Return the records per topic in the last complete minute, else in the first one so far."""
-        minute, live = min(at_ms // 60_000, self._reading.stored_s() // 60) - 1, self._recorder()
+        minute = min(at_ms // 60_000, self._reading.stored_s() // 60) - 1
         rates: Iterable[tuple[str, int]] = self._reading.all(
             "SELECT topic, records FROM rate WHERE minute = ? ORDER BY topic", minute
         )
-        if not rates and live is not None and not self._reading.stored_s():
-            rates = sorted(live.rates.items())
+        if not rates and not self._reading.stored_s():
+            rates = sorted(self._reading.live().rates.items())
         ends = dict(self._reading.all("SELECT topic, sum(next) FROM cursor GROUP BY topic"))
         return [TopicRate(topic=topic, records=count, newest_offset=ends.get(topic, 0)) for topic, count in rates]
 
@@ -196,7 +168,7 @@ class History:
 
     def dead_letters(self, from_ms: int, to_ms: int, most: int = 200) -> Sequence[Record]:
         """Return the dead letters of a span, newest first."""
-        return list(reversed(self._entries(DEAD_LETTER.name, from_ms, to_ms)))[:most]
+        return list(reversed(self._reading.entries(DEAD_LETTER.name, from_ms, to_ms)))[:most]
 
     # One node over time.
 
@@ -206,9 +178,8 @@ class History:
         Raises:
             KeyError: no such node.
         """
-        live = self._recorder()
         number = self._reading.number(node)
-        if number is None and (live is None or node not in live.nodes):
+        if number is None and node not in self._reading.live().nodes:
             raise KeyError(node)
         from_s, to_s = from_ms // 1_000, max(from_ms // 1_000 + 1, to_ms // 1_000)
         wanted_s = max(1, (to_s - from_s) // max(1, points))
@@ -224,13 +195,8 @@ class History:
         for step_s in reversed(STEPS_S[: STEPS_S.index(first) + 1]):
             if number is not None:
                 covered_s = self._gather(gathered, number, step_s, covered_s, to_s)
-        stored_s = self._reading.stored_s()
-        first_s = 0 if live is None else max(stored_s, live.begin_s)  # 0 before the first minute is stored
-        begins = range(0) if live is None else range(first_s // POINTS * POINTS, live.second_s, POINTS)
-        for begin in begins:
-            block = None if live is None else live.blocks(begin).get(node)
-            if block is not None:
-                gathered.add(block, 1, begin, max(gathered.from_s, stored_s))
+        for begin_s, block in self._reading.unstored_blocks(node):
+            gathered.add(block, 1, begin_s, max(gathered.from_s, self._reading.stored_s()))
         return gathered.series()
 
     def _gather(self, gathered: Gathered, number: int, step_s: int, from_s: int, to_s: int) -> int:
@@ -246,78 +212,9 @@ class History:
         done = self._reading.one("SELECT value FROM meta WHERE name = ?", f"rolled_{step_s}")
         return max(from_s, int(done[0])) if done else from_s
 
-    # Explanations.
-
-    def decision_at(self, node: str, at_ms: int, others: Sequence[Record] = ()) -> Decision | None:
-        """Return the arithmetic in force at a moment; None: unknown.
-
-        Args:
-            node: its name.
-            at_ms: the moment.
-            others: records of ``elsewhere``, as far as Kafka still has them.
-        """
-        kept = self._decisions.kept(node, at_ms)
-        return self._decided(node, at_ms, kept, [*others, *self._decisions.live(node, at_ms)])
-
-    def elsewhere(self, node: str, at_ms: int) -> Mapping[Place, int]:
-        """Return the offsets of records behind a node's figures that are not in the history."""
-        row = self.row_at(node, at_ms)
-        here = {*map(placed, self._decisions.kept(node, at_ms)), *map(placed, self._decisions.live(node, at_ms))}
-        places = () if row is None else row.places.values()
-        return {Place(topic, number): offset for topic, number, offset in places if (topic, number, offset) not in here}
-
-    def shadow_at(self, node: str, at_ms: int) -> Decision | None:
-        """Return the same by the shadow policy; None: there is none."""
-        return self._decided(node, at_ms, self._decisions.kept(node, at_ms, shadow=True), ())
-
-    def sold_at(self, node: str, at_ms: int, *, shadow: bool = False) -> NodeAllocatable | None:
-        """Return the newest kept allocatable, of the policy or its shadow; None: none."""
-        record = self._decisions.allocatable(node, at_ms, shadow=shadow)
-        return None if record is None else decode(record.value, NodeAllocatable)
-
-    def _decided(self, node: str, at_ms: int, kept: Sequence[Record], others: Sequence[Record]) -> Decision | None:
-        def age_ms(asked_ms: int) -> int | None:
-            row = self.row_at(node, asked_ms)
-            return None if row is None else row.age_ms
-
-        return decided(node, at_ms, kept, others, self._entries(POLICY.name, 0, at_ms), age_ms)
-
-    # Records.
-
-    def sought(self, of: str, node: str, at_ms: int) -> Sequence[Mapping[Place, int]]:
-        """Return offsets in Kafka that may have the records of ``records``, one mapping per request."""
-        return self._traces.sought(of, node, at_ms)
-
-    def records(self, of: str, node: str, at_ms: int, others: Sequence[Record] = ()) -> Sequence[Record]:
-        """Return the records of a trace (by traceparent or trace id), or one record by ``TOPIC PARTITION:OFFSET``.
-
-        Args:
-            of: the trace or position.
-            node: the trace's node; "": unknown.
-            at_ms: a moment at which the node existed.
-            others: records from Kafka, of ``sought`` or ``elsewhere``.
-        """
-        found = [*self._traces.kept(of, node, at_ms), *others]
-        if (place := place_in(of)) is not None:
-            return [one for one in found if placed(one) == (*place[0], place[1])][:1]
-        return traced(found, trace) if (trace := trace_in(of)) else []
-
-    def policy_at(self, at_ms: int) -> PolicyAt | None:
-        """Return the policy in force; None: none was recorded."""
-        found, refused = policy_of(self._entries(POLICY.name, 0, at_ms))
-        return None if found is None else PolicyAt(policy=found.body, place=found.place, refused=refused)
-
-    # The file.
-
-    def _entries(self, topic: str, from_ms: int, to_ms: int) -> list[Record]:
-        asked = "SELECT record FROM entry WHERE topic = ? AND at_ms >= ? AND at_ms <= ? ORDER BY at_ms"
-        found = [record_of(blob) for (blob,) in self._reading.all(asked, topic, from_ms, to_ms)]
-        live = (one.record for one in self._live_entries())
-        return found + [one for one in live if one.topic == topic and from_ms <= one.timestamp_ms <= to_ms]
-
-    def _live_entries(self) -> list[Entry]:
-        live = self._recorder()
-        return [] if live is None else live.unstored()
+    def policy_at(self, at_ms: int) -> tuple[Logged[Policy] | None, str]:
+        """Return the policy in force, and why the newest policy record is not in force; "": it is."""
+        return policy_of(self._reading.entries(POLICY.name, 0, at_ms))
 
 
 def _is_eviction(record: Record) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-from slacktide.deploy.console.history.file import NODE_BITS, Reading, block_key, placed, record_of, some
+from slacktide.deploy.console.history.file import NODE_BITS, block_key
 from slacktide.deploy.console.history.minute import unpack_kept
 from slacktide.deploy.console.history.moments import Moments
 from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, Block, point, unpack
-from slacktide.deploy.console.history.recorder import TOPICS, Recorder
+from slacktide.deploy.console.history.reading import Reading, placed, record_of, some
+from slacktide.deploy.console.history.recorder import TOPICS
 from slacktide.schemas.headers import traceparent
 from slacktide.streams.records import Place, Record
 
@@ -39,9 +41,8 @@ def trace_in(of: str) -> str:
 class Traces:
     """Finds traces in the file and in the minutes that are not stored yet."""
 
-    def __init__(self, reading: Reading, recorder: Callable[[], Recorder | None], moments: Moments) -> None:
+    def __init__(self, reading: Reading, moments: Moments) -> None:
         self._reading = reading
-        self._recorder = recorder
         self._moments = moments
 
     def sought(self, of: str, node: str, at_ms: int) -> list[Mapping[Place, int]]:
@@ -62,37 +63,40 @@ class Traces:
         asked = [{Place(*one[:2]): one[2] for one in each if one is not None} for each in places]
         return [one for at, one in enumerate(asked) if one and one not in asked[:at]]
 
-    def kept(self, of: str, node: str, at_ms: int) -> list[Record]:
-        """Return the kept records of a position or trace; arguments as for ``sought``."""
-        if (found := place_in(of)) is not None:
-            return self._at(*found)
-        came = self._came(trace_in(of), node, at_ms)
-        return [] if came is None else self._near(*came)
+    def records(self, of: str, node: str, at_ms: int, others: Sequence[Record] = ()) -> Sequence[Record]:
+        """Return the records of a trace (by traceparent or trace id), or one record by ``TOPIC PARTITION:OFFSET``.
 
-    def _at(self, place: Place, offset: int) -> list[Record]:
+        ``others`` are records from Kafka; the other arguments are as for ``sought``.
+        """
+        if (place := place_in(of)) is not None:
+            wanted = (*place[0], place[1])
+            found = [*self._at(*wanted), *others]
+            return [one for one in found if placed(one) == wanted][:1]
+        if not (trace := trace_in(of)):
+            return []
+        came = self._came(trace, node, at_ms)
+        found, part = [*([] if came is None else self._near(*came)), *others], f"-{trace}-".encode()
+        known = {placed(one): one for one in found if any(part in value for _, value in one.headers)}
+        return sorted(known.values(), key=lambda one: one.timestamp_ms)
+
+    def _at(self, topic: str, partition: int, offset: int) -> list[Record]:
         asked = "SELECT record FROM entry WHERE topic = ? AND partition = ? AND offset = ?"
-        found = [record_of(blob) for (blob,) in self._reading.all(asked, place.topic, place.partition, offset)]
-        live = self._recorder()
-        unstored = [] if live is None else live.unstored()
-        return found or [one.record for one in unstored if placed(one.record) == (*place, offset)]
+        found = [record_of(blob) for (blob,) in self._reading.all(asked, topic, partition, offset)]
+        return found or [one.record for one in self._reading.live().unstored()]
 
     def _near(self, node: str, at_s: int) -> list[Record]:
-        number, live = self._reading.number(node), self._recorder()
-        rows = []
+        number, rows = self._reading.number(node), []
         if number is not None:
             keys = number << 32 | at_s // 60 - 2, number << 32 | at_s // 60 + 2
             rows = self._reading.all("SELECT records FROM kept WHERE key BETWEEN ? AND ? ORDER BY key", *keys)
-        near = [one for (blob,) in rows for one in unpack_kept(blob).records]
-        return near + ([] if live is None else live.kept_of(node))
+        return [one for (blob,) in rows for one in unpack_kept(blob).records] + self._reading.live().kept_of(node)
 
     def _came(self, trace: str, node: str, at_ms: int) -> tuple[str, int] | None:
         """Return the trace's node, and the second of its sample; None: unknown."""
         if not trace:
             return None
-        live = self._recorder()
-        self._reading.learn()
-        texts = list(live.texts) if live is not None else self._reading.texts
-        known = {*self._reading.names.values(), *(() if live is None else live.nodes)}
+        known = self._reading.nodes()
+        texts = list(self._reading.live().texts) or self._reading.texts
         if node:
             known &= {node}
         elif len(known) * len(texts) > PAIRS_MAX:
@@ -106,67 +110,40 @@ class Traces:
 
     def _there(self, trace: str, at_ms: int) -> set[str]:
         """Return the node whose boot at a moment, or now, is the trace's."""
-        for at_s in (at_ms // 1_000, self._newest_s()):
+        for at_s in (at_ms // 1_000, self._reading.newest_s() - 1):
             for row in self._moments.all(at_s):
                 if row.boot_id and _is_of(trace, row.node, row.boot_id):
                     return {row.node}
         return set()
 
-    def _newest_s(self) -> int:
-        live = self._recorder()
-        return (self._reading.stored_s() if live is None or not live.has_any else live.second_s) - 1
-
     def _came_s(self, node: str, boots: set[int], seq: int) -> int | None:
         """Return when a boot's sample arrived, at the best resolution. Sequence numbers increase within a boot."""
         best_s, width_s = None, 0
         for step_s in reversed(STEPS_S):
-            blocks = self._stored(node, step_s, boots, seq) if step_s > 1 else self._fine(node, boots, seq)
-            for begin_s, block in blocks:
-                found_s = _slot_s(block, step_s, begin_s, boots, seq)
+            unstored = self._reading.unstored_blocks(node) if step_s == 1 else ()
+            for begin_s, block in chain(self._stored(node, step_s, boots, seq), unstored):
+                points = zip(block[AT["boot"]], block[AT["seq"]], strict=True)
+                there = (at for at, (boot, one) in enumerate(points) if boot in boots and one >= seq)
+                found_s = next((begin_s + at * step_s for at in there), None)
                 if found_s is not None:
                     if best_s is None or found_s < best_s + width_s:  # finer points do not reach that far back
                         best_s, width_s = found_s, step_s
                     break
         return best_s
 
-    def _fine(self, node: str, boots: set[int], seq: int) -> Iterator[tuple[int, Block]]:
-        yield from self._stored(node, 1, boots, seq)
-        live = self._recorder()
-        if live is None:
-            return
-        first_s = max(self._reading.stored_s(), live.begin_s) // POINTS * POINTS
-        for begin_s in range(first_s, live.second_s, POINTS):
-            if (block := live.blocks(begin_s).get(node)) is not None:
-                yield begin_s, block
-
     def _stored(self, node: str, step_s: int, boots: set[int], seq: int) -> Iterator[tuple[int, Block]]:
         """Yield blocks of a node that end with these boots and not before the sample, by time."""
-        number, span_s, of = self._reading.number(node), step_s * POINTS, AT[step_s]
-        oldest = self._reading.one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
-        if number is None or not oldest or oldest[0] is None:
+        number, span_s, oldest_s = self._reading.number(node), step_s * POINTS, self._reading.oldest_s(step_s)
+        if number is None or oldest_s is None:
             return
-        begins = range((oldest[0] >> NODE_BITS) * span_s, self._reading.stored_s(), span_s)
+        begins = range(oldest_s, self._reading.stored_s(), span_s)
         for part in some([block_key(begin, step_s, number) for begin in begins], 500):
             asked = f"SELECT key, points FROM p{step_s} WHERE key IN ({','.join('?' * len(part))}) ORDER BY key"  # noqa: S608
             for key, blob in self._reading.all(asked, *part):
                 last = point(blob, POINTS - 1)
-                if last[of["boot"]] in boots and last[of["seq"]] >= seq:
+                if last[AT["boot"]] in boots and last[AT["seq"]] >= seq:
                     yield (key >> NODE_BITS) * span_s, unpack(blob)
-
-
-def _slot_s(block: Block, step_s: int, begin_s: int, boots: set[int], seq: int) -> int | None:
-    """Return the first point of these boots with that sample or a later one."""
-    of = AT[step_s]
-    points = zip(block[of["boot"]], block[of["seq"]], strict=True)
-    return next((begin_s + at * step_s for at, (boot, one) in enumerate(points) if boot in boots and one >= seq), None)
 
 
 def _is_of(trace: str, node: str, boot: str) -> bool:
     return traceparent(f"{node}/{boot}", "", "")[3:19] == trace[:16].encode()
-
-
-def traced(records: Sequence[Record], trace: str) -> list[Record]:
-    """Return the records of a trace, without duplicates, by time."""
-    part = f"-{trace}-".encode()
-    found = {placed(one): one for one in records if any(part in value for _, value in one.headers)}
-    return sorted(found.values(), key=lambda one: one.timestamp_ms)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slacktide.schemas.policy import Policy
 from slacktide.streams.explain.evidence import Place, Severity
 from slacktide.streams.explain.node import NodeExplanation
 from slacktide.streams.records import Record
@@ -195,16 +194,6 @@ class Bounds:
     gaps: Sequence[Gap]
     size_bytes: int
     size_bytes_max: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyAt:
-    """The policy in force at a moment."""
-
-    policy: Policy
-    place: Place
-    refused: str
-    """Why the newest policy record is not in force; "": it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
