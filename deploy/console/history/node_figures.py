@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from msgspec.structs import replace
 
-from slacktide.deploy.console.history.points import COUNTS, Block, empty
+from slacktide.deploy.console.history.points import COUNTS, FINE, Block, empty
 from slacktide.deploy.console.history.view import NONE, STATES, UNLIMITED, State
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
@@ -27,7 +27,7 @@ from slacktide.streams.decisions.suppress.be_limits import measured, quota_rate
 from slacktide.streams.decisions.suppress.cpu_pressure import step
 from slacktide.streams.explain.carried_out import SUSPEND
 from slacktide.streams.explain.evidence import Logged, Severity, place_of
-from slacktide.streams.explain.figures import figures
+from slacktide.streams.explain.figures import figures as figures_of
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.nodes import node_row
 from slacktide.streams.records import Record
@@ -40,25 +40,9 @@ GONE_MS = 600_000
 """A node without inventory and figures is dropped this long after its last sample."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 ORIGINS: tuple[Literal["", "stream", "guard"], ...] = ("", "stream", "guard")
+_PRESSURES = "cpu_some", "mem_some", "mem_full", "io_some", "io_full"
 _SAMPLE_TOPICS = tuple(topic.name for topic in SAMPLES)
 _EXPLAINING = (*_SAMPLE_TOPICS, METRIC.name, COMMAND.name, OUTCOME.name)
-
-
-@dataclass(slots=True)
-class _Use:
-    """The figures of one sample."""
-
-    ls_cpu_milli: int = NONE
-    be_cpu_milli: int = NONE
-    system_cpu_milli: int = NONE
-    used_cpu_milli: int = NONE
-    used_mem_bytes: int = NONE
-    be_mem_bytes: int = NONE
-    limit_cpu_milli: int = NONE
-    pressure: tuple[int, int, int, int, int] = (NONE,) * 5
-    ls_stall_permille: int = NONE
-    be_throttled_permille: int = NONE
-    slack_won_cpu_milli: int = NONE
 
 
 _CARRIED = "facts", "pods"
@@ -91,10 +75,10 @@ class NodeFigures:
     emptied: str = ""
     """The term that reduces batch CPU to 0."""
     latest: dict[str, Record] = field(default_factory=dict)
-    _use: _Use | None = None
-    """The last sample of this second."""
+    _use: dict[str, int | None] = field(default_factory=dict)
+    """The figures of the last sample of this second, by column."""
     _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    _decided_ms: int = NONE
+    _decided_ms: int | None = None
     _admissions: Admissions = field(default_factory=Admissions)
     _ceiling: tuple[Policy | None, NodeFacts | None, int] = (None, None, NONE)
     _kept: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -123,39 +107,34 @@ class NodeFigures:
         self._counts["bursts"] += len(body.burst)
         self._use = self._used(body)
 
-    def _used(self, body: NodeSample) -> _Use:
+    def _used(self, body: NodeSample) -> dict[str, int | None]:
         """Sum over pods with known use. Before the first interval no use is known."""
-        use = _Use(used_cpu_milli=_or_none(body.use.cpu_milli), used_mem_bytes=_or_none(body.use.mem_bytes))
-        ls = be = mem = periods = throttled = 0
-        for pod in body.pod_use:
-            cpu = pod.cpu_milli or 0
-            if pod.best_effort_group:
-                be += cpu
-                mem += pod.mem_bytes or 0
-                periods += pod.periods or 0
-                throttled += pod.throttled_periods or 0
-            else:
-                ls += cpu
-        use.be_mem_bytes = mem
+        batch = [pod for pod in body.pod_use if pod.best_effort_group]
+        use: dict[str, int | None] = {
+            "used_cpu_milli": body.use.cpu_milli,
+            "used_mem_bytes": body.use.mem_bytes,
+            "be_mem_bytes": sum(pod.mem_bytes or 0 for pod in batch),
+            "limit_cpu_milli": limit_milli(body.limits),
+        }
+        for name in _PRESSURES:
+            share = getattr(body.use.pressure, f"{name}_pct")
+            use[name] = None if share is None else round(100 * share)
         if body.use.cpu_milli is not None:
-            use.ls_cpu_milli, use.be_cpu_milli = ls, be
-            use.system_cpu_milli = max(0, body.use.cpu_milli - ls - be)
-        if periods:
-            use.be_throttled_permille = throttled * 1_000 // periods
-        use.limit_cpu_milli = limit_milli(body.limits)
-        psi = body.use.pressure
-        shares = (psi.cpu_some_pct, psi.mem_some_pct, psi.mem_full_pct, psi.io_some_pct, psi.io_full_pct)
-        some, mem_some, mem_full, io_some, io_full = (NONE if one is None else round(100 * one) for one in shares)
-        use.pressure = some, mem_some, mem_full, io_some, io_full
+            ls = sum(pod.cpu_milli or 0 for pod in body.pod_use if not pod.best_effort_group)
+            be = sum(pod.cpu_milli or 0 for pod in batch)
+            system = max(0, body.use.cpu_milli - ls - be)
+            use |= {"ls_cpu_milli": ls, "be_cpu_milli": be, "system_cpu_milli": system}
+        if periods := sum(pod.periods or 0 for pod in batch):
+            use["be_throttled_permille"] = sum(pod.throttled_periods or 0 for pod in batch) * 1_000 // periods
         if body.ls_pressure is not None and body.ls_pressure.looks and self.facts is not None:
             capacity = self.facts.capacity.cpu_milli or 0
             terms = [step(body.ls_pressure.gate, look, capacity).terms for look in body.ls_pressure.looks]
-            use.ls_stall_permille = int(max(one["stall_permille"] for one in terms))
+            use["ls_stall_permille"] = int(max(one["stall_permille"] for one in terms))
         admission = self._admissions.of(body)
         if admission is not None:
             pods = [pod for _, pod in best_effort_use(body, admission)]
-            won = total(pod.used for pod in pods).cpu_milli - admitted(pods, admission.room).likely.cpu_milli
-            use.slack_won_cpu_milli = won
+            likely = admitted(pods, admission.room).likely.cpu_milli
+            use["slack_won_cpu_milli"] = total(pod.used for pod in pods).cpu_milli - likely
         return use
 
     def gone(self, now_ms: int) -> bool:
@@ -163,10 +142,10 @@ class NodeFigures:
         latest = (self.inventory, self.metric, self.allocatable)
         return not any(latest) and (self.sample is None or self.sample.age_ms(now_ms) > GONE_MS)
 
-    def take_allocatable(self, record: Record, body: NodeAllocatable | None) -> None:
+    def take_allocatable(self, allocatable: Logged[NodeAllocatable] | None) -> None:
         """Add an allocatable record; None: a tombstone."""
-        self.allocatable = None if body is None else Logged(body=body, place=place_of(record))
-        shown = [] if body is None else figures(body)
+        self.allocatable = allocatable
+        shown = [] if allocatable is None else figures_of(allocatable.body)
         found = next((one for one in shown if one.of == "batch_cpu_milli"), None)
         self.emptied = "" if found is None else found.emptied_by
 
@@ -194,41 +173,43 @@ class NodeFigures:
 
     def row(self, now_ms: int, number_of: Callable[[str], int], policy: Policy | None) -> list[int]:
         """Return the figures at the end of a second, in the order of ``points.FINE``; clears those of one second."""
-        use, counts, sold = self._use or _Use(), self._counts, self.allocatable
-        score = None if self.score is None else self.score.body
         severity, why, state, age_ms = self._standing_at(now_ms)
         outcome = self.outcome if self.outcome is not None and self.outcome.age_ms(now_ms) <= LATELY_MS else None
         sample, facts = self.sample, self.facts
-        capacity = None if facts is None else facts.capacity
-        row = [
-            1, STATES.index(state), SEVERITIES.index(severity),
-            use.ls_cpu_milli, use.be_cpu_milli, use.system_cpu_milli, use.used_cpu_milli, use.used_mem_bytes,
-            use.be_mem_bytes,
-            _or_none(None if sold is None else sold.body.batch_cpu_milli),
-            _or_none(None if sold is None else sold.body.batch_mem_bytes),
-            _or_none(None if score is None else score.batch_asked.cpu_milli),
-            _or_none(None if score is None else score.batch_asked.mem_bytes),
-            use.limit_cpu_milli, *use.pressure, use.ls_stall_permille, use.be_throttled_permille,
-            use.slack_won_cpu_milli, _or_none(age_ms), self._decided_ms,
-            *counts.values(),
-            _or_none(None if capacity is None else capacity.cpu_milli),
-            _or_none(None if capacity is None else capacity.mem_bytes),
-            self._ceiling_milli(policy), number_of(why),
-            number_of("" if sample is None else sample.body.policy_version),
-            number_of("" if sample is None else sample.body.boot_id),
-            NONE if sample is None else sample.body.seq,
-            0 if outcome is None or outcome.body.origin == "agent" else ORIGINS.index(outcome.body.origin),
-            NONE if sample is None else _SAMPLE_TOPICS.index(sample.place.topic),
-            _offset(sample), _offset(self.metric), _offset(sold),
-            self.latest[COMMAND.name].offset if COMMAND.name in self.latest else NONE, _offset(self.outcome),
-            _offset(self.score),
-        ]  # fmt: skip
+        figures: dict[str, int | None] = {
+            **self._use,
+            **self._counts,
+            "present": 1,
+            "state": STATES.index(state),
+            "severity": SEVERITIES.index(severity),
+            "age_ms": age_ms,
+            "decided_ms": self._decided_ms,
+            "ceiling_cpu_milli": self._ceiling_milli(policy),
+            "why": number_of(why),
+            "policy": number_of("" if sample is None else sample.body.policy_version),
+            "boot": number_of("" if sample is None else sample.body.boot_id),
+            "origin": 0 if outcome is None or outcome.body.origin == "agent" else ORIGINS.index(outcome.body.origin),
+        }
+        if facts is not None:
+            figures |= {"capacity_cpu_milli": facts.capacity.cpu_milli, "capacity_mem_bytes": facts.capacity.mem_bytes}
+        if (sold := self.allocatable) is not None:
+            figures |= {"sold_cpu_milli": sold.body.batch_cpu_milli, "sold_mem_bytes": sold.body.batch_mem_bytes}
+        if self.score is not None:
+            asked = self.score.body.batch_asked
+            figures |= {"requested_cpu_milli": asked.cpu_milli, "requested_mem_bytes": asked.mem_bytes}
+        if sample is not None:
+            figures |= {"seq": sample.body.seq, "sample_topic": _SAMPLE_TOPICS.index(sample.place.topic)}
+        for name in ("sample", "metric", "allocatable", "outcome", "score"):
+            if (one := getattr(self, name)) is not None:
+                figures[f"{name}_offset"] = one.place.offset
+        if COMMAND.name in self.latest:
+            figures["command_offset"] = self.latest[COMMAND.name].offset
         self.forget_second()
-        return row
+        return [NONE if (figure := figures.get(name)) is None else figure for name in FINE]
 
     def forget_second(self) -> None:
         """Clear the figures of one second."""
-        self._use, self._decided_ms = None, NONE
+        self._use, self._decided_ms = {}, None
         self._counts = dict.fromkeys(COUNTS, 0)
 
     def _standing_at(self, now_ms: int) -> tuple[Severity, str, State, int | None]:
@@ -285,7 +266,8 @@ class NodeFigures:
         soon_ms = span_ms // 10 or 1
         due = at_ms // span_ms != last_ms // span_ms or (changed and at_ms // soon_ms != last_ms // soon_ms)
         if due or always:
-            for one in self._around(record):
+            around = [self.latest[one] for one in _EXPLAINING if one in self.latest and one != topic]
+            for one in (*around, record):
                 if self._kept.get(one.topic, (0, NONE))[1] != one.offset:
                     self._kept[one.topic] = at_ms, one.offset
                     self.kept.append(one)
@@ -297,24 +279,12 @@ class NodeFigures:
         self.kept = [*first, *sorted(rest, key=lambda one: one.timestamp_ms)]
         self._kept |= {one.topic: (one.timestamp_ms, one.offset) for one in self.kept}
 
-    def _around(self, record: Record) -> list[Record]:
-        found = [self.latest[topic] for topic in _EXPLAINING if topic in self.latest and topic != record.topic]
-        return [*found, record]
 
-
-def limit_milli(limits: Limits | None) -> int:
+def limit_milli(limits: Limits | None) -> int | None:
     """Return a limit by its quota, rounded down as in explain."""
     limits = measured(limits)
     if limits is None:
-        return NONE
+        return None
     if limits.be_cfs_quota_us is None:
         return UNLIMITED
     return 1_000 * limits.be_cfs_quota_us // limits.be_cfs_period_us
-
-
-def _or_none(value: int | None) -> int:
-    return NONE if value is None else value
-
-
-def _offset(one: Logged[Any] | None) -> int:
-    return NONE if one is None else one.place.offset

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from slacktide.deploy.console.history.latest import Latest
 from slacktide.deploy.console.history.minute import KEPT, Entries, Entry, Minute, Version
@@ -21,6 +22,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import InForce
@@ -125,8 +127,12 @@ class Recorder:
                 self._beat(record)
             elif record.topic in SAMPLE_NAMES:
                 self._sample(record, new=new)
+            elif record.topic in _OBJECT_NAMES:
+                self.latest.take(record, known=known)
+            elif record.topic in _KEPT_NAMES:
+                self.entries.take(record, new=new)
             else:
-                _TAKES[record.topic](self, record, new)
+                _TAKES[record.topic](self, record, new=new)
         except BadMessageError:
             self.unreadable += 1
 
@@ -259,49 +265,38 @@ class Recorder:
         if node.keyframe is node.sample:
             node.whole_ms = record.timestamp_ms
 
-    def _inventory(self, record: Record, new: bool) -> None:  # noqa: FBT001 - one of a table of functions
+    def _inventory(self, record: Record, *, new: bool) -> None:
         if record.value is None:
             self.nodes.pop(text_of(record.key or b""), None)
             return
         body = decode(record.value, NodeInventory)
         node = self._node(record)
-        before, node.inventory = node.inventory, Logged(body=body, place=place_of(record))
+        before = node.inventory
+        same = before is not None and before.body.revision == body.revision
         again = before is None or before.place.logged_ms // KEYFRAME_MS != record.timestamp_ms // KEYFRAME_MS
-        if before is not None and before.body.revision == body.revision:
-            node.inventory = Logged(body=before.body, place=place_of(record))
-        elif not again:
-            again = True
-        if new and again:
+        node.inventory = Logged(body=before.body if before is not None and same else body, place=place_of(record))
+        if new and (again or not same):
             node.kept.append(record)
 
-    def _metric(self, record: Record, new: bool) -> None:  # noqa: ARG002, FBT001
-        body = decode(record.value, NodeMetric) if record.value is not None else None
-        node = self._of(record, body)
-        if node is not None:
-            node.metric = None if body is None else Logged(body=body, place=place_of(record))
-
-    def _score(self, record: Record, new: bool) -> None:  # noqa: ARG002, FBT001
-        body = decode(record.value, NodeScore) if record.value is not None else None
-        node = self._of(record, body)
-        if node is not None:
-            node.score = None if body is None else Logged(body=body, place=place_of(record))
-
-    def _allocatable(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        body = decode(record.value, NodeAllocatable) if record.value is not None else None
-        node = self._of(record, body)
+    def _published(self, record: Record, *, new: bool) -> None:
+        """Take a metric, score or allocatable record. A tombstone does not create a node."""
+        kind = _PUBLISHED[record.topic]
+        body: Any = None if record.value is None else decode(record.value, kind)
+        node = self.nodes.get(text_of(record.key or b"")) if body is None else self._node(record)
         if node is None:
             return
-        if record.topic == ALLOCATABLE.name:
-            node.take_allocatable(record, body)
-        if new and body is not None:
+        logged = None if body is None else Logged(body=body, place=place_of(record))
+        if kind is NodeMetric:
+            node.metric = logged
+        elif kind is NodeScore:
+            node.score = logged
+        elif record.topic == ALLOCATABLE.name:
+            node.take_allocatable(logged)
+        if new and kind is NodeAllocatable and body is not None:
             standing = body.reason, body.degraded, tuple(body.floored), bool(body.stale_ms), node.emptied
             node.keep(record, standing, self._span_ms)
 
-    def _of(self, record: Record, body: object) -> NodeFigures | None:
-        """Return the record's node. A tombstone does not create one."""
-        return self.nodes.get(text_of(record.key or b"")) if body is None else self._node(record)
-
-    def _command(self, record: Record, new: bool) -> None:  # noqa: FBT001
+    def _command(self, record: Record, *, new: bool) -> None:
         body = decode(record.value, NodeCommand)
         if body.proof not in PROVEN:
             return
@@ -310,7 +305,7 @@ class Recorder:
         if new and body.answer != "keep":
             node.keep(record, (body.answer, body.reason[:20]), self._span_ms, always=bool(body.evict))
 
-    def _outcome(self, record: Record, new: bool) -> None:  # noqa: FBT001
+    def _outcome(self, record: Record, *, new: bool) -> None:
         body = decode(record.value, NodeOutcome)
         self.entries.take_outcome(record, body, new=new)
         node = self.nodes.get(body.node)
@@ -325,27 +320,24 @@ class Recorder:
             always = turned or body.spent is not None or body.result == "failed"
             node.keep(record, standing, self._span_ms, always=always)
 
-    def _policy(self, record: Record, new: bool) -> None:  # noqa: FBT001
+    def _policy(self, record: Record, *, new: bool) -> None:
         with suppress(BadMessageError):
             self.policies.take(record.key, record.value, str(place_of(record)))
         self.entries.take(record, new=new)
 
-    def _object(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        self.latest.take(record, known=not new)
 
-    def _entry(self, record: Record, new: bool) -> None:  # noqa: FBT001
-        self.entries.take(record, new=new)
-
-
+_PUBLISHED: Mapping[str, type[Message]] = {
+    METRIC.name: NodeMetric,
+    SCORE.name: NodeScore,
+    ALLOCATABLE.name: NodeAllocatable,
+    SHADOW_ALLOCATABLE.name: NodeAllocatable,
+}
 _TAKES = {
     INVENTORY.name: Recorder._inventory,  # noqa: SLF001 - its own table
-    METRIC.name: Recorder._metric,  # noqa: SLF001
-    SCORE.name: Recorder._score,  # noqa: SLF001
-    ALLOCATABLE.name: Recorder._allocatable,  # noqa: SLF001
-    SHADOW_ALLOCATABLE.name: Recorder._allocatable,  # noqa: SLF001
     COMMAND.name: Recorder._command,  # noqa: SLF001
     OUTCOME.name: Recorder._outcome,  # noqa: SLF001
     POLICY.name: Recorder._policy,  # noqa: SLF001
-    **{topic.name: Recorder._entry for topic in KEPT},  # noqa: SLF001
-    **{topic.name: Recorder._object for topic in OBJECTS},  # noqa: SLF001
+    **dict.fromkeys(_PUBLISHED, Recorder._published),  # noqa: SLF001
 }
+_KEPT_NAMES = {topic.name for topic in KEPT}
+_OBJECT_NAMES = {topic.name for topic in OBJECTS}
