@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from slacktide.deploy.cli.explain.node_text import node_text
@@ -37,15 +37,27 @@ def explained(
 ) -> list[str] | None:
     """Explain one number in lines; None: the history has no record of it.
 
-    Args:
-        history: the recorded records.
-        at_ms: the displayed moment.
-        given: ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes. ``figure`` is the
-        number's name. With a node also ``span`` for counts, or ``shadow`` for the shadow policy.
-        others: records of the node that are not in the history.
+    ``given`` has ``node``, ``pod``, ``job``, ``topic`` or ``queue``, or none for a sum over all nodes. ``figure``
+    names the number. With a node it also has ``span`` for counts, or ``shadow`` for the shadow policy.
     """
-    of = next((one for one in _OWNERS if given.get(one)), "")
-    return list(_OWNERS[of](history, at_ms, given, others)) or None
+    figure = given.get("figure", "")
+    lines: Iterable[str]
+    if pod := given.get("pod"):
+        lines = pod_lines(history, pod, at_ms, figure, others)
+    elif name := given.get("job"):
+        job = job_of(history, name, at_ms)
+        lines = () if job is None else job_lines(job, figure)
+    elif topic := given.get("topic"):
+        lines = topic_lines(history, topic, at_ms)
+    elif queue := given.get("queue"):
+        lines = queue_lines(history, queue, at_ms)
+    elif given.get("node"):
+        lines = _node_lines(history, at_ms, given, others)
+    elif figure in STANDING:
+        lines = standing_lines(history, at_ms, figure)
+    else:
+        lines = _sum(history.cluster_at(at_ms), figure)
+    return list(lines) or None
 
 
 def _node_lines(history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record]) -> Iterator[str]:
@@ -63,40 +75,6 @@ def _node_lines(history: History, at_ms: int, given: Mapping[str, str], others: 
     if row is not None:
         yield from (*_of_row(history, row, figure), *_kept(row, figure, decision), "")
     yield from node_text(decision.explanation).split("\n")
-
-
-def _pod_lines(history: History, at_ms: int, given: Mapping[str, str], others: Sequence[Record]) -> Iterator[str]:
-    return pod_lines(history, given["pod"], at_ms, given.get("figure", ""), others)
-
-
-def _job_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
-    job = job_of(history, given["job"], at_ms)
-    return iter(()) if job is None else job_lines(job, given.get("figure", ""))
-
-
-def _topic_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
-    return topic_lines(history, given["topic"], at_ms)
-
-
-def _queue_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
-    return queue_lines(history, given["queue"], at_ms)
-
-
-def _cluster_lines(history: History, at_ms: int, given: Mapping[str, str], _: Sequence[Record]) -> Iterator[str]:
-    figure = given.get("figure", "")
-    if figure in STANDING:
-        return standing_lines(history, at_ms, figure)
-    return _sum(history.cluster_at(at_ms), figure)
-
-
-_OWNERS = {
-    "pod": _pod_lines,
-    "job": _job_lines,
-    "topic": _topic_lines,
-    "queue": _queue_lines,
-    "node": _node_lines,
-    "": _cluster_lines,
-}
 
 
 def _of_row(history: History, row: NodeRow, figure: str) -> Iterator[str]:

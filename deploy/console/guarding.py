@@ -45,10 +45,8 @@ def is_loopback(host: str) -> bool:
 def refusal(token: str, host: str, authorization: str) -> tuple[int, str] | None:
     """Return status and reason of a refusal; None: the request is allowed.
 
-    Args:
-        token: the required token; "": none, since the console listens on loopback.
-        host: the Host header. Without a token, another name indicates DNS rebinding.
-        authorization: the Authorization header: Bearer, or Basic with the token as password, as browsers send it.
+    Without a required token, the console listens on loopback: another name in the Host header indicates DNS rebinding.
+    The Authorization header is Bearer, or Basic with the token as password, as browsers send it.
     """
     if token:
         given = _token_of(authorization)
@@ -88,10 +86,7 @@ def usable(token: str) -> str:
 
 
 class TokenFile:
-    """A token from a file, reloaded on change.
-
-    Args:
-        path: file with the token on one line, in UTF-8.
+    """A token from a file with one line, in UTF-8, reloaded on change.
 
     Raises:
         TokenError: the token is invalid. Later the last valid one stays in use.
@@ -125,10 +120,7 @@ class CertificateError(SlacktideError):
 
 
 class Certificate:
-    """The certificate for new connections. Existing connections keep theirs.
-
-    Args:
-        folder: has ``tls.crt`` and ``tls.key``, PEM, the key without a password.
+    """The certificate for new connections, from ``tls.crt`` and ``tls.key`` in PEM. Existing connections keep theirs.
 
     Raises:
         CertificateError: a file is invalid. Later the last valid pair stays in use.

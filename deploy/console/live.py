@@ -41,12 +41,7 @@ class Packed:
 
 
 class Live:
-    """Reads the history for all viewers.
-
-    Args:
-        history: read on one thread.
-        trouble: why recording has stopped; "": it runs.
-    """
+    """Reads the history for all viewers, on one thread. ``trouble``: why recording has stopped; "": it runs."""
 
     def __init__(self, history: History, trouble: Callable[[], str]) -> None:
         self._history = history

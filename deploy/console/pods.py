@@ -60,14 +60,7 @@ def controller_of(pod: str) -> str:
 
 
 def pod_at(history: History, pod: str, at_ms: int, records: Sequence[Record]) -> PodAt:
-    """Return one pod by NAMESPACE/NAME.
-
-    Args:
-        history: the recorded records.
-        pod: its name.
-        at_ms: the moment.
-        records: records of its node from Kafka.
-    """
+    """Return one pod by NAMESPACE/NAME; ``records``: of its node, from Kafka."""
     events = history.pods.events(pod, at_ms - LIFE_MS, at_ms)
     node = history.pods.node_of(pod, at_ms)
     decision = history.decisions.at(node, history.end_ms(node, at_ms), records) if node else None

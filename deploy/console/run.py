@@ -28,15 +28,7 @@ FILE, LOCK = "history.sqlite", "lock"
 async def run(
     bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Event, health: Health, *, size_bytes_max: int
 ) -> None:
-    """Follow and serve until ``stop`` is set, then store what is recorded.
-
-    Args:
-        bootstrap: the Kafka cluster. While it is unavailable, pages show the history.
-        folder: the history's folder.
-        listen: the address, and the token that requests need.
-        stop: ends the process.
-        health: for /live.
-        size_bytes_max: maximum size of the history.
+    """Follow and serve until ``stop`` is set, then store what is recorded. Without Kafka, pages show the history.
 
     Raises:
         ServerError: the server cannot listen on the address.

@@ -94,13 +94,7 @@ class Listen:
 async def serving(
     history: History, listen: Listen, health: Health, trouble: Callable[[], str] = lambda: ""
 ) -> AsyncIterator[str]:
-    """Serve until the context exits; yield the URL.
-
-    Args:
-        history: the data.
-        listen: the address, and the token that requests need.
-        health: for /live.
-        trouble: why recording has stopped; "": it runs.
+    """Serve until the context exits; yield the URL. ``trouble``: why recording has stopped; "": it runs.
 
     Raises:
         ServerError: the server cannot listen on the address.

@@ -78,11 +78,7 @@ def conditions(
 ) -> list[Condition]:
     """Return blocks of all conditions, so that drift of the machine affects all conditions equally.
 
-    Args:
-        controlled_s: total controlled time over all blocks.
-        blocks: number of blocks.
-        compared_s: time of each other condition per block.
-        scenario: cpu or memory.
+    The controlled time is divided among the blocks. Each other condition takes ``compared_s`` per block.
     """
     return [
         Condition(
@@ -119,15 +115,10 @@ class Load:
 
 
 def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10.0) -> Load:
-    """Return a low base load with a spike of 0.5-0.7 s every 2.0-2.7 s, at a random phase.
+    """Return a low base load with a spike of 0.5-0.7 s every 2.0-2.7 s, at a random phase, for some seconds.
 
-    Spikes are shorter than the sample interval, as those of real services.
-
-    Args:
-        seed: equal seed, equal load.
-        seconds: duration of the spikes.
-        quiet_s: base load before, for settling.
-        tail_s: base load afterwards.
+    Spikes are shorter than the sample interval, as those of real services. Base load of ``quiet_s`` before is for
+    settling; ``tail_s`` is base load afterwards. Equal seeds give equal loads.
     """
     dice = random.Random(seed)  # noqa: S311 a load, not a secret
     phases, steps = [(quiet_s, LOW_PART)], []

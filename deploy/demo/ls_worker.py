@@ -22,11 +22,9 @@ MIB = 1 << 20
 
 
 def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[float]:
-    """Yield offsets in seconds of a Poisson process whose rate changes by phase.
+    """Yield offsets in seconds of a Poisson process whose rate changes by phase: (seconds, requests per second).
 
-    Args:
-        seed: equal seeds give equal arrivals.
-        phases: pairs of (seconds, requests per second).
+    Equal seeds give equal arrivals.
     """
     dice = random.Random(seed)  # noqa: S311 a load, not a secret
     phase_start_s, due = 0.0, dice.expovariate(1.0)

@@ -223,12 +223,7 @@ def _with_memory(groups: Groups, folder: Path) -> Backend:
 
 
 async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
-    """Read until cancelled.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        story: receives the records.
-        nodes: all nodes; for a single one only its partition is read.
+    """Read until cancelled, of a single node only its partition.
 
     Raises:
         LogError: Kafka is unavailable.

@@ -224,12 +224,7 @@ def _remember(by_seq: dict[int, int], seq: int, value: int) -> None:
 
 
 def because(outcome: NodeOutcome, ls_moved_milli: int | None = None) -> str:
-    """Describe an applied outcome in one line.
-
-    Args:
-        outcome: with limits before and after, and terms.
-        ls_moved_milli: change of the service's use since the previous sample; None: unknown.
-    """
+    """Describe an applied outcome in one line, with the change of the service's use since the previous sample."""
     moved = ""
     if ls_moved_milli is not None and abs(ls_moved_milli) >= MOVED_MILLI_MIN:
         moved = f"LS {ls_moved_milli:+d}m → "

@@ -42,15 +42,10 @@ class Queue:
         self._dice = random.Random(seed)  # noqa: S311 a model, not a secret
 
     def serve(self, arrivals_s: Iterable[float], *, batch_part: float, batch_share: float) -> list[tuple[float, float]]:
-        """Serve requests in order of arrival.
+        """Serve requests in order of arrival, ascending over all calls; return arrivals (s) and latencies (ms).
 
-        Args:
-            arrivals_s: arrival times, ascending over all calls.
-            batch_part: the part of the machine used by batch work, 0 to 1.
-            batch_share: the part of a contended CPU that batch work keeps by weight, 0 to 1.
-
-        Returns:
-            Pairs of arrival in seconds and latency in milliseconds.
+        ``batch_part`` is the part of the machine used by batch work, ``batch_share`` the part of a contended CPU that
+        it keeps by weight, 0 to 1.
         """
         return [(at_s, self._serve(at_s, batch_part, batch_share)) for at_s in arrivals_s]
 

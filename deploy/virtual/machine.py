@@ -56,11 +56,6 @@ def share(supply: int, wants: Sequence[int], weights: Sequence[int]) -> list[int
     """Divide ``supply`` by weight. Unused parts are divided among the others (water-filling).
 
     Exact in whole units: each share is at most its demand, and ``min(supply, sum(wants))`` is distributed.
-
-    Args:
-        supply: the total, e.g. nanoseconds of CPU time.
-        wants: the demands, in the same unit.
-        weights: positive, one per demand.
     """
     if supply >= sum(wants):
         return list(wants)
@@ -174,13 +169,7 @@ class Machine:
     """A virtual machine. The caller sets demands, then advances the clock."""
 
     def __init__(self, *, cpus: int, mem_bytes: int, version: int = 2) -> None:
-        """Create an idle machine with the kubelet's cgroups and no pods.
-
-        Args:
-            cpus: how many.
-            mem_bytes: total memory.
-            version: of cgroups, 1 or 2: weights and quota rules differ.
-        """
+        """Create an idle machine with the kubelet's cgroups (version 1 or 2) and no pods."""
         self.cpus = cpus
         self.mem_bytes = mem_bytes
         self.version = version

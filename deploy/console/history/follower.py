@@ -35,13 +35,7 @@ ROLL_NODES = 25
 
 @dataclass(slots=True)
 class Follower:
-    """Follows until cancelled; reconnects after errors.
-
-    Args:
-        bootstrap: the Kafka cluster.
-        store: this is its only writer.
-        clock: advances the time while no records arrive.
-    """
+    """Follows until cancelled; reconnects after errors. It is the only writer of the store."""
 
     bootstrap: Cluster
     store: Store

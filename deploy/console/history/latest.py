@@ -94,8 +94,7 @@ class Held:
 class Latest:
     """Current objects. One thread writes, others read.
 
-    Args:
-        stored: known objects are in the store, except statuses that were not due.
+    ``stored``: known objects are in the store, except statuses that were not due.
     """
 
     def __init__(self, *, stored: bool = False) -> None:
@@ -113,9 +112,7 @@ class Latest:
     def take(self, record: Record, *, known: bool = False) -> None:
         """Add the next record of its partition. A tombstone deletes the key's object.
 
-        Args:
-            record: of one of ``followed.OBJECTS``.
-            known: it may be stored already; it is kept at the minute's end, where duplicates are harmless.
+        A known record may be stored already. It is kept at the minute's end, where duplicates are harmless.
 
         Raises:
             BadMessageError: it is invalid; the former object stays.

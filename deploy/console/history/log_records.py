@@ -19,11 +19,7 @@ WAIT_S = 4.0
 
 
 class LogRecords:
-    """Reads a node's records by offset, over one connection that is opened on demand.
-
-    Args:
-        bootstrap: the Kafka cluster; None: no records are read.
-    """
+    """Reads a node's records by offset, over one connection that is opened on demand; without a cluster none."""
 
     def __init__(self, bootstrap: Cluster | None) -> None:
         self._picked = None if bootstrap is None else Picked(bootstrap, client_id="slacktide-console-records")

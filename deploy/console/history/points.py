@@ -137,13 +137,7 @@ def point(blob: bytes, slot: int) -> list[int]:
 
 
 def rolled(blocks: Sequence[Block | None], step_s: int, coarse_s: int) -> Block:
-    """Roll up points of a node.
-
-    Args:
-        blocks: of ``step_s``, consecutive; None: missing. Together they span the whole result.
-        step_s: their resolution.
-        coarse_s: the next resolution.
-    """
+    """Roll up consecutive blocks (None: missing) of a node to one block of the next resolution."""
     each = coarse_s // step_s
     made = empty(coarse_s)
     sources = [AT[one.name if step_s > 1 else one.of] for one in COLUMNS]

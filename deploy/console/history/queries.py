@@ -39,12 +39,8 @@ _RANK = {one: -SEVERITIES.index(one) for one in SEVERITIES}
 class History:
     """Reads the file, with or without a follower that writes to it. Each thread has its own connection.
 
-    Args:
-        path: the file.
-        recorder: returns the recorder with the current minute; default: an empty one.
-        log: reads records that are not in the history.
-        partitions: of topics keyed by node.
-        size_bytes_max: of the file, for ``bounds``.
+    ``recorder`` has the current minute, ``log`` reads records that are not in the history, ``partitions`` is the number
+    of partitions of topics keyed by node.
     """
 
     def __init__(
@@ -107,12 +103,7 @@ class History:
     # Problems.
 
     def problems_at(self, at_ms: int, rows: Iterable[NodeRow] | None = None) -> Sequence[Problem]:
-        """Return problems at a moment: nodes, lag, dead letters of the last minute, gaps; worst first.
-
-        Args:
-            at_ms: the moment.
-            rows: all nodes at that moment, if available.
-        """
+        """Return problems at a moment, worst first: nodes (``rows``, if known), lag, dead letters of a minute, gaps."""
         rows = self.cluster_at(at_ms) if rows is None else rows
         return sorted(self._problems(at_ms, rows), key=lambda one: (_RANK[one.severity], one.node, one.name))
 

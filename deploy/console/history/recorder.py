@@ -104,12 +104,7 @@ class Recorder:
         self._stored_texts = len(self.texts)
 
     def take(self, record: Record, *, known: bool = False) -> None:
-        """Add the next record by timestamp.
-
-        Args:
-            record: of one of ``TOPICS``.
-            known: it only sets state: it is stored already, or precedes the end of a gap.
-        """
+        """Add the next record by timestamp. A known one only sets state: it is stored, or precedes the end of a gap."""
         new = not known
         self._filled_in |= known
         if new:

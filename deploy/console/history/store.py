@@ -48,11 +48,7 @@ SIZE_BYTES_MIN = 2 << 20
 
 
 class Store:
-    """Writes the history. Only one process may write at a time.
-
-    Args:
-        path: the file; created, with its folder, if missing.
-        size_bytes_max: of the file; the oldest data is deleted first.
+    """Writes the history to a file, and deletes its oldest data first. Only one process may write at a time.
 
     Raises:
         StoreError: the file can neither be opened nor set aside.
