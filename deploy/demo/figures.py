@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import median
 
+from slacktide.schemas.outcome import NodeOutcome
+
 REACTION_MS_MAX = 3_000
 """A step without a lower limit by then, or before the next step, counts as missed."""
 
@@ -20,22 +22,13 @@ class Step:
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """A lower best-effort limit in a node's kernel."""
-
-    node: str
-    observed_ms: int
-    acted_ms: int
-
-
 def percentile(values: Iterable[float], pct: float) -> float | None:
     """Return the smallest value that at least ``pct`` percent of the values do not exceed; None: no values."""
     ordered = sorted(values)
     return ordered[max(0, ceil(len(ordered) * pct / 100) - 1)] if ordered else None
 
 
-def reactions_ms(steps: Iterable[Step], cuts: Sequence[Cut]) -> list[int]:
+def reactions_ms(steps: Iterable[Step], cuts: Sequence[NodeOutcome]) -> list[int]:
     """Return the time from each answered step to the first lower limit from a later sample.
 
     Limits from samples before the step do not count.

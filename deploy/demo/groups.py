@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slacktide.agents.node.cgroup.knob_files import weight_of
 from slacktide.schemas.errors import SlacktideError
 
 OWN = "slacktide-demo"
@@ -48,11 +49,6 @@ class PodGroup:
 def shares_of(request_milli: int) -> int:
     """Compute ``cpu.shares`` of a CPU request, as the kubelet does."""
     return max(SHARES_MIN, request_milli * 1024 // 1000)
-
-
-def weight_of(shares: int) -> int:
-    """Convert ``cpu.shares`` to ``cpu.weight``, as the kubelet does."""
-    return (shares - 2) * 9999 // 262142 + 1
 
 
 def plan(pods: list[PodGroup], capacity_milli: int) -> dict[str, int]:

@@ -9,9 +9,10 @@ from statistics import median
 
 from slacktide.deploy.demo.backend import Backend, Served, Used
 from slacktide.deploy.demo.conditions import NAMES, Condition, Name
-from slacktide.deploy.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
+from slacktide.deploy.demo.figures import Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.demo.report import Decided, Reaction, Report, Share, Slowdown, Utilization
 from slacktide.deploy.demo.story import Story
+from slacktide.schemas.outcome import NodeOutcome
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Ledger:
         found = {name: slowdown(each_ms, p99s_ms.get("alone", [])) for name, each_ms in p99s_ms.items()}
         return {name: round(value, 3) for name, value in found.items() if value is not None}
 
-    def reaction(self, cuts: Sequence[Cut], now_s: float) -> Reaction:
+    def reaction(self, cuts: Sequence[NodeOutcome], now_s: float) -> Reaction:
         """Return the reaction to completed steps."""
         due = [step for step in self._steps if step.until_ms <= self.wall_ms(now_s)]
         answered = reactions_ms(due, cuts)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Protocol, Self
+from contextlib import AbstractContextManager, nullcontext
 
 import click
 from rich import box
@@ -16,48 +15,15 @@ from slacktide.deploy.demo.report import NEXT, Report, rows, sentences, verdict
 from slacktide.deploy.demo.view import Frame, View, plain_line
 
 
-class Screen(Protocol):
-    """A context manager that is open while the demo runs."""
-
-    every_s: float
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def show(self, frame: Frame) -> None:
-        """Show a frame."""
-
-    def note(self, text: str) -> None:
-        """Print one line at the end."""
-
-    def summary(self, report: Report, backend: Backend) -> None:
-        """Print the figures at the end."""
-
-
-def screen_of(*, plain: bool) -> Screen:
-    """Return the screen for the user's option."""
-    return PlainScreen() if plain else LiveScreen()
-
-
 class PlainScreen:
     """Lines of ``key=value``."""
 
     every_s = 1.0
+    live: AbstractContextManager[object] = nullcontext()
 
     def __init__(self) -> None:
         self._begun = False
         self._console = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def show(self, frame: Frame) -> None:
         """Print one line; first a header, and once the console's address."""
@@ -93,20 +59,12 @@ class LiveScreen:
 
     def __init__(self) -> None:
         self._console = Console()
-        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
+        self.live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+        """To be open while the demo runs."""
 
     def show(self, frame: Frame) -> None:
         """Draw the frame."""
-        self._live.update(View(frame), refresh=True)
+        self.live.update(View(frame), refresh=True)
 
     def note(self, text: str) -> None:
         """Print it dimmed."""
@@ -117,10 +75,8 @@ class LiveScreen:
         table = Table(box=box.SIMPLE_HEAD, title=f"slacktide demo, {report.mode}", title_justify="left")
         table.add_column("condition", style="bold")
         table.add_column("what it is")
-        table.add_column("service p99", justify="right")
-        table.add_column("slowdown", justify="right")
-        table.add_column("utilization", justify="right")
-        table.add_column("batch work", justify="right")
+        for name in ("service p99", "slowdown", "utilization", "batch work"):
+            table.add_column(name, justify="right")
         for row in rows(report):
             table.add_row(*row)
         self._console.print(table)
@@ -130,3 +86,6 @@ class LiveScreen:
         for command, what in NEXT:
             self._console.print(f"  [bold]{command:<40}[/] {what}", highlight=False)
         self._console.print(f"  [dim]{backend.why}[/]", highlight=False)
+
+
+Screen = PlainScreen | LiveScreen

@@ -1,4 +1,4 @@
-"""Runs the demo once: setup, conditions, output, report, cleanup."""
+"""``slacktide demo``: runs the demo once, with setup, conditions, output, report, cleanup."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
+import click
 import uvloop
 
 from slacktide.agents.clock import SystemClock
@@ -25,11 +27,12 @@ from slacktide.deploy.demo.groups import Groups, NoGroupsError
 from slacktide.deploy.demo.pods import CEILING_PCT, batch_uids, service_pod
 from slacktide.deploy.demo.real import MemoryBackend, RealBackend, groups_here
 from slacktide.deploy.demo.report import as_json, not_closed
-from slacktide.deploy.demo.screen import Screen, screen_of
+from slacktide.deploy.demo.screen import LiveScreen, PlainScreen, Screen
 from slacktide.deploy.demo.stack import Stack
 from slacktide.deploy.demo.story import Story
 from slacktide.deploy.demo.view import Frame
 from slacktide.deploy.demo.virtual import VirtualBackend
+from slacktide.deploy.runtime.settings import configured, setting
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, SlacktideError
@@ -46,29 +49,47 @@ NODES_USUAL = 2
 """Default number of virtual nodes."""
 OVERHEAD_S = 2.0
 """Approximate overhead per condition."""
+NODES_MAX = 20
+SECONDS_MIN = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoOptions:
-    """The user's options."""
+class DemoSettings:
+    """Options of the demo."""
 
-    seconds: float
-    virtual_nodes: int | None
-    """None: real if possible."""
-    plain: bool
-    report: Path | None
-    console: bool = False
-    scenario: Scenario = "cpu"
+    scenario: Scenario = setting(  # noqa: RUF009 - it gives a field
+        "Resource that batch work takes: `cpu`, or `memory`, where CPU weights do not protect the service. "
+        "`memory` needs real control groups.",
+        click.Choice(get_args(Scenario)),
+        default="cpu",
+    )
+    seconds: float = setting(
+        "Seconds of controlled time, in three blocks. Each other condition adds 15 s.",
+        click.FloatRange(min=SECONDS_MIN),
+        default=60.0,
+    )
+    nodes: int | None = setting(
+        "Number of virtual nodes. They are used even if the machine could run real processes.",
+        click.IntRange(1, NODES_MAX),
+        default=None,
+    )
+    plain: bool = setting(
+        "Print one line per second instead of the view. Default if stdout is not a terminal.", default=False
+    )
+    report: Path | None = setting(  # noqa: RUF009 - it gives a field
+        "Write the figures to FILE as JSON.", click.Path(dir_okay=False, writable=True, path_type=Path), default=None
+    )
+    no_console: bool = setting("Do not start the console.", default=False)
 
 
 class Session:
     """One run."""
 
-    def __init__(self, options: DemoOptions, plan: Sequence[Condition] | None = None) -> None:
+    def __init__(self, settings: DemoSettings, plan: Sequence[Condition] | None = None) -> None:
         """Create it; ``plan``: other conditions than the default."""
-        self._options = options
+        self._settings = settings
         self._clock = SystemClock()
-        self._plan = conditions(options.seconds, scenario=options.scenario) if plan is None else plan
+        self._plan = conditions(settings.seconds, scenario=settings.scenario) if plan is None else plan
 
     def run(self) -> str:
         """Run to the end or Ctrl-C; returns why the loop did not close, or ""."""
@@ -86,16 +107,16 @@ class Session:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, _stop_by, stop, name)
         try:
-            backend = choose(self._options.virtual_nodes, folder, scenario=self._options.scenario)
+            backend = choose(self._settings.nodes, folder, scenario=self._settings.scenario)
         except NoGroupsError as exc:
             return f"The memory scenario needs root, and control groups with the memory controller: {exc}"
-        stack = Stack(folder, self._clock, console=self._options.console)
+        stack = Stack(folder, self._clock, console=not self._settings.no_console)
         story = Story(batch_uids(backend.nodes, backend.machine.capacity_milli))
         conductor = Conductor(backend, story, self._clock, publish=stack.publish, trouble=stack.trouble)
-        screen = screen_of(plain=self._options.plain)
+        screen = PlainScreen() if self._settings.plain or not sys.stdout.isatty() else LiveScreen()
         failure = ""
         try:
-            with screen:
+            with screen.live:
                 await first(
                     asyncio.create_task(self._lead(backend, stack, story, conductor), name="lead"),
                     asyncio.create_task(self._show(screen, backend, stack, story, conductor), name="show"),
@@ -110,8 +131,8 @@ class Session:
         if stop.done() and not stop.cancelled():
             screen.note(f"stopped by {stop.result().name}; the figures are incomplete")
         screen.summary(report, backend)
-        if self._options.report is not None:
-            self._options.report.write_bytes(as_json(report))
+        if self._settings.report is not None:
+            self._settings.report.write_bytes(as_json(report))
         return failure or not_closed(report)
 
     async def _lead(self, backend: Backend, stack: Stack, story: Story, conductor: Conductor) -> None:
@@ -269,3 +290,32 @@ def _decoded(topic: Topic, take: Callable[[M], None]) -> Callable[[Record], None
         take(message)
 
     return take_record
+
+
+@click.command(epilog="Example: slacktide demo --seconds 30 --report demo.json")
+@configured(DemoSettings)
+def command(settings: DemoSettings) -> None:
+    """Watch a latency-sensitive service and batch work share one machine.
+
+    As root with writable control groups, it runs real processes, and removes the groups afterwards. Otherwise it uses
+    virtual nodes. Conditions: the service alone, with uncontrolled batch work, with weights only, and controlled by
+    Slacktide, three times each. With `--scenario memory` batch work takes memory, too. Then the conditions are: alone,
+    weights, controlled. It prints a summary at the end or on Ctrl-C. Exit code 1: the loop did not close.
+
+    While it runs, a console shows the same in a browser, at the printed address. It needs the extra slacktide[console].
+    """
+    if settings.report is not None and not _takes_files(folder := settings.report.absolute().parent):
+        raise click.BadParameter(f"{folder} is not a writable folder", param_hint="'--report'")
+    if settings.scenario == "memory" and settings.nodes is not None:
+        raise click.BadParameter(
+            "--scenario memory needs real processes, because virtual nodes have no page cache: remove one of both "
+            "options",
+            param_hint="'--nodes'",
+        )
+    if failure := Session(settings).run():
+        raise click.ClickException(failure)
+
+
+def _takes_files(folder: Path) -> bool:
+    """Check before the run that the report can be written."""
+    return folder.is_dir() and os.access(folder, os.W_OK)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from slacktide.deploy.demo.conditions import Name
-from slacktide.deploy.demo.figures import Cut, percentile
+from slacktide.deploy.demo.figures import percentile
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.message import Terms
@@ -48,17 +48,6 @@ class Ages:
     """None: the guard decided, or the command was not read yet."""
     command_to_applied: int | None
     sample_to_applied: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A change of the limit in words."""
-
-    at_ms: int
-    node: str
-    origin: str
-    ages: Ages
-    text: str
 
 
 @dataclass(slots=True)
@@ -102,10 +91,11 @@ class Story:
     def __init__(self, batch_uids: Iterable[str]) -> None:
         self.nodes: dict[str, NodeStory] = {}
         self._changes: deque[NodeOutcome] = deque(maxlen=LINES_MAX)
-        self.cuts: list[Cut] = []
+        self.cuts: list[NodeOutcome] = []
+        """Those that lowered the best-effort limit."""
         self.condition: Name | None = None
         self._batch_uids = frozenset(batch_uids)
-        self._decided: list[tuple[int, str, str]] = []
+        self._decided: list[NodeOutcome] = []
         self._others_milli: list[tuple[int, int]] = []
         self._latencies: dict[int, list[float]] = {}
         self._p99_ms: dict[int, float | None] = {}
@@ -148,17 +138,16 @@ class Story:
         if not outcome.about_limit or outcome.result not in {"applied", "unchanged"} or outcome.origin == "agent":
             return
         self.nodes.setdefault(outcome.node, NodeStory()).last = outcome
-        self._decided.append((outcome.acted_ms, outcome.origin, outcome.result))
+        self._decided.append(outcome)
         if outcome.result == "applied":
             self._changes.append(outcome)
             if outcome.before and outcome.after and looser(outcome.before, outcome.after):
-                cut = Cut(node=outcome.node, observed_ms=outcome.observed_ms, acted_ms=outcome.acted_ms)
-                self.cuts.append(cut)
+                self.cuts.append(outcome)
 
-    def lines(self, count: int) -> list[Line]:
-        """Return the last changes of limits, newest first."""
+    def lines(self, count: int) -> list[tuple[NodeOutcome, str]]:
+        """Return the last changes of limits with their description, newest first."""
         newest = list(self._changes)[: -count - 1 : -1]
-        return [self._line(outcome, self.nodes[outcome.node]) for outcome in newest]
+        return [(one, because(one, self.nodes[one.node].moved_milli.get(one.seq))) for one in newest]
 
     def allocatable(self, allocatable: NodeAllocatable) -> None:
         """Add an allocatable record."""
@@ -184,7 +173,7 @@ class Story:
 
     def decided(self, since_ms: int, until_ms: int) -> Counter[tuple[str, str]]:
         """Count the decisions in a span by (origin, result)."""
-        return Counter((who, what) for at_ms, who, what in self._decided if since_ms <= at_ms < until_ms)
+        return Counter((one.origin, one.result) for one in self._decided if since_ms <= one.acted_ms < until_ms)
 
     def others_milli(self, since_ms: int, until_ms: int) -> list[int]:
         """Return the use outside of pods in a span, per sample."""
@@ -192,22 +181,12 @@ class Story:
 
     def applied(self) -> int:
         """Count the decisions that changed a limit in a kernel, in the whole run."""
-        return sum(what == "applied" for _, _, what in self._decided)
+        return sum(one.result == "applied" for one in self._decided)
 
     def lag(self) -> int:
         """Count the samples without an answer so far, over all nodes."""
         return sum(
             max(0, story.newest.seq - story.answered_seq) for story in self.nodes.values() if story.newest is not None
-        )
-
-    @staticmethod
-    def _line(outcome: NodeOutcome, story: NodeStory) -> Line:
-        return Line(
-            at_ms=outcome.acted_ms,
-            node=outcome.node,
-            origin=outcome.origin,
-            ages=story.ages_of(outcome),
-            text=because(outcome, story.moved_milli.get(outcome.seq)),
         )
 
 

@@ -20,7 +20,8 @@ from slacktide.deploy.demo import chart
 from slacktide.deploy.demo.chart import Run, Scale
 from slacktide.deploy.demo.conditions import BLOCKS, NAMES, Condition, Name
 from slacktide.deploy.demo.report import Decided, Reaction
-from slacktide.deploy.demo.story import Line, NodeStory, Point, Story
+from slacktide.deploy.demo.story import NodeStory, Point, Story
+from slacktide.schemas.outcome import NodeOutcome
 
 MARGIN, PANEL = 6, 34
 """Cells to the left and right of the chart."""
@@ -240,22 +241,22 @@ def _latency_colour(part: float) -> str:
 
 
 def _decisions(frame: Frame, count: int) -> list[Runs]:
-    lines = [_decision(line, many=len(frame.story.nodes) > 1) for line in frame.story.lines(count)]
+    lines = [_decision(frame.story, outcome, text) for outcome, text in frame.story.lines(count)]
     return lines or [[(" none yet", DIM)]]
 
 
-def _decision(line: Line, *, many: bool) -> Runs:
-    at = time.strftime("%H:%M:%S", time.localtime(line.at_ms / 1000))
-    ages = line.ages
+def _decision(story: Story, outcome: NodeOutcome, text: str) -> Runs:
+    at = time.strftime("%H:%M:%S", time.localtime(outcome.acted_ms / 1000))
+    ages = story.nodes[outcome.node].ages_of(outcome)
     stages = str(ages.sample_to_applied)
     if ages.sample_to_command is not None:
         stages = f"{ages.sample_to_command}+{ages.command_to_applied}"
     return [
         (f" {at} ", DIM),
-        (f"{line.origin:<6} ", BY.get(line.origin, DIM)),
+        (f"{outcome.origin:<6} ", BY.get(outcome.origin, DIM)),
         (f"{stages:>6} ms  ", DIM),
-        (f"{line.node} " if many else "", STRONG),
-        (line.text, ""),
+        (f"{outcome.node} " if len(story.nodes) > 1 else "", STRONG),
+        (text, ""),
     ]
 
 

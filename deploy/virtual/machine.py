@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import exp
 
+from slacktide.agents.node.cgroup.knob_files import weight_of
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Processor
 from slacktide.schemas.knob_table import KNOBS, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, Knob
@@ -212,7 +213,7 @@ class Machine:
     def weight_of(self, request_milli: int) -> int:
         """Return the kubelet's weight for a CPU request, in the unit of the cgroup version."""
         shares = max(SHARES_MIN, request_milli * 1024 // 1000)
-        return shares if self.version == 1 else 1 + (shares - SHARES_MIN) * 9_999 // 262_142
+        return shares if self.version == 1 else weight_of(shares)
 
     def add_pod(self, uid: str, kube_qos: str, *, request_milli: int = 0, limit_milli: int | None = None) -> Group:
         """Start an idle pod; the caller sets its demand and memory."""

@@ -53,8 +53,8 @@ def picture_of(frame: Frame) -> str:
 def main(picture: Path, nodes: int | None) -> None:
     """Run one block of the demo, and write its screen to PICTURE."""
     screen = RecordingScreen()
-    session.screen_of = lambda **_: screen
-    options = session.DemoOptions(seconds=SECONDS, virtual_nodes=nodes, plain=True, report=None)
+    session.PlainScreen = lambda: screen
+    options = session.DemoSettings(seconds=SECONDS, nodes=nodes, plain=True, no_console=True)
     failure = session.Session(options, conditions(SECONDS, blocks=1, compared_s=5.0)).run()
     if failure or not screen.picture:
         sys.exit(failure or "the demo ended before its controlled block did")

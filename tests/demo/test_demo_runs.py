@@ -26,10 +26,12 @@ SHORT = """
 import sys
 from pathlib import Path
 from slacktide.deploy.demo.conditions import conditions
-from slacktide.deploy.demo.session import Session, DemoOptions
+from slacktide.deploy.demo.session import DemoSettings, Session
 nodes = int(sys.argv[2]) or None
 scenario = sys.argv[3]
-options = DemoOptions(seconds=4.0, virtual_nodes=nodes, plain=True, report=Path(sys.argv[1]), scenario=scenario)
+options = DemoSettings(
+    seconds=4.0, nodes=nodes, plain=True, report=Path(sys.argv[1]), scenario=scenario, no_console=True
+)
 plan = conditions(4.0, blocks=1, compared_s=1.5, scenario=scenario)
 sys.exit(Session(options, [plan[2], plan[1]] if scenario == "memory" else plan).run() or None)
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.demo.backend import Served, Used
 from slacktide.deploy.demo.conditions import Condition, conditions
-from slacktide.deploy.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
+from slacktide.deploy.demo.figures import Step, percentile, reactions_ms, slowdown
 from slacktide.deploy.demo.ledger import Ledger
 from slacktide.deploy.demo.report import (
     Decided,
@@ -28,6 +29,16 @@ from slacktide.deploy.demo.report import (
 )
 
 STEP = Step(node="n", at_ms=10_000, until_ms=12_500)
+
+
+class Cut(NamedTuple):
+    """The node and times of an outcome that lowered the limit."""
+
+    node: str
+    observed_ms: int
+    acted_ms: int
+
+
 GOOD = Report(
     mode="real",
     reaction_ms=Reaction(p50=640, p99=1210, n=22, steps=23),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from slacktide.deploy.demo.groups import Groups, PodGroup, plan, shares_of, weight_of
+from slacktide.agents.node.cgroup.knob_files import weight_of
+from slacktide.deploy.demo.groups import Groups, PodGroup, plan, shares_of
 from slacktide.deploy.demo.keeper import least, room_mib
 from slacktide.deploy.demo.pods import batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
 from slacktide.schemas.kubernetes import described

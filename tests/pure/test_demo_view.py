@@ -72,7 +72,7 @@ def test_a_decision_is_told_with_its_arithmetic():
     story = story_so_far()
     story.outcome(outcome(2, 84_000, 31_000))
 
-    assert story.lines(5)[0].text == "LS +520m → BE 840m → 310m: ceiling 1300 - LS 890 - system 100"
+    assert story.lines(5)[0][1] == "LS +520m → BE 840m → 310m: ceiling 1300 - LS 890 - system 100"
 
 
 @pytest.mark.parametrize(
