@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, judged, told
-from slacktide.agents import kubernetes
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.queue import JobQueue
-from slacktide.agents.kubernetes import JOBS
+from slacktide.agents.kubernetes import api_server as kubernetes
+from slacktide.agents.kubernetes.resource import JOBS
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import QUEUE_WORKLOAD
 from testbed.brokers import EmbeddedBroker, running

@@ -21,7 +21,8 @@ from bench.rig import CannotRunError, Rig
 from bench.tides import config_map, policy
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.bridge import mirror
-from slacktide.agents.kubernetes import NODES, PODS, ApiServer, Changed, Whole, follow
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Whole, follow
+from slacktide.agents.kubernetes.resource import NODES, PODS
 from slacktide.schemas.topics import COMMAND, SAMPLE_COLUMNS, SCORE
 from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import SYSTEM

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
 
-from slacktide.agents.kubernetes import EVENTS, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import EVENTS, ApiRefusedError
 from slacktide.schemas.inventory import Pod
 
 NAME_MAX, NOTE_MAX = 253, 1_024

@@ -10,7 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from slacktide.agents.kubernetes import PODS, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import PODS
 from slacktide.schemas.errors import BadMessageError
 
 log = logging.getLogger(__name__)

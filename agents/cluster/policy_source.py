@@ -8,7 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from slacktide.agents.kubernetes import CONFIGMAPS, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import CONFIGMAPS
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import DEFAULT, Policy, parse
 

@@ -1,14 +1,14 @@
-"""Requests to one API server."""
+"""Requests to one API server, and watches that continue across errors."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -18,7 +18,17 @@ from kubernetes_asyncio.client import ApiClient
 from kubernetes_asyncio.config import ConfigException
 
 from slacktide.agents.kubernetes.access import Access
-from slacktide.agents.kubernetes.resource import ApiAwayError, Event, Resource, lines, read_line, refused
+from slacktide.agents.kubernetes.resource import (
+    ApiAwayError,
+    ApiError,
+    ApiRefusedError,
+    Event,
+    Resource,
+    lines,
+    read_line,
+    refused,
+)
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.errors import ConfigError, Finding
 
 T = TypeVar("T")
@@ -50,14 +60,6 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
 class _Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     metadata: _Metadata
     items: list[T] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patch:
-    """A merge patch of one object."""
-
-    path: str
-    body: Mapping[str, object]
 
 
 _decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(msgspec.json.Decoder)
@@ -191,25 +193,23 @@ class ApiServer:
         path = resource.path(namespace=namespace, name=name, sub=sub)
         return _read(await self._asked("PATCH", path, body=body, content_type=MERGE_PATCH), kind)
 
-    async def patch_together(self, patches: Sequence[Patch]) -> None:
-        """Merge-patch several objects of which each change may revoke the right to make the others.
+    async def patch_together(self, patches: Iterable[tuple[str, Mapping[str, object]]]) -> None:
+        """Merge-patch several objects, each by path, of which each change may revoke the right to make the others.
 
         The server authorises a request by its header. So all headers are sent first, and the bodies a second later.
         """
         assert self._client is not None, "async with ApiServer(...)"
-        rest, headers = (
-            self._client.rest_client,
-            {"Accept": JSON, "Content-Type": MERGE_PATCH, "User-Agent": self._name},
-        )
+        rest = self._client.rest_client
+        headers = {"Accept": JSON, "Content-Type": MERGE_PATCH, "User-Agent": self._name}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"])
 
-        async def send(patch: Patch) -> None:
-            url = self._where(patch.path)
+        async def send(path: str, body: Mapping[str, object]) -> None:
+            url = self._where(path)
             try:
                 async with rest.pool_manager.patch(
                     url,
                     params={"fieldManager": self._name},
-                    data=_late(patch.body),
+                    data=_late(body),
                     headers=headers,
                     proxy=rest.proxy,
                     timeout=aiohttp.ClientTimeout(total=REQUEST_S),
@@ -220,7 +220,7 @@ class ApiServer:
             except (aiohttp.ClientError, OSError) as exc:
                 raise ApiAwayError(f"PATCH {url}: {str(exc) or type(exc).__name__}") from exc
 
-        await asyncio.gather(*(send(patch) for patch in patches))
+        await asyncio.gather(*(send(path, body) for path, body in patches))
 
     async def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
         """Delete an object."""
@@ -240,8 +240,7 @@ class ApiServer:
         async with self._answered(
             method, path, query={**(query or {}), **changes}, body=body, content_type=content_type, patience=patience
         ) as answer:
-            got: bytes = await answer.read()
-            return got
+            return await answer.read()
 
     @asynccontextmanager
     async def _answered(
@@ -307,7 +306,90 @@ def _proxy_of(url: str) -> str:
 
 def _read(body: bytes, kind: type[T]) -> T:
     try:
-        got: T = _decoder(kind).decode(body)
+        return cast("T", _decoder(kind).decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ApiAwayError(f"the answer is not a valid object: {exc}") from exc
-    return got
+
+
+PAUSE_S = 1.0
+PAUSE_MAX_S = 10.0
+GONE = 410
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole(Generic[T]):
+    """The complete list. Known objects that are not in it are gone."""
+
+    items: list[T]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed(Generic[T]):
+    """One object was added or changed."""
+
+    object: T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """One object was deleted."""
+
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """The API server cannot be read. Earlier updates may be stale."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """The API server can be read again. All changes made meanwhile follow."""
+
+
+Update = Whole[T] | Changed[T] | Gone | Trouble | Over
+
+
+async def follow(
+    api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
+) -> AsyncGenerator[Update[T], None]:
+    """List the objects, then follow their changes.
+
+    A watch that ends continues at its last version. Only if that is too old (410), everything is listed again.
+    Errors are yielded and retried with back-off (up to 1 s, doubling up to 10 s). Close it when you stop.
+    """
+    version, troubled, backoff = "", False, Backoff(PAUSE_S, PAUSE_MAX_S)
+    while True:
+        try:
+            if not version:
+                listed = await api.list(resource, kind, namespace=namespace, fields=fields, labels=labels)
+                yield Whole(items=listed.items)
+                version = listed.resource_version
+            watching = api.watch(
+                resource, kind, resource_version=version, namespace=namespace, fields=fields, labels=labels
+            )
+            async with aclosing(watching) as events:
+                async for event in events:
+                    if troubled:
+                        yield Over()
+                    version, troubled = event.resource_version, False
+                    backoff.reset()
+                    if (update := _update_of(event)) is not None:
+                        yield update
+            await asyncio.sleep(PAUSE_S)  # limits the rate if the server ends watches often
+        except ApiError as exc:
+            if isinstance(exc, ApiRefusedError) and exc.status == GONE:
+                version = ""
+            else:
+                troubled = True
+                yield Trouble(why=str(exc))
+            await asyncio.sleep(backoff.next_s())
+
+
+def _update_of(event: Event[T]) -> Changed[T] | Gone | None:
+    if event.type == "DELETED":
+        return Gone(name=event.name, namespace=event.namespace)
+    return None if event.object is None else Changed(object=event.object)

@@ -55,7 +55,7 @@ def command(settings: SchedulerCommandSettings) -> None:
     Run one beside each replica of a kube-scheduler, with nodeCacheCapable and ignorable in its configuration.
     """
     from slacktide.agents.cluster.scheduler import scheduler  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
-    from slacktide.agents.kubernetes import access  # noqa: PLC0415
+    from slacktide.agents.kubernetes.access import access  # noqa: PLC0415
     from slacktide.streams.decisions.load.pod_placement import PlacementArgs  # noqa: PLC0415
 
     garbage.seldom()

@@ -78,7 +78,7 @@ def command(settings: WebhookSettings) -> None:
     from slacktide.agents.cluster.certificate.certificates import Clients  # noqa: PLC0415
     from slacktide.agents.cluster.policy_source import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.cluster.webhook import webhook  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
-    from slacktide.agents.kubernetes import access  # noqa: PLC0415
+    from slacktide.agents.kubernetes.access import access  # noqa: PLC0415
 
     names = frozenset(name.strip() for name in settings.client_names.split(",") if name.strip())
     if names and settings.client_ca is None:

@@ -18,23 +18,10 @@ import pytest
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import incluster_config
 
-from slacktide.agents.kubernetes import (
-    CONFIGMAPS,
-    NODES,
-    PODS,
-    Access,
-    ApiAwayError,
-    ApiRefusedError,
-    ApiServer,
-    Changed,
-    Gone,
-    Resource,
-    Trouble,
-    Whole,
-    follow,
-)
 from slacktide.agents.kubernetes import api_server as api_server_module
-from slacktide.agents.kubernetes.access import of_service_account
+from slacktide.agents.kubernetes.access import Access, of_service_account
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import CONFIGMAPS, NODES, PODS, ApiAwayError, ApiRefusedError, Resource
 from testbed.cluster.api_server import ApiServer as Cluster
 from testbed.cluster.identity import access_of
 

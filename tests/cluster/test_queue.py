@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from slacktide.agents import kubernetes
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.queue.job import JOB
 from slacktide.agents.cluster.queue.queue import JobQueue
+from slacktide.agents.kubernetes import api_server as kubernetes
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster

@@ -14,7 +14,7 @@ import yaml
 
 from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
-from slacktide.agents.kubernetes import ApiServer as DoorToApi
+from slacktide.agents.kubernetes.api_server import ApiServer as DoorToApi
 from testbed.brokers import free_port
 from testbed.cluster.api_server import ApiServer, Json, KubectlError, RefusedError
 from testbed.cluster.bridge_rig import until

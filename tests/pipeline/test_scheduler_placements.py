@@ -18,7 +18,7 @@ from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.topic_reader import Sent
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.kubernetes import ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health

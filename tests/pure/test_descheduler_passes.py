@@ -16,7 +16,7 @@ from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
 from slacktide.agents.cluster.descheduler.evicting import Account, Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pod import PodObject, parsed
-from slacktide.agents.kubernetes import ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.schemas import connection
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
 from slacktide.schemas.inventory import NodeFacts, Resources

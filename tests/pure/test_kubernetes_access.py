@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slacktide.agents.kubernetes import ApiServer
 from slacktide.agents.kubernetes.access import Access, access, of_kubeconfig, of_service_account
+from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, NODE_METRICS, PODS, refused
 from slacktide.schemas.errors import ConfigError
 

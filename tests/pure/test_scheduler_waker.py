@@ -17,7 +17,8 @@ from slacktide.agents.cluster.scheduler.notices import Waker
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
-from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.agents.kubernetes.access import Access
+from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.streams.decisions.load.load_aware_args import Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs, asking
 

@@ -28,7 +28,9 @@ from slacktide.agents.cluster.enrolment.issuer import Ring
 from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.cluster.queue.queue import JobQueue
 from slacktide.agents.credit_account import signed
-from slacktide.agents.kubernetes import Access, ApiError, ApiServer
+from slacktide.agents.kubernetes.access import Access
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import ApiError
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff

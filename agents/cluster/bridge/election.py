@@ -21,7 +21,8 @@ from slacktide.agents.cluster.bridge.lease import (
     renewed,
     seen,
 )
-from slacktide.agents.kubernetes import LEASES, ApiError, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import LEASES, ApiError, ApiRefusedError
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.job_facts import Job, Pod
 from slacktide.agents.cluster.bridge.job_log import JobLog, Key
-from slacktide.agents.kubernetes import JOBS, PODS, ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import JOBS, PODS
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode

@@ -13,14 +13,14 @@ from slacktide.agents.cluster.bridge.node_status import metric_created
 from slacktide.agents.cluster.bridge.sources import Node
 from slacktide.agents.cluster.bridge.topology import MANAGED_BY, MANAGER, ShownNode, Topologies, TopologyWrite, created
 from slacktide.agents.cluster.bridge.writing import Write, Writing
-from slacktide.agents.kubernetes import (
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import (
     NODE_METRICS,
     NODE_RESOURCE_TOPOLOGIES,
     NODES,
     ApiAwayError,
     ApiError,
     ApiRefusedError,
-    ApiServer,
 )
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode

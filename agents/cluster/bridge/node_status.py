@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from slacktide.agents.kubernetes import NODE_METRICS
+from slacktide.agents.kubernetes.resource import NODE_METRICS
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import QuantityError
 from slacktide.schemas.inventory import Resources

@@ -13,15 +13,14 @@ import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import NAMES, WITHDRAWN, shown
 from slacktide.agents.cluster.bridge.sources import Status
-from slacktide.agents.kubernetes import (
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     NODES,
     SERVICE_ACCOUNTS,
     ApiError,
     ApiRefusedError,
-    ApiServer,
-    Patch,
     Resource,
 )
 from slacktide.agents.workload import Standing, namespace_of, path_of, standing
@@ -49,10 +48,6 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Right(msgspec.Struct):
     metadata: _Metadata
-
-    @property
-    def finalizers(self) -> list[str]:
-        return self.metadata.finalizers
 
 
 class _Fields(msgspec.Struct, rename={"fields": "fieldsV1"}):
@@ -105,9 +100,9 @@ class Removal:
             if await self._being_deleted() == "deleted":
                 return
             for (resource, namespace), right in zip(self._rights, await self._read(), strict=True):
-                if not right.metadata.deletion_timestamp and FINALIZER not in right.finalizers:
-                    patch = self._patch(resource, namespace, right, [*right.finalizers, FINALIZER])
-                    await self._api.patch(resource, self._name, patch.body, _Right, namespace=namespace)
+                if not right.metadata.deletion_timestamp and FINALIZER not in right.metadata.finalizers:
+                    body = _finalizers(right, [*right.metadata.finalizers, FINALIZER])
+                    await self._api.patch(resource, self._name, body, _Right, namespace=namespace)
         except ApiError as exc:
             why = (
                 "cannot add a finalizer to the bridge's RBAC objects: if they are deleted first, Nodes keep batch "
@@ -150,7 +145,7 @@ class Removal:
                         extra={"deployment": self._deployment, "remedy": REMEDY},
                     )
                 return False
-            now = await self._standing()
+            now = await self._standing(path_of("deployments", self._deployment))
             if now != "refused":
                 return now == "deleted"
             await asyncio.sleep(AGAIN_S)  # its Role is gone; other RBAC objects may be deleted next
@@ -161,19 +156,13 @@ class Removal:
         try:
             if any(one.metadata.deletion_timestamp for one in await self._read()):
                 return "deleted"
-            return "deleted" if await self._namespace() == "deleted" else "there"
+            return "deleted" if await self._standing(namespace_of(self._deployment)) == "deleted" else "there"
         except ApiRefusedError as exc:
             return "refused" if exc.status in {401, 403, NOT_FOUND} else "unknown"
         except ApiError:
             return "unknown"
 
-    async def _standing(self) -> Standing:
-        return await self._at(path_of("deployments", self._deployment))
-
-    async def _namespace(self) -> Standing:
-        return await self._at(namespace_of(self._deployment))
-
-    async def _at(self, path: str) -> Standing:
+    async def _standing(self, path: str) -> Standing:
         try:
             return standing(200, (await self._api.text(path)).encode())
         except ApiRefusedError as exc:
@@ -200,19 +189,19 @@ class Removal:
 
     async def _release(self) -> None:
         """Remove the finalizer from all objects concurrently: after the first deletion the permissions are gone."""
-        held = zip(self._rights, await self._read(), strict=True)
-        patches = [self._patch(*where, right, _others(right)) for where, right in held if FINALIZER in right.finalizers]
-        await self._api.patch_together(patches)
+        patches: dict[str, dict[str, object]] = {}
+        for (resource, namespace), right in zip(self._rights, await self._read(), strict=True):
+            if FINALIZER in right.metadata.finalizers:
+                others = [one for one in right.metadata.finalizers if one != FINALIZER]
+                patches[resource.path(namespace=namespace, name=self._name)] = _finalizers(right, others)
+        await self._api.patch_together(patches.items())
 
     async def _read(self) -> list[_Right]:
         return await asyncio.gather(
             *(self._api.get(resource, self._name, _Right, namespace=namespace) for resource, namespace in self._rights)
         )
 
-    def _patch(self, resource: Resource, namespace: str, right: _Right, finalizers: list[str]) -> Patch:
-        body = {"metadata": {"resourceVersion": right.metadata.resource_version, "finalizers": finalizers}}
-        return Patch(path=resource.path(namespace=namespace, name=self._name), body=body)
 
-
-def _others(right: _Right) -> list[str]:
-    return [one for one in right.finalizers if one != FINALIZER]
+def _finalizers(right: _Right, finalizers: list[str]) -> dict[str, object]:
+    """Return the merge patch that sets them."""
+    return {"metadata": {"resourceVersion": right.metadata.resource_version, "finalizers": finalizers}}

@@ -11,7 +11,8 @@ import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
 from slacktide.agents.cluster.descheduler.cluster import PODS_MAX, Place
-from slacktide.agents.kubernetes import NODES, ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import NODES
 from slacktide.agents.publisher import REPUBLISH_S
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from slacktide.agents.cluster.certificate.rotation import Held, Pair, Terms, turned
-from slacktide.agents.kubernetes import SECRETS, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import SECRETS, ApiRefusedError
 from slacktide.schemas.errors import SlacktideError
 
 SKEW = timedelta(minutes=5)

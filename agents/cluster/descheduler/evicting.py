@@ -16,7 +16,8 @@ from slacktide.agents.cluster.descheduler import metrics
 from slacktide.agents.cluster.descheduler.pod import FEATURE
 from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.credit_account import CreditAccount
-from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT, EvictionCredit

@@ -14,7 +14,8 @@ from slacktide.agents.cluster.certificate.rotation import Terms
 from slacktide.agents.cluster.enrolment import metrics
 from slacktide.agents.cluster.enrolment.issuer import Issuer, NoKeyError, NotAnAgentError, Ring
 from slacktide.agents.cluster.enrolment.server import Reply, serving
-from slacktide.agents.kubernetes import CONFIGMAPS, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import CONFIGMAPS, ApiRefusedError
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import SlacktideError
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from slacktide.agents.kubernetes import PODS, SECRETS, TOKEN_REVIEWS, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import PODS, SECRETS, TOKEN_REVIEWS, ApiRefusedError
 from slacktide.schemas.enrolment import AUDIENCE, Enrolled
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.proof import (

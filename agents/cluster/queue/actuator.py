@@ -13,7 +13,8 @@ from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.steps import Answer, Look, due, ending
 from slacktide.agents.cluster.queue.work import Kind, Work, Write, merged
-from slacktide.agents.kubernetes import PODS, ApiAwayError, ApiError, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import PODS, ApiAwayError, ApiError, ApiRefusedError
 from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
 

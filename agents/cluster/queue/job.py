@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.cluster.queue.work import Kind, Write
-from slacktide.agents.kubernetes import JOBS
+from slacktide.agents.kubernetes.resource import JOBS
 from slacktide.schemas.queue_objects import Metadata, PodTemplate, ResourceFlavorObject, WorkloadPodSet
 from slacktide.streams.decisions.queue.job import (
     Admission,

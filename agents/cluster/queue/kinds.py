@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from slacktide.agents.kubernetes import (
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import (
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PRIORITY_CLASSES,
     VALIDATING_WEBHOOKS,
     ApiRefusedError,
-    ApiServer,
     Resource,
 )
 from slacktide.schemas.queue_objects import (

@@ -16,7 +16,8 @@ from slacktide.agents.cluster.queue.quotas import Quotas
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.statuses import Notices, Statuses
 from slacktide.agents.cluster.queue.work import Kind, Work
-from slacktide.agents.kubernetes import ApiError, ApiServer, Resource
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import ApiError, Resource
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode

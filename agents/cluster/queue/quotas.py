@@ -16,7 +16,8 @@ import msgspec
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.kinds import GROUP
-from slacktide.agents.kubernetes import ApiError, ApiRefusedError, ApiServer, Resource
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
 from slacktide.schemas.queue import QueueSpec

@@ -14,7 +14,8 @@ from slacktide.agents.cluster.queue.kinds import SPECS
 from slacktide.agents.cluster.queue.known import Known, Place
 from slacktide.agents.cluster.queue.status import Json, Queue
 from slacktide.agents.cluster.queue.work import ACTIVE, Kind, Work
-from slacktide.agents.kubernetes import ApiServer, Changed, Gone, Resource, Trouble, Whole, follow
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import failure
 from slacktide.schemas.queue_objects import (

@@ -16,7 +16,8 @@ from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.actuator import Actuator
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.status import Json, Queue, statuses
-from slacktide.agents.kubernetes import ApiError, ApiRefusedError, ApiServer, Resource
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.queue_objects import SoldObject

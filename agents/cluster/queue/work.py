@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from slacktide.agents.kubernetes import Resource
+from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.queue_objects import Metadata, WorkloadPodSet
 from slacktide.streams.decisions.queue.job import Admission, Conflict
 

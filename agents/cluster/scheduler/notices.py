@@ -21,7 +21,8 @@ from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
-from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError

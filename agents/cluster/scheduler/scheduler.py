@@ -22,7 +22,8 @@ from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import Sent, TopicReader
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.agents.kubernetes.access import Access
+from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError

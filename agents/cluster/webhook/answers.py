@@ -15,7 +15,8 @@ from slacktide.agents.cluster.webhook.missed import Namespace
 from slacktide.agents.cluster.webhook.mutation import Admission, admission, marked
 from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, requests_of
 from slacktide.agents.cluster.webhook.refusals import Refusals
-from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.streams.decisions.admission.namespace_quota import bounded, bounds_of, refusal_text
 

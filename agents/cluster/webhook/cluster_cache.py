@@ -12,20 +12,9 @@ from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.cluster.webhook.metrics import PROFILES
 from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
 from slacktide.agents.cluster.webhook.mutation import priority_class_of
-from slacktide.agents.kubernetes import (
-    NAMESPACES,
-    PRIORITY_CLASSES,
-    ApiError,
-    ApiServer,
-    Changed,
-    Gone,
-    Over,
-    Resource,
-    Trouble,
-    Whole,
-    follow,
-)
-from slacktide.agents.kubernetes import PROFILES as PROFILE_KIND
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import NAMESPACES, PRIORITY_CLASSES, ApiError, Resource
+from slacktide.agents.kubernetes.resource import PROFILES as PROFILE_KIND
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy import Policy
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector

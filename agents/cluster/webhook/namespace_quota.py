@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from slacktide.agents.kubernetes import PODS, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import PODS
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod

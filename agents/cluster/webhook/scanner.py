@@ -10,7 +10,8 @@ from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import MISSED
 from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
-from slacktide.agents.kubernetes import PODS, ApiServer
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import PODS
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.inventory import LIVE_PHASES

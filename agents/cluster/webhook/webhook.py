@@ -31,7 +31,9 @@ from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
 from slacktide.agents.cluster.webhook.namespace_quota import NamespaceQuota
 from slacktide.agents.cluster.webhook.refusals import Refusals
 from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
-from slacktide.agents.kubernetes import Access, ApiRefusedError, ApiServer, Resource
+from slacktide.agents.kubernetes.access import Access
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import ApiRefusedError, Resource
 from slacktide.agents.listening import ANY
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError

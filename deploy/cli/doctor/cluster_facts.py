@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.cluster.bridge.removal import FINALIZER
-from slacktide.agents.kubernetes import (
+from slacktide.agents.kubernetes.access import access
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     PODS,
@@ -15,8 +17,6 @@ from slacktide.agents.kubernetes import (
     SERVICE_ACCOUNTS,
     ApiError,
     ApiRefusedError,
-    ApiServer,
-    access,
 )
 from slacktide.deploy.cli.doctor import preflight_facts
 from slacktide.deploy.cli.doctor.cluster_checks import CRITICAL, SYSTEM, ClusterFacts, Quota, Scope, admitting_critical

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from slacktide.agents.http import Access, CredentialsError, HttpError, Https
-from slacktide.agents.kubernetes import (
+from slacktide.agents.kubernetes.api_server import ApiServer
+from slacktide.agents.kubernetes.resource import (
     CONFIGMAPS,
     CRDS,
     DEPLOYMENTS,
@@ -19,7 +20,6 @@ from slacktide.agents.kubernetes import (
     NODES,
     ApiError,
     ApiRefusedError,
-    ApiServer,
     Resource,
 )
 from slacktide.agents.listening import bracketed

@@ -25,7 +25,8 @@ async def _carrying(kubeconfig: Path) -> str:
         served,
         workloads_of,
     )
-    from slacktide.agents.kubernetes import ApiServer, access  # noqa: PLC0415 - as above
+    from slacktide.agents.kubernetes.access import access  # noqa: PLC0415 - as above
+    from slacktide.agents.kubernetes.api_server import ApiServer  # noqa: PLC0415 - as above
 
     async with ApiServer(await access(kubeconfig), name="slacktide-queue-status") as api:
         kinds, plurals = await served(api)

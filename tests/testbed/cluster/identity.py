@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 from pathlib import Path
 
-from slacktide.agents.kubernetes import Access, access
+from slacktide.agents.kubernetes.access import Access, access
 
 
 def access_of(kubeconfig: Path) -> Access:

@@ -9,7 +9,7 @@ import msgspec
 
 from slacktide.agents.cluster.queue.job import ORIGINAL, begun, change, template_of
 from slacktide.agents.cluster.queue.work import Kind, Write, merged
-from slacktide.agents.kubernetes import Resource
+from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.queue_objects import Metadata, PodTemplate, WorkloadPodSet
 from slacktide.streams.decisions.queue.job import Admission, Conflict
 
