@@ -10,8 +10,8 @@ from contextlib import aclosing, suppress
 
 import msgspec
 
-from slacktide.agents.dead_letters import Letters
 from slacktide.agents.files import Watched
+from slacktide.agents.outbox import Letters
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 from slacktide.agents.cluster.webhook import review
@@ -13,12 +13,12 @@ from slacktide.agents.cluster.webhook.fence import Eviction, Refusal, away, evic
 from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, DRY_RUNS, EVICTIONS
 from slacktide.agents.cluster.webhook.missed import Namespace
 from slacktide.agents.cluster.webhook.mutation import Admission, admission, marked
-from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, requests_of
-from slacktide.agents.cluster.webhook.refusals import Refusals
+from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, refused_pod, requests_of
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.streams.decisions.admission.namespace_quota import bounded, bounds_of, refusal_text
+from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +36,21 @@ class NotKnownError(SlacktideError):
 class Answers:
     """Responds by the state of the cluster.
 
-    ``api`` reads the pod to evict, whose state must not be older than the request.
+    ``api`` reads the pod to evict, whose state must not be older than the request. ``publish`` queues a record.
     ``left_out``: namespaces whose pods are never changed, such as that of the webhook itself.
     """
 
     def __init__(
-        self, api: ApiServer, cache: ClusterCache, left_out: Container[str], quota: NamespaceQuota, refusals: Refusals
+        self,
+        api: ApiServer,
+        cache: ClusterCache,
+        left_out: Container[str],
+        publish: Callable[[Out], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self._api = api
-        self._quota = quota
-        self._refusals = refusals
+        self._quota = NamespaceQuota(api)
+        self._publish, self._now_ms = publish, now_ms
         self._cache = cache
         self._left_out = left_out
 
@@ -105,9 +110,9 @@ class Answers:
             raise NotKnownError(f"pods of namespace {request.namespace} cannot be counted: {exc}") from exc
         if found is None:
             return marked(done, request, ADMITTED)
-        metadata = done.pod.get("metadata") or {}
-        name = str(metadata.get("name") or metadata.get("generateName") or "?")
-        self._refusals.put(request.namespace, name, found)
+        name = _name(done)
+        log.warning("rejected a pod by its namespace's quota", extra={"pod": f"{request.namespace}/{name}"})
+        self._publish(refused_pod(request.namespace, name, found, self._now_ms()))
         return Admission(result="over_quota", refused=refusal_text(request.namespace, found))
 
     async def fence(self, raw: bytes) -> bytes:
@@ -139,12 +144,15 @@ class Answers:
         return refusal(eviction, pod)
 
 
+def _name(done: Admission) -> str:
+    metadata = done.pod.get("metadata") or {}
+    return str(metadata.get("name") or metadata.get("generateName") or "?")
+
+
 def _dry_run(request: review.Request, done: Admission) -> list[str]:
     """Report what profiles in dry run would do: counted, logged, and as a warning for who creates the pod."""
     if not done.dry_run:
         return []
     DRY_RUNS.inc()
-    metadata = done.pod.get("metadata") or {}
-    name = str(metadata.get("name") or metadata.get("generateName") or "?")
-    log.info("profiles in dry run", extra={"pod": f"{request.namespace}/{name}", "dry_run": done.dry_run})
+    log.info("profiles in dry run", extra={"pod": f"{request.namespace}/{_name(done)}", "dry_run": done.dry_run})
     return [f"colocation profiles in dry run: {done.dry_run}"[:WARNING_CHARS_MAX]]

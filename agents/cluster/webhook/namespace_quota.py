@@ -1,4 +1,4 @@
-"""Enforces a namespace's bounds for pod requests at pod creation."""
+"""Enforces a namespace's bounds for pod requests at pod creation, with a record of each refused pod."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import msgspec
 
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import PODS
+from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.refused_pod import RefusedPod
+from slacktide.schemas.topics import REFUSED_POD
 from slacktide.streams.decisions.admission.namespace_quota import Exceeded, exceeded
+from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +73,21 @@ class NamespaceQuota:
         for key in [key for key, one in kept.items() if key in listed or one.until_s < now_s]:
             del kept[key]
         return kept
+
+
+def refused_pod(namespace: str, name: str, found: Exceeded, now_ms: int) -> Out:
+    """Return the record of a pod that the quota refused."""
+    refused = RefusedPod(
+        namespace=namespace,
+        name=name,
+        resource=found.resource,
+        asked=found.asked,
+        used=found.used,
+        bound=found.bound,
+        refused_ms=now_ms,
+    )
+    event_id = f"refused/{namespace}/{name}/{now_ms}"
+    return event(REFUSED_POD.name, namespace, encode(refused), source="webhook", event_id=event_id, event_ms=now_ms)
 
 
 def requests_of(pod: Mapping[str, Any]) -> Resources:

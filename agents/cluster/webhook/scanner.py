@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
-from contextlib import suppress
 
 from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
@@ -13,14 +12,12 @@ from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import PODS
 from slacktide.schemas.codec import encode
-from slacktide.schemas.errors import LogError
 from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.topics import MISSED_POD
 from slacktide.streams.decisions.admission.label_selector import InvalidSelector, is_empty
 from slacktide.streams.decisions.admission.webhook_colocation_profile import Profile
-from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, event
 
 log = logging.getLogger(__name__)
@@ -35,7 +32,7 @@ REASON = "CreatedWithoutWebhook"
 class MissedPodScanner:
     """Compares pods with the profiles that select them.
 
-    ``left_out``: namespaces whose pods are never changed. ``now_ms`` is UTC epoch time.
+    ``left_out``: namespaces whose pods are never changed. ``publish`` queues a record. ``now_ms`` is UTC epoch time.
     """
 
     def __init__(
@@ -43,22 +40,19 @@ class MissedPodScanner:
         api: ApiServer,
         cache: ClusterCache,
         left_out: Container[str],
-        sender: Sender,
+        publish: Callable[[Out], None],
         now_ms: Callable[[], int],
         *,
         replica: str,
     ) -> None:
         self.missed: dict[str, MissedPod] = {}
         """By uid: existing pods as they were first found."""
-        self.away = ""
-        """Why Kafka does not have all of them; "": it has."""
-        self._reported: set[str] = set()
         self._shown: set[str] = set()
         self._source = EventSource(part="webhook", replica=replica, action="Admit")
         self._api = api
         self._cache = cache
         self._left_out = left_out
-        self._sender = sender
+        self._publish = publish
         self._now_ms = now_ms
 
     async def look(self) -> None:
@@ -71,13 +65,13 @@ class MissedPodScanner:
         now = {uid: missed for uid, pod in found.items() if (missed := self._missed(pod)) is not None}
         fresh = [missed for uid, missed in now.items() if uid not in self.missed]
         self.missed = {uid: self.missed.get(uid, missed) for uid, missed in now.items()}
-        self._reported &= set(self.missed)
         self._shown &= set(self.missed)
         MISSED.set(sum(missed.phase in LIVE_PHASES for missed in now.values()))
         if fresh:
             names = ", ".join(f"{one.namespace}/{one.name}" for one in fresh[:NAMED_MAX])
             log.warning("pods were created without the webhook", extra={"count": len(fresh), "pods": names})
-        await self._report([missed for uid, missed in self.missed.items() if uid not in self._reported])
+        for missed in fresh:
+            self._publish(_out(missed))
         await self._show([missed for uid, missed in self.missed.items() if uid not in self._shown][:EVENTS_MAX])
 
     async def _candidates(self) -> AsyncIterator[StoredPod]:
@@ -116,21 +110,6 @@ class MissedPodScanner:
             lacks=lacks,
         )
 
-    async def _report(self, missed: list[MissedPod]) -> None:
-        if not missed:
-            return
-        try:
-            if not self._sender.connected:
-                await self._sender.connect([MISSED_POD.name])
-            await self._sender.send([_out(one) for one in missed])
-        except LogError as exc:
-            if not self.away:
-                log.warning("Kafka is unreachable", extra={"for": SOURCE, "why": str(exc)})
-            self.away = str(exc)
-            return
-        self.away = ""
-        self._reported |= {one.pod_uid for one in missed}
-
     async def _show(self, missed: list[MissedPod]) -> None:
         """Create an Event on each pod, for its owner.
 
@@ -141,11 +120,6 @@ class MissedPodScanner:
             pod = About(namespace=one.namespace, name=one.name, uid=one.pod_uid)
             await create_event(self._api, self._source, pod, REASON, note_of(one), now_ms=self._now_ms())
             self._shown.add(one.pod_uid)
-
-    async def close(self) -> None:
-        """Disconnect."""
-        with suppress(LogError):
-            await self._sender.close()
 
 
 def note_of(missed: MissedPod) -> str:

@@ -28,17 +28,16 @@ from slacktide.agents.cluster.policy_source import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
-from slacktide.agents.cluster.webhook.namespace_quota import NamespaceQuota
-from slacktide.agents.cluster.webhook.refusals import Refusals
 from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import ApiRefusedError, Resource
 from slacktide.agents.listening import ANY
+from slacktide.agents.outbox import Outbox
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
-from slacktide.streams.kafka import Sender
+from slacktide.schemas.topics import MISSED_POD, REFUSED_POD
 
 MUTATE_PODS, VALIDATE_EVICTIONS = "/mutate-pods", "/validate-evictions"
 QUESTION_BYTES_MAX = 8 * 1024 * 1024
@@ -94,6 +93,7 @@ log = logging.getLogger(__name__)
 NAME = "slacktide-webhook"
 SECRET = "slacktide-webhook-tls"  # noqa: S105 - its name
 CONFIGURATION = "slacktide"
+TOPICS = (MISSED_POD.name, REFUSED_POD.name)
 SYSTEM_NAMESPACE = "kube-system"
 DRAIN_S = 3.0
 """From SIGTERM until it stops listening: API servers and Services notice meanwhile."""
@@ -143,14 +143,13 @@ async def run(settings: WebhookSettings, stop: asyncio.Event, health: Health, no
 class _Webhook:
     def __init__(self, api: ApiServer, settings: WebhookSettings, health: Health, now_ms: Callable[[], int]) -> None:
         left_out = frozenset({settings.namespace, SYSTEM_NAMESPACE})
-        sender = Sender(settings.bootstrap, client_id=NAME, acks="all")
+        self._outbox = Outbox(settings.bootstrap, TOPICS, now_ms, source="webhook")
         self._settings = settings
         self._health = health
         self._cache = ClusterCache(api, settings.config_map)
-        self._refusals = Refusals(Sender(settings.bootstrap, client_id=NAME, acks="all"), now_ms)
-        quota = NamespaceQuota(api)
-        self._answers = Answers(api, self._cache, left_out, quota, self._refusals)
-        self._scanner = MissedPodScanner(api, self._cache, left_out, sender, now_ms, replica=settings.replica)
+        publish = self._outbox.put
+        self._answers = Answers(api, self._cache, left_out, publish, now_ms)
+        self._scanner = MissedPodScanner(api, self._cache, left_out, publish, now_ms, replica=settings.replica)
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
         self._configurations = WebhookConfigurations(api, CONFIGURATION)
@@ -174,7 +173,7 @@ class _Webhook:
                 log.info("serving", extra={"host": host, "port": port})
                 beside += [
                     asyncio.create_task(work)
-                    for work in (self._renew(tls), self._seek(), self._report(), self._refusals.run())
+                    for work in (self._renew(tls), self._seek(), self._report(), self._outbox.run())
                 ]
                 stopping = asyncio.create_task(stop.wait())
                 # Background tasks end only by an error.
@@ -187,8 +186,7 @@ class _Webhook:
             for task in beside:
                 task.cancel()
             ended = await asyncio.gather(*beside, return_exceptions=True)
-            await self._scanner.close()
-            await self._refusals.close()
+            await self._outbox.close()
         for error in ended:
             if isinstance(error, Exception):
                 raise error
@@ -241,8 +239,7 @@ class _Webhook:
                 self._certificate,
                 self._configurations.unasked,
                 self._seeking,
-                self._scanner.away,
-                self._refusals.away,
+                self._outbox.away,
             )
             self._health.not_fresh = "; ".join(why for why in troubles if why)
             self._cache.count()
