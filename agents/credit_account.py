@@ -5,7 +5,7 @@ The bridge and the queue's decider have the cluster keys, with which they sign t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,7 +18,8 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.outcome import NodeOutcome, PodName, Result, Spent
 from slacktide.schemas.proof import NODE_KEY_LIFE_S, ClusterKey, node_key
 from slacktide.schemas.topics import CREDIT, OUTCOME
-from slacktide.streams.records import Out, Record, event
+from slacktide.streams.kafka import Sender, Tail
+from slacktide.streams.records import Out, event
 
 LAST = (COUNT_MAX, COUNT_MAX)
 """The highest possible position. After it the order of arrival decides."""
@@ -122,23 +123,6 @@ class Victim(Protocol):
         """Of the workload."""
 
 
-class Reading(Protocol):
-    """Reads Kafka; ``Tail`` implements it."""
-
-    async def read(self, since_ms: Mapping[tuple[str, int], int | None]) -> object:
-        """Read partitions from a time on; None: only new records."""
-
-    async def more(self) -> list[Record]:
-        """Read new records."""
-
-
-class Sending(Protocol):
-    """Publishes to Kafka."""
-
-    async def send_each(self, records: list[Out]) -> object:
-        """Publish, and wait for acknowledgements."""
-
-
 class QueueCredit:
     """Credit for one term of the decider. Later terms have higher epochs.
 
@@ -146,7 +130,7 @@ class QueueCredit:
     """
 
     def __init__(
-        self, reading: Reading, epoch: int, sending: Sending, clock: Clock, keys: Sequence[ClusterKey] = ()
+        self, reading: Tail, epoch: int, sending: Sender, clock: Clock, keys: Sequence[ClusterKey] = ()
     ) -> None:
         self._boot_id = f"{epoch:012}-queue"
         self._account = CreditAccount(self._boot_id)

@@ -171,8 +171,7 @@ class Https:
         parts = urlsplit(_BARE.sub(r"\1[\2]\3", access.url))
         if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
             raise ValueError(access.url)
-        self._access = access
-        self._untrusted = untrusted
+        self._access, self._untrusted = access, untrusted
         self._host, self._port = parts.hostname, parts.port or port
         self._connection: HTTPSConnection | None = None
 

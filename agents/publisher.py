@@ -59,11 +59,8 @@ class Publisher:
         self._bootstrap = bootstrap
         self._installation = secrets.token_hex(8)
         self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
-        self._ensure_topics = ensure_topics
-        self._now_ms = now_ms
-        self._node_source = node_source
-        self._writer_epoch = writer_epoch
-        self._source = source
+        self._ensure_topics, self._now_ms, self._node_source = ensure_topics, now_ms, node_source
+        self._writer_epoch, self._source = writer_epoch, source
         self._latest: _Latest = {}
         self._changed: set[tuple[str, str]] = set()
         self._letters = Letters()

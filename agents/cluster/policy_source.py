@@ -44,9 +44,7 @@ class PolicySource:
     """Follows one ConfigMap. If it is invalid, the last valid policy stays in force, even an earlier leader's."""
 
     def __init__(self, listener: PolicyListener, last: Policy | None, config_map: ConfigMapName) -> None:
-        self._listener = listener
-        self._last = last
-        self._config_map = config_map
+        self._listener, self._last, self._config_map = listener, last, config_map
         self._absent: asyncio.TimerHandle | None = None
         self._why = ""
         """What is wrong with the ConfigMap."""

@@ -41,9 +41,7 @@ class Election:
         self._api = api
         self._metadata = LeaseMetadata(namespace=namespace, name=name)
         self.leading = False
-        self._me = me
-        self._clock = clock
-        self._timing = timing
+        self._me, self._clock, self._timing = me, clock, timing
         self._seen: Seen | None = None
         self._held: Lease | None = None
         self._transitions = 0

@@ -38,9 +38,7 @@ class FigureReader:
         self._live = False
         """Whether the backlog at connecting was read."""
         self._coverage = Coverage()
-        self._writing = writing
-        self._to_dead_letter = to_dead_letter
-        self._clock = clock
+        self._writing, self._to_dead_letter, self._clock = writing, to_dead_letter, clock
 
     @property
     def trouble(self) -> str:

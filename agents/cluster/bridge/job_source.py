@@ -46,8 +46,7 @@ class JobSource:
     ) -> None:
         self._cluster = cluster
         self._epoch = writer_epoch
-        self._to_dead_letter = to_dead_letter
-        self._clock = clock
+        self._to_dead_letter, self._clock = to_dead_letter, clock
         self._log = JobLog(writer_epoch, (), clock.wall_ms)
         self._sender = Sender(cluster, client_id="slacktide-bridge-jobs", acks="all")
         self._following = Following(

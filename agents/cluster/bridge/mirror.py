@@ -45,8 +45,7 @@ class Mirror:
     def __init__(self, writing: Writing, clock: Clock) -> None:
         self.trouble = ""
         """Why the last write failed; "": it succeeded."""
-        self._writing = writing
-        self._clock = clock
+        self._writing, self._clock = writing, clock
         self._few = asyncio.Semaphore(AT_ONCE)
         self._backoff = Backoff(ROUND_S, PAUSE_MAX_S)
 
@@ -140,9 +139,7 @@ class TopologyMirror:
             cluster, (ZONES.name,), client_id="slacktide-bridge-zones", back_ms=BACK_MS, now_ms=clock.wall_ms
         )
         self._following = Following(self._reader, away="zones are not written", clock=clock)
-        self._nodes = nodes
-        self._to_dead_letter = to_dead_letter
-        self._clock = clock
+        self._nodes, self._to_dead_letter, self._clock = nodes, to_dead_letter, clock
 
     @property
     def trouble(self) -> str:

@@ -84,9 +84,7 @@ class Removal:
     """
 
     def __init__(self, api: ApiServer, deployment: str, manager: str) -> None:
-        self._api = api
-        self._deployment = deployment
-        self._manager = manager
+        self._api, self._deployment, self._manager = api, deployment, manager
         namespace, _, self._name = deployment.partition("/")
         self._rights: tuple[tuple[Resource, str], ...] = (
             (SERVICE_ACCOUNTS, namespace),

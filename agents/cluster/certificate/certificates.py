@@ -180,8 +180,7 @@ class Tls:
 
     def __init__(self, pair: Pair, until_s: Callable[[float], None], clients: Clients | None = None) -> None:
         self.clients = clients
-        self._until_s = until_s
-        self._pair = pair
+        self._until_s, self._pair = until_s, pair
         self._now = _context(pair, clients)
         self.context = _context(pair, clients)
         """For the listening socket: each handshake uses the current pair."""
@@ -272,11 +271,8 @@ class CertificateManager(Generic[S]):
     def __init__(
         self, api: ApiServer, place: SecretPlace, trust: Trust[S], terms: Terms, now_ms: Callable[[], int]
     ) -> None:
-        self._api = api
-        self._place = place
-        self._trust = trust
-        self._terms = terms
-        self._now_ms = now_ms
+        self._api, self._place, self._trust = api, place, trust
+        self._terms, self._now_ms = terms, now_ms
 
     async def look(self) -> Pair:
         """Rotate if due, and return the pair to serve.

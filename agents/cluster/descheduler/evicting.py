@@ -41,8 +41,7 @@ class Account:
         self._credit_account = CreditAccount(self.boot_id)
         reader = TailReader(bootstrap, (CREDIT.name,), client_id="slacktide-bridge-credit")
         self._following = Following(reader, away="no pod is descheduled", clock=clock)
-        self._to_dead_letter = to_dead_letter
-        self._clock = clock
+        self._to_dead_letter, self._clock = to_dead_letter, clock
         self._read_ns = clock.mono_ns()
         """What was not read by then had not arrived."""
 
@@ -111,10 +110,7 @@ class Evicting:
     ) -> None:
         self.trouble = ""
         """Why the last eviction or its Event failed; "": it succeeded."""
-        self._account = account
-        self._send = send
-        self._left = left
-        self._may_go = may_go
+        self._account, self._send, self._left, self._may_go = account, send, left, may_go
         self._source = EventSource(part="bridge", replica=replica, action="Evict")
         self._clock = clock
         self._unpublished: list[Out] = []

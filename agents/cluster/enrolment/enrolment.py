@@ -132,9 +132,7 @@ class PublishedBundle:
     """The ConfigMap with the CA bundle for enrolling agents, which the manifests create."""
 
     def __init__(self, api: ApiServer, namespace: str, name: str) -> None:
-        self._api = api
-        self._namespace = namespace
-        self._name = name
+        self._api, self._namespace, self._name = api, namespace, name
 
     async def read(self) -> dict[str, Any]:
         """Read the ConfigMap.

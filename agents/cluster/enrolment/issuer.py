@@ -124,10 +124,7 @@ class Issuer:
     def __init__(
         self, api: ApiServer, namespace: str, ring: Callable[[], Sequence[ClusterKey]], now_ms: Callable[[], int]
     ) -> None:
-        self._api = api
-        self._namespace = namespace
-        self._ring = ring
-        self._now_ms = now_ms
+        self._api, self._namespace, self._ring, self._now_ms = api, namespace, ring, now_ms
 
     async def enrol(self, token: str) -> Enrolled:
         """Derive the key of the token's node.
@@ -166,9 +163,7 @@ class Ring:
     """The keys of one cluster, as one replica sees them. ``now_s`` is a monotonic clock, in seconds."""
 
     def __init__(self, api: ApiServer, namespace: str, now_s: Callable[[], float]) -> None:
-        self._api = api
-        self._namespace = namespace
-        self._now_s = now_s
+        self._api, self._namespace, self._now_s = api, namespace, now_s
         self._keys: list[ClusterKey] = []
         self._since_s = 0.0
 

@@ -81,9 +81,7 @@ class Answers:
     def __init__(self, view: View, publish: Callable[[PodPlacement], None], clock: Clock) -> None:
         self.waiting = Waiting(view)
         """Pods that every node refused."""
-        self._view = view
-        self._publish = publish
-        self._clock = clock
+        self._view, self._publish, self._clock = view, publish, clock
         self._judged: OrderedDict[str, _Judged] = OrderedDict()
         self._answered: OrderedDict[str, None] = OrderedDict()
 

@@ -36,9 +36,7 @@ class KnownNode:
     def __init__(self, name: str, args: LoadAwareArgs, *, counting: bool) -> None:
         self.pods: dict[str, LoadAwarePod] = {}
         """By uid: pods bound to the node, or assumed."""
-        self._name = name
-        self._args = args
-        self._counting = counting
+        self._name, self._args, self._counting = name, args, counting
         self._cache = AssignCache(args=args)
         self._score: NodeScore | None = None
         self._metric: NodeMetric | None = None

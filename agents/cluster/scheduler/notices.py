@@ -55,10 +55,7 @@ class MissedPods:
     ) -> None:
         self.trouble = ""
         """Why pods cannot be checked; "": they can."""
-        self._bootstrap = bootstrap
-        self._view = view
-        self._answered = answered
-        self._clock = clock
+        self._bootstrap, self._view, self._answered, self._clock = bootstrap, view, answered, clock
         self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
         self._bound: dict[str, tuple[SchedulerPod, float]] = {}
         """By uid, with the time of its binding."""
@@ -135,8 +132,7 @@ class WithoutBenefit:
     def __init__(self, view: View, clock: Clock, replica: str) -> None:
         self.trouble = ""
         """Why the last Event was not created; "": it was."""
-        self._view = view
-        self._clock = clock
+        self._view, self._clock = view, clock
         self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
         self._reported: set[str] = set()
 
@@ -184,8 +180,7 @@ class Waker:
     def __init__(self, waiting: Waiting, clock: Clock) -> None:
         self.trouble = ""
         """Why the last wake failed; "": it succeeded."""
-        self._waiting = waiting
-        self._clock = clock
+        self._waiting, self._clock = waiting, clock
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""

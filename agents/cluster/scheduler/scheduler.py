@@ -118,9 +118,7 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event, health: Health) 
 class _Scheduler:
     def __init__(self, settings: SchedulerSettings, health: Health) -> None:
         clock = SystemClock()
-        self._clock = clock
-        self._settings = settings
-        self._health = health
+        self._clock, self._settings, self._health = clock, settings, health
         self._view = View(settings.args, counting=settings.counting)
         self._placements = Placements(settings.bootstrap, clock.wall_ms)
         self._reader = TopicReader(

@@ -67,9 +67,7 @@ class TopicReader:
         self._writer = LastWriter()
         self._coverage = Coverage()
         self._policies = policies.InForce()
-        self._args = args
-        self._to_dead_letter = to_dead_letter
-        self._clock = clock
+        self._args, self._to_dead_letter, self._clock = args, to_dead_letter, clock
 
     @property
     def trouble(self) -> str:
@@ -202,11 +200,8 @@ class Sent:
             now_ms=clock.wall_ms,
         )
         self._following = Following(self._reader, away="pods that other replicas placed are not counted", clock=clock)
-        self._view = view
-        self._own = own
-        self._pods_known = pods_known
-        self._leave = leave
-        self._clock = clock
+        self._view, self._own, self._pods_known = view, own, pods_known
+        self._leave, self._clock = leave, clock
 
     @property
     def trouble(self) -> str:

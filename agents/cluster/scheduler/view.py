@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 from math import inf
@@ -96,8 +96,7 @@ class View:
         """Pods bound by our scheduler since this was last emptied."""
         self.dry_run = False
         """Whether the policy only judges nodes."""
-        self._args = args
-        self._counting = counting
+        self._args, self._counting = args, counting
         self._nodes: dict[str, KnownNode] = {}
         self._capacity: dict[str, Resources] = {}
         self._pods: dict[tuple[str, str], SchedulerPod] = {}
@@ -123,11 +122,7 @@ class View:
 
     def forget_zones(self, node: str) -> None:
         """Forget a node's zones."""
-        known = self._nodes.get(node)
-        if known is not None:
-            known.forget_zones()
-            self._note(node)
-            self._drop_unknown(node, known)
+        self._change(node, KnownNode.forget_zones)
 
     def cover(self, nodes: Iterable[str], kind: type[Figures], *, received_s: float) -> None:
         """Cover the latest figures of these nodes by a heartbeat."""
@@ -138,11 +133,7 @@ class View:
 
     def forget(self, node: str, kind: type[Figures]) -> None:
         """Forget a removed node's figures of one topic."""
-        known = self._nodes.get(node)
-        if known is not None:
-            known.forget(kind)
-            self._note(node)
-            self._drop_unknown(node, known)
+        self._change(node, lambda known: known.forget(kind))
 
     def govern(self, args: PlacementArgs) -> None:
         """Apply other settings."""
@@ -156,11 +147,9 @@ class View:
 
     def limit(self, node: str, own: Thresholds) -> None:
         """Apply a node's own thresholds; empty: none."""
-        if node in self._nodes or own != Thresholds():
-            known = self._node(node)
-            known.limit(own)
-            self._note(node)
-            self._drop_unknown(node, known)
+        if own != Thresholds():
+            self._node(node)
+        self._change(node, lambda known: known.limit(own))
 
     def has(self, node: str, capacity: Resources | None) -> None:
         """Cap a node's batch resources at its capacity; None: the node was removed."""
@@ -170,10 +159,7 @@ class View:
             del self._capacity[node]
         else:
             self._capacity[node] = capacity
-        known = self._nodes.get(node)
-        if known is not None:
-            known.has(capacity)
-            self._note(node)
+        self._change(node, lambda known: known.has(capacity))
         if capacity is None:  # no agent reports the removal
             self.forget_zones(node)
 
@@ -321,7 +307,13 @@ class View:
         node.has(self._capacity.get(name))
         return node
 
-    def _drop_unknown(self, name: str, known: KnownNode) -> None:
+    def _change(self, name: str, change: Callable[[KnownNode], None]) -> None:
+        """Change a node, if it is known. Drop it once there are neither figures nor pods."""
+        known = self._nodes.get(name)
+        if known is None:
+            return
+        change(known)
+        self._note(name)
         if known.unknown:
             del self._nodes[name], self._changed[name]
             for board in self._boards.values():
@@ -332,11 +324,7 @@ class View:
         self._note(node)
 
     def _leave(self, uid: str, node: str) -> None:
-        known = self._nodes.get(node)
-        if known is not None:
-            known.leave(uid)
-            self._note(node)
-            self._drop_unknown(node, known)
+        self._change(node, lambda known: known.leave(uid))
 
     def _settle(self, uid: str, node: str) -> None:
         """End a pod's assumption: it is on this node; "": on none."""

@@ -15,12 +15,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
+from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.backoff import Backoff
 from slacktide.streams.decisions.load.load_aware_args import Amounts
-from slacktide.streams.decisions.load.pod_placement import Asking, PlacementArgs, asking
+from slacktide.streams.decisions.load.pod_placement import Asking, asking
 
 
 @dataclass(slots=True, eq=False)
@@ -153,23 +153,6 @@ UNSEEN_S = 60.0
 PRUNE_S = 5.0
 
 
-class Nodes(Protocol):
-    """Nodes and pods, implemented by ``View``."""
-
-    @property
-    def args(self) -> PlacementArgs:
-        """The configuration of the rules."""
-
-    def changed_since(self, change: int, *, now_s: float) -> list[tuple[str, int]]:
-        """Nodes changed since that change, each with its last one, oldest first; -1: all."""
-
-    def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
-        """Return whether the node would accept the pod."""
-
-    def waits(self, pod: SchedulerPod) -> bool | None:
-        """Return whether the pod is pending; None: it is unknown or deleted."""
-
-
 def _whole() -> float:
     """Disables jitter: pods are woken at different times anyway."""
     return 1.0
@@ -186,7 +169,7 @@ class _Pause:
 class Waiting:
     """Pending pods, mutable. ``now_s`` is the monotonic clock of ``nodes``."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: View) -> None:
         self._nodes = nodes
         self._args = nodes.args
         self._pods: OrderedDict[str, Waits] = OrderedDict()

@@ -51,8 +51,7 @@ class Answers:
         self._api = api
         self._quota = NamespaceQuota(api)
         self._publish, self._now_ms = publish, now_ms
-        self._cache = cache
-        self._left_out = left_out
+        self._cache, self._left_out = cache, left_out
 
     async def mutate(self, raw: bytes) -> bytes:
         """Apply profiles to a new pod.

@@ -40,8 +40,7 @@ class Followed(Generic[T]):
         self.trouble = ""
         """Why the kind cannot be read now; "": it can."""
         self.unusable: set[str] = set()
-        self._resource = resource
-        self._read = read
+        self._resource, self._read = resource, read
 
     async def run(self, api: ApiServer) -> None:
         """Follow until cancelled."""

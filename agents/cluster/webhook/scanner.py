@@ -49,11 +49,8 @@ class MissedPodScanner:
         """By uid: existing pods as they were first found."""
         self._shown: set[str] = set()
         self._source = EventSource(part="webhook", replica=replica, action="Admit")
-        self._api = api
-        self._cache = cache
-        self._left_out = left_out
-        self._publish = publish
-        self._now_ms = now_ms
+        self._api, self._cache, self._left_out = api, cache, left_out
+        self._publish, self._now_ms = publish, now_ms
 
     async def look(self) -> None:
         """Scan once.

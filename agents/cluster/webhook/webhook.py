@@ -144,8 +144,7 @@ class _Webhook:
     def __init__(self, api: ApiServer, settings: WebhookSettings, health: Health, now_ms: Callable[[], int]) -> None:
         left_out = frozenset({settings.namespace, SYSTEM_NAMESPACE})
         self._outbox = Outbox(settings.bootstrap, TOPICS, now_ms, source="webhook")
-        self._settings = settings
-        self._health = health
+        self._settings, self._health = settings, health
         self._cache = ClusterCache(api, settings.config_map)
         publish = self._outbox.put
         self._answers = Answers(api, self._cache, left_out, publish, now_ms)
@@ -252,8 +251,7 @@ class WebhookConfigurations:
     def __init__(self, api: ApiServer, name: str) -> None:
         self.unasked = ""
         """Which webhook the API server does not call, since its configuration is missing."""
-        self._api = api
-        self._name = name
+        self._api, self._name = api, name
 
     async def read(self) -> Configurations:
         """Read the existing configurations."""
