@@ -24,7 +24,7 @@ from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, SAMPLE_COLUMNS, SAMPLES, TOPICS, Topic
 from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
-from slacktide.streams.kafka.change import broker_count, set_configs
+from slacktide.streams.kafka.admin import broker_count, set_configs
 from slacktide.streams.records import FIGURES, Record
 from slacktide.streams.rows import Rows
 

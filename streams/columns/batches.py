@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slacktide.streams.kafka.fetched import FETCH_BYTES_MAX
+from slacktide.streams.kafka.fetched import FETCH_BYTES_MAX, FetchedBatches, walked
 from slacktide.streams.kafka.frames import HEADERS_MAX
-from slacktide.streams.kafka.walk import FetchedBatches, walked
 from slacktide.streams.taken import Taken
 
 Numbers: TypeAlias = NDArray[np.int64]

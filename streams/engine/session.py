@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from slacktide.schemas.access import STREAM_GROUP
@@ -153,9 +152,7 @@ class Session:
             )
         ]
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: object, exc: BaseException | None, __: object) -> None:
         """Disconnect; the worker forgets its nodes, because the next owner of their partitions knows more."""
         for task in self._tasks:
             task.cancel()

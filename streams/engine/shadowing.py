@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from slacktide.schemas.backoff import Backoff
@@ -51,9 +50,7 @@ class ShadowDoor:
         self._speaking = asyncio.create_task(self._speak())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop, and drop unpublished records."""
         if self._speaking is not None:
             self._speaking.cancel()

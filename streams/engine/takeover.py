@@ -14,7 +14,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -104,9 +103,7 @@ class Rebuilding:
             self._doors = doors.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
         for place in list(self._held_back):
             self._publish(place)

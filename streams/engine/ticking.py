@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from slacktide.schemas.connection import Cluster
@@ -68,12 +67,10 @@ class Ticking:
         Raises:
             LogError: Kafka is unavailable.
         """
-        await self._door.__aenter__()
+        await self._door.connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
         for task in self._recalling:
             task.cancel()
@@ -81,7 +78,7 @@ class Ticking:
         metrics.silence(0, 0)
         metrics.NODES.set(0)
         metrics.TWO_BOOTS.set(0)
-        await self._door.__aexit__(kind, exc, trace)
+        await self._door.close()
 
     def hold(self, places: frozenset[Place], epoch: int = 0) -> None:
         """Set the assigned partitions; ``epoch``: the group's generation."""

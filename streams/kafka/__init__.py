@@ -18,11 +18,7 @@ from slacktide.streams.kafka.admin import (
     partition_counts,
     present,
 )
-from slacktide.streams.kafka.closing import close
-from slacktide.streams.kafka.common import METADATA_MS, partition_of, record_of
-from slacktide.streams.kafka.ends import Ends
-from slacktide.streams.kafka.follower import Follower
-from slacktide.streams.kafka.following import Following
+from slacktide.streams.kafka.common import METADATA_MS, close, partition_of, record_of
 from slacktide.streams.kafka.group import (
     ASSIGNORS,
     POLL_RECORDS_MAX,
@@ -34,15 +30,14 @@ from slacktide.streams.kafka.group import (
     leave_first_generation,
     notes,
 )
-from slacktide.streams.kafka.history import History
-from slacktide.streams.kafka.merged import Lost, Merged
+from slacktide.streams.kafka.history import Follower, History
+from slacktide.streams.kafka.merged import Lost, Merged, Span, Spans
 from slacktide.streams.kafka.node_reader import NodeReader, NodeRecords
-from slacktide.streams.kafka.picked import Picked
+from slacktide.streams.kafka.reader import Ends, Picked
 from slacktide.streams.kafka.rendered import Rendered
 from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
-from slacktide.streams.kafka.span import Span, Spans
 from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, last_of_each_key, places_of
-from slacktide.streams.kafka.tail_reader import TailReader
+from slacktide.streams.kafka.tail_reader import Following, TailReader
 from slacktide.streams.kafka.topic_reader import read_topic
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Creates, describes and counts topics, and computes a group's lag."""
+"""Creates, describes, counts and changes topics, and computes a group's lag."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from aiokafka.errors import (
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import TOPICS, Topic
-from slacktide.streams.kafka.closing import close
+from slacktide.streams.kafka.common import close
 from slacktide.streams.kafka.connecting import client, silent
+from slacktide.streams.kafka.reader import ends_of
 
 REQUEST_MS = 5_000
+TIMEOUT_S = 10.0
 FETCH_WAIT_MS = 100
 _RIGHTS = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 
@@ -61,15 +63,15 @@ class PartitionLag:
     """From the next record to the newest one, by their timestamps; 0 without lag."""
 
 
-async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS, *, timeout_s: float = 10.0) -> list[str]:
+async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS) -> list[str]:
     """Create missing topics; existing ones stay unchanged. Return the names of those created.
 
-    Replication is that of ``topics``, at most the number of brokers. Waits up to ``timeout_s`` until all have leaders.
+    Replication is that of ``topics``, at most the number of brokers. Waits up to ``TIMEOUT_S`` until all have leaders.
 
     Raises:
         LogError: the broker is unreachable, or refused.
     """
-    async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
+    async with _admin(bootstrap) as admin, _asking(bootstrap):
         brokers = len((await admin.describe_cluster())["brokers"])
         there = set(await admin.list_topics())
         missing = [topic for topic in topics if topic.name not in there]
@@ -86,20 +88,18 @@ async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS, *,
         return [topic.name for topic in missing]
 
 
-async def describe_topics(
-    bootstrap: Cluster, names: Sequence[str], *, timeout_s: float = 10.0
-) -> dict[str, TopicState]:
+async def describe_topics(bootstrap: Cluster, names: Sequence[str]) -> dict[str, TopicState]:
     """Describe topics without creating them; omit missing ones.
 
     Raises:
         LogError: the broker is unreachable.
     """
-    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
+    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap):
         found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
         configs = await _configs(admin, list(found))
         tps = [TopicPartition(name, part["partition"]) for name, parts in found.items() for part in parts]
         begin = await consumer.beginning_offsets(tps) if tps else {}
-        end = await _ends(consumer, tps)
+        end = await ends_of(consumer, tps)
         return {
             name: TopicState(
                 name=name,
@@ -113,14 +113,14 @@ async def describe_topics(
         }
 
 
-async def partition_counts(bootstrap: Cluster, topics: Iterable[str], *, timeout_s: float = 10.0) -> dict[str, int]:
+async def partition_counts(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
     """Return the partition count of each topic; 0: it does not exist. Creates none.
 
     Raises:
         LogError: the broker is unreachable.
     """
     try:
-        async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
+        async with _admin(bootstrap) as admin, _asking(bootstrap):
             there = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
     except LogError as exc:
         raise type(exc)(f"cannot list the topics of {exc}") from exc
@@ -139,21 +139,19 @@ async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-async def group_lag(
-    bootstrap: Cluster, group: str, topics: Sequence[str], *, timeout_s: float = 10.0
-) -> list[PartitionLag]:
+async def group_lag(bootstrap: Cluster, group: str, topics: Sequence[str]) -> list[PartitionLag]:
     """Compute a consumer group's lag in each partition of these topics; omit missing topics.
 
     Raises:
         LogError: the broker is unreachable, or does not know the coordinator of its groups.
     """
-    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
+    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap):
         there = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
         tps = [TopicPartition(name, p) for name in topics for p in range(there.get(name, 0))]
         if not tps:
             return []
         committed = await _committed(admin, group, tps)
-        begin, end = await consumer.beginning_offsets(tps), await _ends(consumer, tps)
+        begin, end = await consumer.beginning_offsets(tps), await ends_of(consumer, tps)
         kept = {tp: found.offset for tp, found in committed.items() if found.offset >= 0}
         # Clamped, because a re-created topic may begin below the committed offset.
         at = {tp: min(max(kept.get(tp, begin[tp]), begin[tp]), end[tp]) for tp in tps}
@@ -174,7 +172,7 @@ async def group_lag(
 
 
 @asynccontextmanager
-async def _asking(bootstrap: Cluster, timeout_s: float) -> AsyncIterator[None]:
+async def _asking(bootstrap: Cluster, timeout_s: float = TIMEOUT_S) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -245,22 +243,6 @@ async def _configs(admin: Any, names: list[str]) -> Mapping[str, dict[str, str]]
     }
 
 
-async def _ends(consumer: Any, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Assign the partitions, and return the offset of each one's next record, by fetching.
-
-    The embedded broker lists an end that is too low if its last batch holds several records.
-    """
-    if not tps:
-        return {}
-    listed = await consumer.end_offsets(tps)
-    consumer.assign(list(tps))
-    for tp, offset in listed.items():
-        consumer.seek(tp, offset)
-    while unknown := [tp for tp in tps if consumer.highwater(tp) is None]:
-        await consumer.getmany(*unknown, timeout_ms=FETCH_WAIT_MS)
-    return {tp: consumer.highwater(tp) for tp in tps}
-
-
 async def _timestamps(consumer: Any, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the timestamp of the record at, or next after, each offset of assigned partitions."""
     for tp, offset in offsets.items():
@@ -270,3 +252,53 @@ async def _timestamps(consumer: Any, offsets: Mapping[TopicPartition, int]) -> d
         for tp, records in (await consumer.getmany(*missing, timeout_ms=FETCH_WAIT_MS)).items():
             found[tp] = records[0].timestamp
     return found
+
+
+SET_ON_TOPIC = 1
+"""Source of a setting that was made for this topic, as in the protocol."""
+
+
+async def broker_count(bootstrap: Cluster) -> int:
+    """Return the number of brokers.
+
+    Raises:
+        LogError: the cluster is unreachable.
+    """
+    async with _admin(bootstrap) as admin, _asking(bootstrap):
+        return len((await admin.describe_cluster())["brokers"])
+
+
+async def creation_trouble(bootstrap: Cluster, topics: Sequence[Topic]) -> str:
+    """Return why these topics could not be created; "": they could. The broker only validates.
+
+    Raises:
+        LogError: the cluster is unreachable.
+    """
+    async with _admin(bootstrap) as admin, _asking(bootstrap):
+        brokers = len((await admin.describe_cluster())["brokers"])
+        asked = [_new_topic(topic, min(topic.replication, brokers)) for topic in topics]
+        response = await admin.create_topics(asked, timeout_ms=REQUEST_MS, validate_only=True)
+        refused = ((name, text or for_code(code).__name__) for name, code, text in response.topic_errors if code)
+        return next((f"{name}: {why}" for name, why in refused), "")
+
+
+async def set_configs(bootstrap: Cluster, changes: Mapping[str, Mapping[str, str]]) -> None:
+    """Set broker settings of existing topics; other settings stay.
+
+    The request replaces all settings of a topic, so existing ones are sent again. ``changes``: new values by topic and
+    setting.
+
+    Raises:
+        LogError: the broker is unreachable, or refused.
+    """
+    async with _admin(bootstrap) as admin, _asking(bootstrap):
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in changes]
+        there: dict[str, dict[str, str]] = {name: {} for name in changes}
+        for response in await admin.describe_configs(asked):
+            for _, _, _, name, entries in response.resources:
+                there[name] = {entry[0]: entry[1] for entry in entries if entry[3] == SET_ON_TOPIC}
+        wanted = [ConfigResource(ConfigResourceType.TOPIC, name, there[name] | dict(changes[name])) for name in changes]
+        for response in await admin.alter_configs(wanted):
+            for code, text, _, name in response.resources:
+                if code:
+                    raise LogError(f"{bootstrap}: topic {name} could not be changed: {text or for_code(code).__name__}")

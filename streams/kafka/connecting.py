@@ -26,7 +26,7 @@ from aiokafka.errors import (
 
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security
 from slacktide.schemas.errors import ConfigError, Finding, LogError
-from slacktide.streams.kafka.closing import to_its_end
+from slacktide.streams.kafka.common import to_its_end
 from slacktide.streams.kafka.producing import PiecesWriter
 
 

@@ -15,8 +15,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from google_crc32c import value as crc32c
 
 from slacktide.schemas.unreadable import UnreadableBatch
-from slacktide.streams.kafka.inflation import UnreadableError
-from slacktide.streams.kafka.payload import records_of
+from slacktide.streams.kafka.payload import UnreadableError, records_of
 
 HEADERS_MAX: Final = 64
 """Headers kept of a record."""

@@ -13,11 +13,9 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from slacktide.schemas.connection import Cluster
-from slacktide.streams.kafka.closing import close
-from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, record_of, trouble
+from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, Pace, close, record_of, trouble
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
-from slacktide.streams.kafka.pace import Pace
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)

@@ -1,24 +1,29 @@
-"""A consumer without a group, at positions that its owner sets. It detects outages and re-created topics."""
+"""A consumer without a group, at positions that its owner sets, and readers of single offsets and single records.
+
+It detects outages and re-created topics.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from types import TracebackType
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, Self
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.streams.kafka.closing import close
-from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S
+from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, Pace, close, record_of, trouble
 from slacktide.streams.kafka.connecting import client, reason_of
-from slacktide.streams.kafka.pace import Pace
+from slacktide.streams.records import Place, Record
 
 REQUEST_MS = 5_000
 """A reader notices missing or re-created topics within this time; the client's 5 min would be too long."""
+
+
+FETCH_WAIT_MS = 100
 
 
 class Reader:
@@ -72,14 +77,11 @@ class Reader:
             async with asyncio.timeout(2 * REQUEST_MS / 1000):
                 await consumer.start()
                 await self._begin(consumer)
-        except LogError as exc:
+        except BaseException as exc:
             await close(consumer)
-            raise LogError(f"{self._bootstrap}: {exc}") from exc
-        except (KafkaError, OSError, TimeoutError) as exc:
-            await close(consumer)
-            raise LogError(f"{self._bootstrap}: {reason_of(exc)}") from exc
-        except BaseException:
-            await close(consumer)
+            if isinstance(exc, LogError | KafkaError | OSError | TimeoutError):
+                why = str(exc) if isinstance(exc, LogError) else reason_of(exc)
+                raise LogError(f"{self._bootstrap}: {why}") from exc
             raise
         self._open, self._fetched_ms, self._pace = consumer, (), Pace(self._fetch_wait_ms, self._gather_ms)
 
@@ -90,17 +92,11 @@ class Reader:
             await close(consumer)
 
     async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            LogError: as ``connect``.
-        """
+        """Connect, as ``connect``."""
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
         await self.close()
 
@@ -152,18 +148,6 @@ class Reader:
         position: int = await self._consumer.position(place)
         return end is not None and position >= end
 
-    async def _ends(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset of each assigned partition's next record, by fetching.
-
-        The embedded broker lists an end that is too low if its last batch holds several records.
-        """
-        consumer = self._consumer
-        for place, offset in (await consumer.end_offsets(list(places))).items():
-            consumer.seek(place, offset)
-        while unknown := [place for place in places if consumer.highwater(place) is None]:
-            await self._poll(*unknown)
-        return {place: consumer.highwater(place) for place in places}
-
 
 async def partitions_of(consumer: AIOKafkaConsumer[bytes, bytes], topic: str) -> list[TopicPartition]:
     """Return the partitions of a topic, in order.
@@ -182,3 +166,104 @@ def stand(consumer: AIOKafkaConsumer[bytes, bytes], positions: Mapping[TopicPart
     consumer.assign(list(positions))
     for place, position in positions.items():
         consumer.seek(place, position)
+
+
+async def ends_of(
+    consumer: AIOKafkaConsumer[bytes, bytes], places: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Assign the partitions, and return the offset of each one's next record, by fetching.
+
+    The embedded broker lists an end that is too low if its last batch holds several records.
+    """
+    stand(consumer, await consumer.end_offsets(list(places)) if places else {})
+    while unknown := [place for place in places if consumer.highwater(place) is None]:
+        await consumer.getmany(*unknown, timeout_ms=FETCH_WAIT_MS)
+    return {place: consumer.highwater(place) for place in places}
+
+
+ENDS_S = 1.5
+"""A slower answer would delay the next tick."""
+
+
+class Ends(Reader):
+    """Fetches offsets, and reads no records."""
+
+    def __init__(self, bootstrap: Cluster) -> None:
+        super().__init__(bootstrap, 0)
+
+    async def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Return the current end offsets of places.
+
+        Raises:
+            LogError: no answer in time.
+        """
+        asked = [TopicPartition(*place) for place in places]
+        if not asked:
+            return {}
+        with trouble(f"cannot read the end of {_topics(asked)}"):
+            async with asyncio.timeout(ENDS_S):
+                ends = await self._consumer.end_offsets(asked)
+        return {Place(*place): offset for place, offset in ends.items()}
+
+    async def begins(self, group: str, places: Iterable[Place]) -> dict[Place, int]:
+        """Return the offsets from which a group's member reads newly assigned places.
+
+        Raises:
+            LogError: no answer in time.
+        """
+        asked = [TopicPartition(*place) for place in places]
+        admin = AIOKafkaAdminClient(**client(self._bootstrap))
+        with trouble(f"cannot read the offsets of group {group} in {_topics(asked)}"):
+            async with asyncio.timeout(ENDS_S):
+                try:
+                    await admin.start()
+                    found = await admin.list_consumer_group_offsets(group, partitions=asked)
+                finally:
+                    await admin.close()
+                first = await self._consumer.beginning_offsets(asked)
+        committed = {place: found[place].offset for place in asked if place in found}
+        return {Place(*place): max(first[place], committed.get(place, -1)) for place in asked}
+
+
+def _topics(places: Iterable[TopicPartition]) -> str:
+    return " and ".join(sorted({place.topic for place in places}))
+
+
+READ_S = 2.0
+"""Records that take longer are omitted."""
+PICKED_WAIT_MS = 100
+PICKED_BYTES_MAX = 64 << 10
+"""Per fetch, of which one record is needed."""
+
+
+class Picked(Reader):
+    """Reads records with known offsets, one call at a time."""
+
+    def __init__(self, bootstrap: Cluster, *, client_id: str) -> None:
+        super().__init__(bootstrap, PICKED_WAIT_MS, client_id=client_id, partition_bytes_max=PICKED_BYTES_MAX)
+
+    async def read(self, offsets: Mapping[Place, int]) -> list[Record]:
+        """Return the records at these offsets; omit those that no longer exist.
+
+        Raises:
+            LogError: Kafka is unreachable.
+        """
+        wanted = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        found: list[Record] = []
+        with trouble(f"cannot read from {self._bootstrap}"):
+            begins = await self._consumer.beginning_offsets(list(wanted))
+            wanted = {place: offset for place, offset in wanted.items() if begins[place] <= offset}
+            if not wanted:
+                return found
+            stand(self._consumer, wanted)
+            try:
+                async with asyncio.timeout(READ_S):
+                    while wanted:
+                        for place, records in (await self._poll(*wanted, most=len(wanted))).items():
+                            found += [record_of(one) for one in records if one.offset == wanted.get(place)]
+                            wanted.pop(place, None)
+            except TimeoutError:  # compacted away at the end of its partition
+                pass
+            finally:
+                self._consumer.unsubscribe()  # otherwise it fetches ahead
+        return found

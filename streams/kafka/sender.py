@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import msgspec
@@ -25,11 +24,9 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError
-from slacktide.streams.kafka.batch import Batch, batches, check_size
-from slacktide.streams.kafka.closing import abandon
-from slacktide.streams.kafka.common import METADATA_MS
+from slacktide.streams.kafka.common import METADATA_MS, abandon
 from slacktide.streams.kafka.connecting import client, reason_of, silent
-from slacktide.streams.kafka.rendered import Part, Rendered, RenderedBatch, out_of, parts
+from slacktide.streams.kafka.rendered import Batch, Part, Rendered, RenderedBatch, batches, check_size, out_of, parts
 from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
@@ -107,9 +104,7 @@ class Sender:
         await self.connect(())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
         await self.close()
 

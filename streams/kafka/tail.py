@@ -11,9 +11,8 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.unreadable import UnreadableBatch
-from slacktide.streams.kafka.common import POLL_S, record_of, trouble
+from slacktide.streams.kafka.common import POLL_S, first_since, record_of, trouble
 from slacktide.streams.kafka.reader import Reader, stand
-from slacktide.streams.kafka.times import first_since
 from slacktide.streams.records import Record
 
 READ_S = 30.0

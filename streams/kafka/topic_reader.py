@@ -11,10 +11,9 @@ from aiokafka.errors import KafkaError
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.streams.kafka.admin import REQUEST_MS, _asking, _consumer, _ends
-from slacktide.streams.kafka.common import partition_of, record_of
-from slacktide.streams.kafka.reader import partitions_of
-from slacktide.streams.kafka.times import since
+from slacktide.streams.kafka.admin import REQUEST_MS, _asking, _consumer
+from slacktide.streams.kafka.common import partition_of, record_of, since
+from slacktide.streams.kafka.reader import ends_of, partitions_of
 from slacktide.streams.records import Record
 
 STALLED_S = 5.0
@@ -53,7 +52,7 @@ async def read_topic(
 async def _seek(
     consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None, start: Mapping[int, int]
 ) -> dict[TopicPartition, int]:
-    ends = await _ends(consumer, tps)
+    ends = await ends_of(consumer, tps)
     starts = {tp: max(at, start.get(tp.partition, 0)) for tp, at in (await consumer.beginning_offsets(tps)).items()}
     if since_ms is not None:
         starts = await since(consumer, ends, since_ms)

@@ -44,9 +44,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import COMMAND, TOPICS
 from slacktide.streams.kafka import describe_topics
-from slacktide.streams.kafka.change import creation_trouble
+from slacktide.streams.kafka.admin import creation_trouble
 from slacktide.streams.kafka.connecting import client
-from slacktide.streams.kafka.rights import lacking
+from slacktide.streams.kafka.probe import lacking
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually

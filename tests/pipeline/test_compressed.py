@@ -16,7 +16,7 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE, SCORE
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.kafka import WHOLE, History, NodeReader, Span, Spans, Tail, TailReader, read_topic
-from slacktide.streams.kafka.change import set_configs
+from slacktide.streams.kafka.admin import set_configs
 from slacktide.streams.records import Record
 from testbed.batches import Stored, append, bomb
 from testbed.brokers import KafkaBroker

@@ -20,7 +20,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.topics import SAMPLE, TOPICS
 from slacktide.streams.kafka import Sender, create_topics, describe_topics
-from slacktide.streams.kafka.change import set_configs
+from slacktide.streams.kafka.admin import set_configs
 from slacktide.streams.records import Out
 from testbed.brokers import free_port
 from testbed.one_machine import eventually, one_machine

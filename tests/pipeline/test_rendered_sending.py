@@ -10,7 +10,7 @@ import pytest
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import BACKFILL, COMMAND
 from slacktide.streams.kafka import Refused, Rendered, Sender, read_topic
-from slacktide.streams.kafka.change import set_configs
+from slacktide.streams.kafka.admin import set_configs
 from slacktide.streams.records import Out
 from slacktide.streams.rendering import rendered, rendered_headers, rendered_key
 from testbed.brokers import EmbeddedBroker, KafkaBroker

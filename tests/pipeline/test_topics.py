@@ -25,7 +25,7 @@ from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS
 from slacktide.streams.kafka import Sender, describe_topics, read_topic
-from slacktide.streams.kafka.change import set_configs
+from slacktide.streams.kafka.admin import set_configs
 from slacktide.streams.records import Out, Record, Writer, dead_letter
 from testbed.samples import sample
 

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slacktide.schemas.unreadable import UnreadableBatch
-from slacktide.streams.kafka import inflation
-from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX
+from slacktide.streams.kafka import payload
+from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX
 from testbed.batches import (
     ATTRIBUTES_AT,
     CODECS,
@@ -249,8 +249,8 @@ def test_many_records_or_headers_in_few_bytes_are_not_read(codec: str) -> None:
     stored = three()
     small = b"".join(record(number, b"") for number in range(100_000))
     headers = record(0, b"", varint(2_000_000) + b"\x00\x01" * 2_000_000)
-    for payload, count in ((small, 100_000), (headers, 1)):
-        stored[1] = packed(4, payload, codec, count=count)
+    for raw, count in ((small, 100_000), (headers, 1)):
+        stored[1] = packed(4, raw, codec, count=count)
         behind = batch(4 + count, [b"z"])
         found = read([stored[0], stored[1], behind])
         assert values(found) == [b"a0", b"a1", b"a2", b"a3", b"z"]
@@ -282,10 +282,10 @@ def test_a_record_whose_header_names_are_no_text_is_read_without_them() -> None:
         assert [(one.offset, one.value, one.headers) for one in found] == [(5, b"one", ()), (6, b"two", ())]
 
 
-@pytest.mark.parametrize("codec", [inflation.LZ4, inflation.ZSTD])
+@pytest.mark.parametrize("codec", [payload.LZ4, payload.ZSTD])
 def test_what_was_inflated_stays_when_more_is(codec: int) -> None:
-    compress = {inflation.LZ4: cramjam.lz4.compress, inflation.ZSTD: cramjam.zstd.compress}[codec]
+    compress = {payload.LZ4: cramjam.lz4.compress, payload.ZSTD: cramjam.zstd.compress}[codec]
     wanted = [b"long" * 40_000, b"short", b"", b"longer" * 400_000, b"last"]
-    assert [inflation.inflated(codec, bytes(compress(one))) for one in wanted] == wanted
-    with pytest.raises(inflation.UnreadableError, match="inflates to more than 99 bytes"):
-        inflation.inflated(codec, bytes(compress(b"x" * 100)), 99)
+    assert [payload.inflated(codec, bytes(compress(one))) for one in wanted] == wanted
+    with pytest.raises(payload.UnreadableError, match="inflates to more than 99 bytes"):
+        payload.inflated(codec, bytes(compress(b"x" * 100)), 99)

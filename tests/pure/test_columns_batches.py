@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.columns import batches
 from slacktide.streams.columns.batches import taken_apart
-from slacktide.streams.kafka.fetched import FetchedBytes, FetchedRecords, at_once
-from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX
-from slacktide.streams.kafka.walk import FetchedBatches, walked
+from slacktide.streams.kafka.fetched import FetchedBatches, FetchedBytes, FetchedRecords, at_once, walked
+from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX
 from slacktide.streams.taken import Taken
 from testbed.batches import (
     ATTRIBUTES_AT,

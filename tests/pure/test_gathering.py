@@ -12,10 +12,8 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.streams.kafka.attention import EARLY_S, LATE_S, PER_S
-from slacktide.streams.kafka.fetched import at_once
-from slacktide.streams.kafka.gathering import CALM_S, FEW, GATHER_S, Gathering, GatheringFetcher
-from slacktide.streams.kafka.walk import FetchedBatches, walked
+from slacktide.streams.kafka.fetched import FetchedBatches, at_once, walked
+from slacktide.streams.kafka.gathering import CALM_S, EARLY_S, FEW, GATHER_S, LATE_S, PER_S, Gathering, GatheringFetcher
 from testbed.batches import batch
 from testbed.samples import PODS, sample
 

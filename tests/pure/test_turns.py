@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.engine.turns import ROW_RECORDS, TURN_RECORDS_MAX, Turns
-from slacktide.streams.kafka.walk import walked
+from slacktide.streams.kafka.fetched import walked
 from slacktide.streams.records import Place
 from testbed.batches import batch
 

@@ -10,7 +10,7 @@ from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, war
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.connection import options
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE
-from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX
+from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX
 
 ROUND_TRIP_MS_MAX = 100.0
 """An answer takes about four of them, and processing; the guard waits 1 s for it."""

@@ -17,7 +17,7 @@ from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.kafka import TopicState, describe_topics, read_topic
-from slacktide.streams.kafka.change import creation_trouble
+from slacktide.streams.kafka.admin import creation_trouble
 from slacktide.streams.kafka.probe import probe
 
 LATELY_MS = 60_000

@@ -11,7 +11,7 @@ from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security, parse
 from slacktide.schemas.errors import ConfigError, LogError
 from slacktide.streams.kafka.connecting import tls
-from slacktide.streams.kafka.rights import lacking
+from slacktide.streams.kafka.probe import lacking
 
 FILE, TOKEN = "kafka.conf", "token"
 MOUNTED = "/etc/slacktide/kafka"
