@@ -26,15 +26,13 @@ SECONDS, BRIEF_SECONDS = 100, 5
 LOOK_S = 0.002
 STAGES = {
     "slacktide.streams.columns.numbers": "the lists of numbers",
-    "slacktide.streams.columns.block": "arrays of a fetch",
     "slacktide.streams.columns.turn": "arrays of a fetch",
     "slacktide.streams.columns.screen": "the suppress rule",
     "slacktide.streams.columns.lines": "answers",
-    "slacktide.streams.columns.merging": "into the windows",
+    "slacktide.streams.columns.block": "into the windows",
     "slacktide.streams.columns": "into the windows",
     "slacktide.streams.columns.figures": "what to publish",
     "slacktide.streams.columns.publish": "NodeMetric, allocatable and score",
-    "slacktide.streams.columns.sold": "NodeMetric, allocatable and score",
     "slacktide.streams.columns.market": "NodeMetric, allocatable and score",
     "slacktide.streams.worker.fast": "heads, and what joins the steps",
     "slacktide.streams.worker.publishing": "what to publish",

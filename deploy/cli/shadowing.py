@@ -9,7 +9,7 @@ from pathlib import Path
 from slacktide.agents.files import Watched
 from slacktide.schemas import policy as policies
 from slacktide.schemas.policy import Parsed
-from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.answering import Shadow
 
 log = logging.getLogger(__name__)
 

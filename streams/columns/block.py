@@ -1,106 +1,24 @@
-"""The samples of a turn as columns. A node may occur several times, always with the same pods."""
+"""The samples of turns as columns, joined and merged into windows.
+
+A node may occur several times, always with the same pods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from slacktide.schemas.bounds import AMOUNT_MAX, TIME_MS_MAX
-from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE
-from slacktide.streams.columns.head import ROW, Head
-from slacktide.streams.columns.numbers import END, NoNumbersError
-from slacktide.streams.columns.rings import Floats, Ints
-from slacktide.streams.columns.screen import Bools, Samples
-from slacktide.streams.columns.windows import Wave
+from slacktide.streams.columns.head import ROW, SPREAD_MS, Head
+from slacktide.streams.columns.numbers import Columns, sums
+from slacktide.streams.columns.rings import Bools, Floats, Ints, chained
+from slacktide.streams.columns.screen import Samples
+from slacktide.streams.columns.segments import MINUTE_MS
+from slacktide.streams.columns.windows import Wave, Windows
 
 N = TypeVar("N")
-
-SEQ_MAX: Final = 9_999_999_999
-"""The largest sequence number that fits the ten digits of an id."""
-_LEAST: Final = 0, 0, 0, 0, 0, NONE
-_MOST: Final = SEQ_MAX, TIME_MS_MAX, TIME_MS_MAX, AMOUNT_MAX, AMOUNT_MAX, TIME_MS_MAX
-
-
-class Columns(NamedTuple):
-    """Numbers of samples, in order of the samples or of their pods."""
-
-    node: Ints
-    """int64 [n, 6], see ``sample_columns.NUMBERS``."""
-    pods: Ints
-    """int64 [N, 2]: CPU in millicores and memory in bytes of all pods, sample by sample."""
-    counts: Ints
-    """Pods of each sample."""
-
-
-def columns(flat: Ints, counts: Ints) -> Columns:
-    """Split the numbers into those of nodes and those of pods.
-
-    Args:
-        flat: all lists, as ``numbers`` returns them.
-        counts: pods of each sample.
-
-    Raises:
-        NoNumbersError: a list is too long or too short.
-    """
-    width = NODE_NUMBERS + 2 * counts
-    ends = np.cumsum(width + 1) - 1
-    if len(flat) != ends[-1] + 1 or (flat[ends] != END).any():
-        raise NoNumbersError("a list has not as many numbers as there are pods")
-    if (counts == counts[0]).all():
-        table = flat.reshape(len(counts), -1)
-        return Columns(table[:, :NODE_NUMBERS], table[:, NODE_NUMBERS:-1].reshape(-1, 2), counts)
-    places = (ends - width)[:, None] + np.arange(NODE_NUMBERS)
-    of_pods = np.ones(len(flat), np.bool_)
-    of_pods[places.ravel()] = of_pods[ends] = False
-    return Columns(flat[places], flat[of_pods].reshape(-1, 2), counts)
-
-
-def sums(values: Ints, counts: Ints) -> Ints:
-    """Sum the values of each sample, exactly; ``values``: int64 [N] or [N, k]. ``counts``: how many each sample has."""
-    ends = np.cumsum(counts)
-    found: Ints
-    if counts.min(initial=1) > 0:
-        found = np.add.reduceat(values, ends - counts, 0) if len(values) else np.zeros_like(values)
-    else:
-        totals = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
-        np.cumsum(values, 0, out=totals[1:])
-        found = totals[ends] - totals[ends - counts]
-    return found
-
-
-def sound(its: Columns) -> Bools:
-    """Find the samples whose figures are in range, by the same limits as ``sample_columns_codec``."""
-    good: Bools = np.all((its.node >= _LEAST) & (its.node <= _MOST), 1)
-    # As unsigned numbers, negative ones are large. One check of all numbers takes a tenth of the time of a check by
-    # row.
-    if its.pods.view(np.uint64).max(initial=0) <= AMOUNT_MAX:
-        return good
-    absent = (its.pods == NONE).all(1)
-    of_pods = absent | ((its.pods >= 0) & (its.pods <= AMOUNT_MAX)).all(1)
-    good &= sums((~of_pods).astype(np.int64), its.counts) == 0
-    return good
-
-
-def ages_ms(its: Columns, now_ms: int, without: Sequence[int]) -> list[int]:
-    """Return the ages of all samples except ``without``: the worker's clock minus the node's."""
-    found: list[int] = np.maximum(0, now_ms - np.delete(its.node[:, 1], without)).tolist()
-    return found
-
-
-def is_sound(numbers: Sequence[int]) -> bool:
-    """Check the numbers of one sample in the same way. Their count must match its pods."""
-    pods = numbers[NODE_NUMBERS:]
-    if len(numbers) < NODE_NUMBERS or len(pods) % 2:
-        return False
-    if not all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=False)):
-        return False
-    if min(pods, default=0) >= 0 and max(pods, default=0) <= AMOUNT_MAX:
-        return True
-    pairs = zip(pods[::2], pods[1::2], strict=True)
-    return all(NONE == cpu == mem or (0 <= cpu <= AMOUNT_MAX and 0 <= mem <= AMOUNT_MAX) for cpu, mem in pairs)
 
 
 def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints) -> Samples:
@@ -151,14 +69,12 @@ class Block(NamedTuple, Generic[N]):
 
     def without(self, gone: Callable[[N], bool]) -> Block[N]:
         """Drop the samples of some nodes."""
-        kept = np.array([not gone(head.node) for head in self.heads], np.bool_)
-        places = np.nonzero(kept)[0].tolist()
-        its = self.columns
+        kept, its = np.array([not gone(head.node) for head in self.heads], np.bool_), self.columns
         return Block(
-            heads=[self.heads[at] for at in places],
+            heads=list(compress(self.heads, kept)),
             numbers=self.numbers[kept],
-            values=[self.values[at] for at in places],
-            quotas_us=[self.quotas_us[at] for at in places],
+            values=list(compress(self.values, kept)),
+            quotas_us=list(compress(self.quotas_us, kept)),
             newer=self.newer[kept],
             columns=Columns(its.node[kept], its.pods[np.repeat(kept, its.counts)], its.counts[kept]),
             met=self.met[kept],
@@ -231,3 +147,69 @@ def of_samples(pods: Floats, which: Ints, counts: Ints) -> Floats:
     # Moving pairs as complex numbers takes a tenth of the time.
     found: Floats = pods.view(np.complex128).ravel().take(places).view(np.float64).reshape(-1, 2)
     return found
+
+
+T = TypeVar("T")
+
+
+def joined(answered: Iterable[T], most: int) -> Iterator[T]:
+    """Join consecutive blocks up to ``most`` samples; each node's samples keep their order."""
+    some: list[Any] = []  # blocks, therefore of T
+    for one in answered:
+        count = len(one.values) if isinstance(one, Block) else 0
+        if some and (not count or sum(len(block.values) for block in some) + count > most):
+            yield chained(some)
+            some = []
+        if count:
+            some.append(one)
+        else:
+            yield one
+    if some:
+        yield chained(some)
+
+
+class Merging(Generic[N]):
+    """A block while it is merged. Samples are named by their place in it."""
+
+    def __init__(self, windows: Windows, block: Block[N]) -> None:
+        self.block = block
+        self._windows = windows
+        self._rows, self._pods = block.rows, block.figures()
+        self._of_pods = sums(np.maximum(block.columns.pods, 0), block.columns.counts).astype(np.float64)
+
+    def waves(self, most: int) -> list[list[int]]:
+        """Split the samples into waves in which each node occurs once; each node keeps its order."""
+        found: list[list[int]] = [its.tolist() for its in waves(self._rows, most)]
+        return found
+
+    def in_time(self, places: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Split a wave into samples newer than all before, and late ones."""
+        block, marks = self.block, self._windows.marks
+        its = np.array([at for at in places if not block.heads[at].window.gone], np.int64)
+        observed = block.columns.node[:, 1]
+        for at in its[block.met[its]].tolist():
+            head = block.heads[at]
+            self._windows.ready(head.window, int(observed[at]), head.window_ms, restarted=head.restarted)
+        found = block.newer[its] & (observed[its] > marks.watermark_ms[self._rows[its]])
+        return its[found].tolist(), its[~found].tolist()
+
+    def merge(self, places: Sequence[int]) -> Sequence[int]:
+        """Merge samples that are in time; no node twice."""
+        taken, block = np.array(places, np.int64), self.block
+        counts, heads = block.columns.counts, [block.heads[at] for at in places]
+        figures = self._pods if len(taken) == len(counts) else of_samples(self._pods, taken, counts)
+        its = wave(heads, self._rows[taken], block.columns.node[taken], figures, counts[taken], self._of_pods[taken])
+        self._windows.merge_wave(its)
+        for at in its.unsettled or ():
+            head = heads[at]
+            head.settled = head.window.listed is head.pods and len(head.window.uids) == len(head.uids)
+        return places
+
+    def over(self, places: Sequence[int]) -> list[int]:
+        """Find the samples that complete a minute of their node."""
+        if not places:
+            return []
+        its = np.array(places, np.int64)
+        minutes = (self.block.columns.node[its, 1] - self.block.numbers[its, SPREAD_MS]) // MINUTE_MS
+        found: list[int] = its[minutes > self._windows.marks.minute[self._rows[its]]].tolist()
+        return found

@@ -26,9 +26,9 @@ from slacktide.streams.columns.node_figures import (
     revisions,
 )
 from slacktide.streams.columns.node_window import NEVER, OWN
-from slacktide.streams.columns.publish import Due, Figures, joined, pod_line, publish
-from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Ints, Spreads
-from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, Bools
+from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
+from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, Bools, Ints, Spreads, chained
+from slacktide.streams.columns.screen import NONE, OTHER_LIMITS
 from slacktide.streams.columns.windows import Averages, Windows
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US
 
@@ -191,7 +191,7 @@ def _published(dues: Sequence[Due], policy: Policy) -> Sequence[Figures | None]:
     if not dues:
         return []
     try:
-        return publish(joined(dues), policy.version)
+        return publish(chained(dues), policy.version)
     except Exception:  # noqa: BLE001 - the rules find which node's figures are invalid
         return [None] * sum(len(due.named) for due in dues)
 

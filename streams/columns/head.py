@@ -16,8 +16,7 @@ from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
 from slacktide.streams.columns.lines import Boot, Line, Names
 from slacktide.streams.columns.market import Market
 from slacktide.streams.columns.node_window import NodeWindow
-from slacktide.streams.columns.rings import Ints
-from slacktide.streams.columns.screen import Bools
+from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.decisions.known_pods import KnownPods
 
 N = TypeVar("N")

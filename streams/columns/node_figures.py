@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isnan
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -20,8 +19,10 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.columns.block import Named
 from slacktide.streams.columns.node_window import NodeWindow, Published
-from slacktide.streams.columns.rings import Floats, Ints, Spreads
+from slacktide.streams.columns.rings import Bools, Floats, Ints, Spreads
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
@@ -42,39 +43,15 @@ WORTH_PUBLISHING = 0.01
 """Share of the capacity by which node use, or system and pods together, must move to be published."""
 
 
-class Named(Protocol):
-    """Identifies a sample: fields of ``NodeSample``."""
-
-    @property
-    def node(self) -> str:  # noqa: D102
-        ...
-
-    @property
-    def boot_id(self) -> str:  # noqa: D102
-        ...
-
-    @property
-    def seq(self) -> int:  # noqa: D102
-        ...
-
-    @property
-    def observed_ms(self) -> int:  # noqa: D102
-        ...
-
-    @property
-    def facts_revision(self) -> str:  # noqa: D102
-        ...
-
-    @property
-    def pods_revision(self) -> str:  # noqa: D102
-        ...
+Sampled: TypeAlias = NodeSample | Named
+"""What identifies a sample."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
     """A node whose newest sample is in its window, and what that sample names."""
 
     window: NodeWindow
-    sample: Named
+    sample: Sampled
     facts: NodeFacts
     """The capacity and reservation that figures are computed from."""
     pods: Sequence[Pod]
@@ -202,13 +179,13 @@ def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]
     return found
 
 
-def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[np.bool_]:
+def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> Bools:
     """Find the nodes whose use, or system and pods together, moved by more than their bands.
 
     ``now``, ``before``: float64 [N, 2]: averages, each node's own first, at ``begins``. ``most``: float64 [n, 2]: the
     bands.
     """
-    found: NDArray[np.bool_] = np.zeros(len(begins), np.bool_)
+    found: Bools = np.zeros(len(begins), np.bool_)
     for figure in range(2):  # by column: NumPy is slow with rows of two
         # No average is negative: unknown ones count as 0.
         moves = np.abs(np.fmax(now[:, figure], 0.0) - np.fmax(before[:, figure], 0.0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -34,20 +33,6 @@ class Published:
 class Marks:
     """The time state of all nodes in int64 arrays, so that many nodes are compared at once."""
 
-    NAMES: ClassVar = (
-        "window_ms",
-        "slot_ms",
-        "slots",
-        "slot",
-        "watermark_ms",
-        "minute",
-        "published_ms",
-        "published_by",
-        "held_ms",
-        "series",
-        "own",
-    )
-
     def __init__(self, rows: int) -> None:
         self.window_ms = np.zeros(rows, np.int64)
         self.slot_ms = np.full(rows, 1_000)
@@ -67,8 +52,8 @@ class Marks:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        for name in self.NAMES:
-            setattr(self, name, grown(getattr(self, name), rows))
+        for name, array in vars(self).items():
+            setattr(self, name, grown(array, rows))
 
     def clear(self, row: int) -> None:
         """Reset a node's row."""

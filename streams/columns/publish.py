@@ -15,12 +15,10 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic
-from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
-from slacktide.streams.columns.market import Market
-from slacktide.streams.columns.node_figures import AMOUNT_MAX, Named
-from slacktide.streams.columns.rings import LENGTHS_S, Ints
-from slacktide.streams.columns.screen import Bools
-from slacktide.streams.columns.sold import BATCH_TERMS, FREE_TERMS, MID_TERMS, sold
+from slacktide.streams.columns.lines import FIRST, escaped, mark, template, text
+from slacktide.streams.columns.market import BATCH_TERMS, FREE_TERMS, MID_TERMS, Market, sold
+from slacktide.streams.columns.node_figures import AMOUNT_MAX, Sampled
+from slacktide.streams.columns.rings import LENGTHS_S, Bools, Ints
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.prediction.mid_forecast import MidForecast
@@ -31,7 +29,7 @@ _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(list[
 class Due(NamedTuple):
     """Nodes whose figures are published, in columns."""
 
-    named: Sequence[Named]
+    named: Sequence[Sampled]
     """The sample of each node."""
     markets: Sequence[Market]
     windows_ms: Sequence[int]
@@ -49,15 +47,6 @@ class Due(NamedTuple):
     suppressed_milli: Ints
     """CPU limit of best-effort pods; a large number: unlimited."""
     over_line: Bools
-
-
-def joined(dues: Sequence[Due]) -> Due:
-    """Join the nodes of several waves."""
-
-    def one(parts: Sequence[Any]) -> Any:
-        return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
-
-    return dues[0] if len(dues) == 1 else Due(*map(one, zip(*dues, strict=True)))
 
 
 class Packed(NamedTuple):
@@ -148,7 +137,7 @@ _Shared = tuple[bytes, Sequence[bytes]]
 
 
 class _Lines:
-    def __init__(self, market: Market, named: Named, policy_version: str, window_ms: int, inventory: str) -> None:
+    def __init__(self, market: Market, named: Sampled, policy_version: str, window_ms: int, inventory: str) -> None:
         self._market, self._named, self._version = market, named, policy_version
         self._window_ms, self._inventory = window_ms, inventory
         self._key = (window_ms, inventory, named.boot_id)

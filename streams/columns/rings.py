@@ -6,7 +6,9 @@ written and read back without loss.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +26,7 @@ NODES_AT_ONCE = 32
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.integer[Any]]
+Bools: TypeAlias = NDArray[np.bool_]
 _ALL = np.arange(FIGURES)
 
 
@@ -50,8 +53,8 @@ class Rings:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        for name in ("_values", "_covered", "_sums", "_weights", "_newest", "_oldest"):
-            setattr(self, name, grown(getattr(self, name), rows))
+        for name, array in vars(self).items():
+            setattr(self, name, grown(array, rows))
 
     def clear(self, row: int) -> None:
         """Clear a node's row."""
@@ -174,7 +177,7 @@ class Rings:
             for length_s, (covered_ms, figures) in zip(LENGTHS_S, self._spreads(rows), strict=True)
         ]
 
-    def spread_columns(self, rows: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    def spread_columns(self, rows: Ints) -> tuple[Ints, Bools]:
         """Compute the same in integers, int64 [n, 3, 21], and which nodes are known completely.
 
         By length: the coverage in ms, then average and percentiles of each figure.
@@ -185,7 +188,7 @@ class Rings:
             for at, (covered_ms, figures) in enumerate(self._spreads(of)):
                 its[:, at, 0] = covered_ms
                 its[:, at, 1:] = figures.reshape(len(of), -1)
-        known: NDArray[np.bool_] = np.asarray(~np.isnan(found).any((1, 2)))
+        known: Bools = np.asarray(~np.isnan(found).any((1, 2)))
         if not known.all():
             found[~known] = 0
         return np.rint(found).astype(np.int64), known
@@ -284,6 +287,18 @@ def grown(array: NDArray[Any], rows: int, axis: int = 0) -> NDArray[Any]:
     return more
 
 
+def chained(parts: Sequence[Any]) -> Any:
+    """Concatenate arrays or lists; of named tuples, each field."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)
+    if isinstance(first, list):
+        return list(chain.from_iterable(parts))
+    return type(first)(*map(chained, zip(*parts, strict=True)))
+
+
 def or_zero(values: Floats) -> Floats:
     """Replace NaN by 0. ``nan_to_num`` also checks infinities and takes five times as long."""
     found: Floats = np.where(np.isnan(values), 0.0, values)
@@ -294,7 +309,7 @@ def _average(sums: Floats, weights: Floats) -> Floats:
     return np.rint(np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0))
 
 
-def _ranked_with_gaps(values: Floats, unknown: NDArray[np.bool_]) -> list[Floats]:
+def _ranked_with_gaps(values: Floats, unknown: Bools) -> list[Floats]:
     """The nearest ranks of the known values of each length."""
     found: list[Floats] = []
     for length_s in LENGTHS_S:

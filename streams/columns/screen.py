@@ -6,22 +6,19 @@ NumPy's float64 operations equal Python's in the last digit. Where arrays cannot
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits
-from slacktide.streams.columns.rings import Ints
+from slacktide.streams.columns.rings import Bools, Ints
 from slacktide.streams.decisions.evict.node_evict import evicts_by_memory_alone
 from slacktide.streams.decisions.resources.node_load import node_reserved
 from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import PERIOD_US, QUOTA_US_MIN
-
-Bools: TypeAlias = NDArray[np.bool_]
 
 NONE: Final = -1
 """No quota in force, no minimum in the policy, or no raise since the agent's start."""

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 from slacktide.schemas.proof import Verdict
-from slacktide.streams.columns.block import Block, Columns, columns, is_sound, samples
+from slacktide.streams.columns.block import Block, samples
 from slacktide.streams.columns.head import FIT, PODS, Head, joined_numbers
-from slacktide.streams.columns.numbers import NoNumbersError, numbers
-from slacktide.streams.columns.rings import Ints
-from slacktide.streams.columns.screen import Bools, Screened, screen
+from slacktide.streams.columns.numbers import Columns, NoNumbersError, columns, is_sound, numbers
+from slacktide.streams.columns.rings import Bools, Ints
+from slacktide.streams.columns.screen import Screened, screen
 
 N = TypeVar("N")
 

@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, compress
+from itertools import compress
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.columns.node_window import OWN, Marks, NodeWindow
-from slacktide.streams.columns.rings import SECONDS, Floats, Ints, Rings, Spreads, grown, or_zero
+from slacktide.streams.columns.rings import SECONDS, Bools, Floats, Ints, Rings, Spreads, grown, or_zero
 from slacktide.streams.columns.series import CELLS, Series
 
 ROWS = 64
@@ -103,28 +102,6 @@ def averages_of(window: NodeWindow, values: Floats, counts: Sequence[float]) -> 
     )
 
 
-class Joined:
-    """Concatenates arrays; reads only those that differ from the last call, as most are not in a cache."""
-
-    def __init__(self) -> None:
-        self._parts: Sequence[Ints] = ()
-        self._bounds = [0]
-        self._whole = np.zeros(0, np.int64)
-
-    def of(self, parts: Sequence[Ints]) -> Ints:
-        """Return these arrays as one, valid until the next call."""
-        whole, bounds = self._whole, self._bounds
-        changed = [at for at, (now, before) in enumerate(zip(parts, self._parts, strict=False)) if now is not before]
-        alike = len(parts) == len(self._parts) and 8 * len(changed) <= len(parts)
-        if alike and all(len(parts[at]) == bounds[at + 1] - bounds[at] for at in changed):
-            for at in changed:
-                whole[bounds[at] : bounds[at + 1]] = parts[at]
-        else:
-            self._whole, self._bounds = np.concatenate(parts), [0, *accumulate(map(len, parts))]
-        self._parts = parts
-        return self._whole
-
-
 class Windows:
     """Keeps the state of all nodes. ``window`` assigns a node's row, ``drop`` recycles it."""
 
@@ -133,7 +110,6 @@ class Windows:
         self.series = Series(ROWS * 8)
         self.marks = Marks(ROWS)
         self.system_milli = np.full(ROWS, np.nan)
-        self.use_rows = Joined()
         self._free = list(range(ROWS - 1, -1, -1))
 
     def window(self, node: str, window_ms: int) -> NodeWindow:
@@ -276,7 +252,7 @@ class _Merge:
         begins_ms = np.maximum(np.maximum(wave.ends_ms - wave.intervals_ms, marks.watermark_ms[rows]), 0)
         ends = np.cumsum(wave.counts).tolist()
         self._follow(range(len(ends)) if wave.unsettled is None else wave.unsettled, ends)
-        self._use_rows = self._windows.use_rows.of([window.use_rows for window in self._nodes])
+        self._use_rows = np.concatenate([window.use_rows for window in self._nodes])
         self._series.use(self._use_rows, self._pods[:, 0])
         self._system(rows)
         self._windows.rings.add(rows, np.maximum(begins_ms, wave.ends_ms - RING_MS), wave.ends_ms, self._figures)
@@ -332,7 +308,7 @@ class _Merge:
             begins_ms[left] = until_ms
             left = left[until_ms < ends_ms[left]]
 
-    def _add_pieces(self, nodes: Ints, slots: Ints, weights_ms: Ints, lasts: NDArray[np.bool_]) -> None:
+    def _add_pieces(self, nodes: Ints, slots: Ints, weights_ms: Ints, lasts: Bools) -> None:
         pods, of, use_rows = self._pods, self._of, self._use_rows
         if len(nodes) < len(self._nodes):
             place = np.full(len(self._nodes), -1)

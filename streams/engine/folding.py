@@ -15,7 +15,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import JOB_POD, JOB_STATUS
 from slacktide.streams.engine import metrics
-from slacktide.streams.engine.retrying import run_until_stopped
+from slacktide.streams.engine.leader_election import run_until_stopped
 from slacktide.streams.jobs.folder import SOURCE, Folder
 from slacktide.streams.kafka import WHOLE, Group, Refused, Sender, Tail, last_of_each_key, present
 from slacktide.streams.records import Out, Place, Record, dead_letter_of_refused

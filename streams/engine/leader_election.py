@@ -1,22 +1,75 @@
-"""Leader election by a consumer group: the member that is assigned the topic's only partition leads.
+"""Runs work beside the worker, restarts it after errors, and elects a leader by a consumer group.
 
-The leader commits offsets to confirm its membership. A leader without a commit for one session timeout stops acting,
-since the group may have elected another.
+The member that is assigned the topic's only partition leads. The leader commits offsets to confirm its membership. A
+leader without a commit for one session timeout stops acting, since the group may have elected another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import Topic
-from slacktide.streams.engine.retrying import run_until_stopped
 from slacktide.streams.kafka import Group
 from slacktide.streams.kafka.common import POLL_S
 from slacktide.streams.records import Place
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+"""After programming errors."""
+OUTAGE_S_MAX = 5.0
+WORK_STOP_S = 1.0
+
+
+async def run_until_stopped(
+    work: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event, *, away: str, failed: str
+) -> None:
+    """Run work until ``stop`` is set; restart it after any error.
+
+    ``away``, ``failed``: log lines of outages and errors.
+    """
+    logged = ""
+    outage, failure = Backoff(RETRY_S, OUTAGE_S_MAX), Backoff(RETRY_S, RETRY_S_MAX)
+    loop = asyncio.get_running_loop()
+    while not stop.is_set():
+        pause_s, began_s = RETRY_S, loop.time()
+        try:
+            await _until(stop, work())
+        except LogError as exc:
+            if loop.time() > began_s + RETRY_S_MAX:
+                outage.reset()
+            pause_s = outage.next_s()
+            if logged != str(exc):  # once per outage
+                logged = str(exc)
+                log.warning(away, exc)
+        except Exception:
+            log.exception(failed)
+            pause_s = failure.next_s()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause_s)
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the work. After ``stop`` it has ``WORK_STOP_S`` to return: a join can take longer."""
+    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working,), timeout=WORK_STOP_S)
+    finally:
+        stopped.cancel()
+        working.cancel()
+        await asyncio.wait((working,))
+    if not working.cancelled():
+        working.result()
+
 
 MEMBER_WAIT_MS = 5_000
 """Nothing waits for what a member reads."""

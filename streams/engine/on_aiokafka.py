@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
+from slacktide.streams.columns.batches import Turns
 from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
-from slacktide.streams.engine.turns import Turns
 from slacktide.streams.kafka import WholeGroup
 from slacktide.streams.records import Place
 from slacktide.streams.taken import Records
@@ -25,11 +25,7 @@ async def run(
     Raises:
         Exception: a programming error; Kafka outages are waited out.
     """
-
-    async def work(session: Session) -> None:
-        await _Member(session, settings).run(stop)
-
-    await keep_connected(lambda: Session(worker, settings, stop, health, now_ms), work, stop, health)
+    await keep_connected(lambda session: _Member(session, settings).run(stop), worker, settings, stop, health, now_ms)
 
 
 class _Member:

@@ -50,9 +50,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
+from slacktide.streams.columns.batches import Turns
 from slacktide.streams.engine.quarantine import Marked
 from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
-from slacktide.streams.engine.turns import Turns
 from slacktide.streams.kafka import (
     ASSIGNORS,
     METADATA_MS,
@@ -89,11 +89,9 @@ async def run(
     Raises:
         Exception: a programming error; Kafka outages are waited out.
     """
-
-    async def work(session: Session) -> None:
-        await _run_app(_app(session, settings), session, stop)
-
-    await keep_connected(lambda: Session(worker, settings, stop, health, now_ms), work, stop, health)
+    await keep_connected(
+        lambda session: _run_app(_app(session, settings), session, stop), worker, settings, stop, health, now_ms
+    )
 
 
 async def _run_app(app: _App, session: Session, stop: asyncio.Event) -> None:
@@ -165,22 +163,17 @@ def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
             consumer = cast("_Consumer", app.consumer)
             session.quarantine.offsets = consumer
             if not session.failed:  # otherwise the next session fetches the turn, which is not committed
-                consumer.answered |= await _answered(session, consumer, turn)
+                try:
+                    batches = {place: taken.records(*place) for place, taken in turn.items()}
+                    ends = {place: consumer.highwater(TP(*place)) for place in turn}
+                    done = await session.answer(batches, ends)
+                except Exception as exc:  # noqa: BLE001 - Faust would drop the batch and answer the next
+                    session.fail(exc)
+                else:
+                    consumer.answered |= {TP(*place): offset for place, offset in done.items()}
             consumer.make_room(turn)
 
     return answer
-
-
-async def _answered(session: Session, consumer: _Consumer, turn: Mapping[Place, Taken]) -> dict[TP, int]:
-    """Answer a turn; return the next offset of each place."""
-    try:
-        batches = {place: taken.records(*place) for place, taken in turn.items()}
-        ends = {place: consumer.highwater(TP(*place)) for place in turn}
-        done = await session.answer(batches, ends)
-    except Exception as exc:  # noqa: BLE001 - Faust would drop the batch and answer the next
-        session.fail(exc)
-        return {}
-    return {TP(*place): offset for place, offset in done.items()}
 
 
 class _Raw(faust.Schema[Any, Any]):
@@ -304,11 +297,24 @@ class _Consumer(driver.Consumer):
         if records:
             self._turns.add({Place(*place): batch for place, batch in records.items()})
         turn = self._turns.next()
-        place = next(iter(turn), None)
-        if place is None:
+        if not turn:
             return None
         self._ahead.append(turn)
-        return self._message(TP(*place), turn[place], turn)
+        place, taken = next(iter(turn.items()))
+        return ConsumerMessage(
+            *place,
+            offset=taken.offsets[-1],
+            timestamp=taken.times_ms[-1] / 1_000,
+            timestamp_type=0,
+            headers=[],
+            key=None,
+            value=cast("bytes", turn),
+            checksum=None,
+            serialized_key_size=0,
+            serialized_value_size=0,
+            tp=TP(*place),
+            generation_id=self.app.consumer_generation_id,
+        )
 
     def make_room(self, turn: Mapping[Place, Taken]) -> None:
         """Remove an answered turn."""
@@ -330,37 +336,15 @@ class _Consumer(driver.Consumer):
         self._room.set()
         await super().on_partitions_assigned(assigned, generation_id)
 
-    def _message(self, place: TP, taken: Taken, turn: Mapping[Place, Taken]) -> ConsumerMessage:
-        return ConsumerMessage(
-            place.topic,
-            place.partition,
-            taken.offsets[-1],
-            taken.times_ms[-1] / 1_000,
-            0,
-            [],
-            None,
-            cast("bytes", turn),
-            None,
-            0,
-            0,
-            place,
-            generation_id=self.app.consumer_generation_id,
-        )
-
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
         self._acked.clear()
         self._acked_index.clear()
         due = {place: offset for place, offset in self.answered.items() if self._marked.get(place) != offset}
         # The next session starts at the last commit, so a failed session does not wait for another.
         session = cast("_App", self.app).session
-        if (
-            not due
-            or session.failed
-            or self._ended
-            or not await self.commit_marked(
-                session.quarantine.marked({Place(*place): offset for place, offset in due.items()})
-            )
-        ):
+        if not due or session.failed or self._ended:
+            return False
+        if not await self.commit_marked(session.quarantine.marked({Place(*at): offset for at, offset in due.items()})):
             return False
         self._marked |= due
         return True

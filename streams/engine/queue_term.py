@@ -18,7 +18,7 @@ from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.engine import queue_metrics as metrics
 from slacktide.streams.engine.leader_election import mono_ms
-from slacktide.streams.kafka import WHOLE, Placed, Refused
+from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail
 from slacktide.streams.queue.decider import Decider, Exceeding
 from slacktide.streams.queue.ledger import Fence, Inputs, decision_of, inputs_of, last_of_each, ledger_of
 from slacktide.streams.records import Out, Record, text_of
@@ -31,33 +31,6 @@ READ_BACK_S = 10.0
 RECORDS_MAX = 2_000
 """Per topic and turn; the first turn of a term has no limit."""
 REPORT_MS = 1_000
-
-
-class Found(Protocol):
-    """The result of a read."""
-
-    @property
-    def records(self) -> list[Record]:
-        """Records, ordered within each partition."""
-
-
-class Reading(Protocol):
-    """Reads Kafka, as ``Tail`` does."""
-
-    async def read(
-        self, since_ms: Mapping[tuple[str, int], int | None], *, offsets: Mapping[tuple[str, int], int]
-    ) -> Found:
-        """Read partitions from these offsets to their ends."""
-
-    async def more(self) -> list[Record]:
-        """Read newer records."""
-
-
-class Writing(Protocol):
-    """Writes to Kafka, as ``Sender`` does."""
-
-    async def send_each(self, records: Sequence[Out]) -> list[Placed | Refused]:
-        """Write, and wait for all acknowledgements."""
 
 
 class Credit(Protocol):
@@ -80,8 +53,8 @@ class Term:
     def __init__(
         self,
         process: str,
-        reading: Reading,
-        writing: Writing,
+        reading: Tail,
+        writing: Sender,
         now_ms: Callable[[], int],
         *,
         fair_sharing: bool = False,

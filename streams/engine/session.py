@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,20 +18,61 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import SAMPLE, SAMPLES
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    BACKFILL,
+    COMMAND,
+    DEAD_LETTER,
+    FORECAST,
+    INVENTORY,
+    METRIC,
+    POLICY,
+    SAMPLE,
+    SAMPLES,
+    SCORE,
+    TICK,
+    WINDOW,
+)
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.answering import Answering
-from slacktide.streams.engine.forecasting import Forecasting
+from slacktide.streams.engine.inputs import Forecasting, OperatorRecords
 from slacktide.streams.engine.liveness import Liveness
-from slacktide.streams.engine.operator_records import OperatorRecords
-from slacktide.streams.engine.partitions import checked_partitions
 from slacktide.streams.engine.shadowing import ShadowDoor
 from slacktide.streams.engine.takeover import Rebuilding
 from slacktide.streams.engine.ticking import Ticking
 from slacktide.streams.engine.writing import Figures, Writing
-from slacktide.streams.kafka import History
+from slacktide.streams.kafka import History, present
 from slacktide.streams.records import Place
 from slacktide.streams.worker import Worker
+
+KEYED_BY_NODE = (*SAMPLES, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
+
+
+async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
+    """Return the partition counts of the topics that a worker uses.
+
+    Raises:
+        LogError: a topic is missing, or partition counts of topics keyed by node differ.
+    """
+    there = await present(bootstrap, [topic.name for topic in (*KEYED_BY_NODE, POLICY, TICK, DEAD_LETTER)])
+    if trouble := unequal({topic.name: there[topic.name] for topic in KEYED_BY_NODE}, str(bootstrap)):
+        raise LogError(trouble)
+    return there
+
+
+def unequal(counts: Mapping[str, int], bootstrap: str) -> str:
+    """Name the topics with too few partitions, and the command that adds them; "": counts are equal."""
+    most = max(counts.values())
+    few = {name: count for name, count in counts.items() if count < most}
+    if not few:
+        return ""
+    most_of = ", ".join(name for name, count in counts.items() if count == most)
+    texts = ", ".join(f"{name} has {count}" for name, count in few.items())
+    commands = "; ".join(
+        f"kafka-topics --bootstrap-server {bootstrap} --alter --topic {name} --partitions {most}" for name in few
+    )
+    return f"{most_of}: {most} partitions, but {texts}, and a node has one number in all of them: {commands}"
+
 
 log = logging.getLogger(__name__)
 
@@ -255,9 +296,14 @@ class Session:
 
 
 async def keep_connected(
-    begin: Callable[[], Session], work: Callable[[Session], Awaitable[None]], stop: asyncio.Event, health: Health
+    work: Callable[[Session], Awaitable[None]],
+    worker: Worker,
+    settings: ShellSettings,
+    stop: asyncio.Event,
+    health: Health,
+    now_ms: Callable[[], int],
 ) -> None:
-    """Run sessions one after the other until ``stop`` is set; ``begin`` creates an unconnected one.
+    """Run ``work`` in sessions one after the other until ``stop`` is set.
 
     Raises:
         Exception: any error that Kafka did not cause.
@@ -265,7 +311,7 @@ async def keep_connected(
     logged, backoff = "", Backoff(RETRY_S, RETRY_MAX_S)
     while not stop.is_set():
         try:
-            async with begin() as session:
+            async with Session(worker, settings, stop, health, now_ms) as session:
                 if await session.until(stop, session.connect()):
                     backoff.reset()
                     await work(session)

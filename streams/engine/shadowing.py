@@ -17,7 +17,7 @@ from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.engine import metrics
 from slacktide.streams.kafka import Refused, Sender, present
 from slacktide.streams.records import Out
-from slacktide.streams.worker.shadow import Seen, Shadow
+from slacktide.streams.worker.answering import Seen, Shadow
 
 log = logging.getLogger(__name__)
 

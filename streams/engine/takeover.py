@@ -22,7 +22,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.schemas.topics import BACKFILL, FORECAST, WINDOW
 from slacktide.streams.engine import metrics
-from slacktide.streams.engine.forecasting import SINCE_MS
+from slacktide.streams.engine.inputs import SINCE_MS
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.worker import Worker

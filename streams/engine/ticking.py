@@ -17,7 +17,7 @@ from slacktide.streams.kafka import Ends, History
 from slacktide.streams.records import Out, Place, Record, Writer, text_of
 from slacktide.streams.taken import Records
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.stale import recalled
+from slacktide.streams.worker.published import recalled
 
 log = logging.getLogger(__name__)
 

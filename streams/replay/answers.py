@@ -34,7 +34,7 @@ from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
 from slacktide.streams.rows import Rows
 from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
-from slacktide.streams.worker.lists import CARRIES
+from slacktide.streams.worker.takeover import CARRIES
 
 KEPT_MS = 30_000
 """The time that an answered sample is kept for duplicate answers."""

@@ -1,17 +1,29 @@
-"""Answers one sample with a command, the same for a worker and a shadow. Pure."""
+"""Answers one sample with a command, the same for a worker and a shadow. Pure.
+
+A shadow answers the same samples by another policy, open loop: it decides each sample from the limits in force, which
+the real policy has set. So it shows its next decision on this node, not where the node would be under its own control.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import Answer, NodeCommand, Origin, command_id
 from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import SHADOW_ALLOCATABLE
+from slacktide.streams.columns.node_figures import allocatable_of
 from slacktide.streams.decisions.node_decision import answer_of, decide_node, evict_of, holds, setting_of
-from slacktide.streams.records import Record
+from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, HeldForecast
+from slacktide.streams.records import Out, Record, Writer
+from slacktide.streams.worker.published import NodeFigures, stale
 from slacktide.streams.worker.reading import Answerable
 
 NO_PODS = "no pods"
@@ -73,3 +85,87 @@ class Answerer:
             sample=Origin(topic=record.topic, partition=record.partition, offset=record.offset),
             **fields,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A sample, and the inputs of its real answer."""
+
+    record: Record
+    sample: NodeSample
+    facts: NodeFacts | None
+    pods: Sequence[Pod] | None
+    sold_by: NodeFacts | None = None
+    """The facts that reclaimed resources are computed from."""
+    inventory_revision: str = ""
+    """Of the inventory that they are from; "": from a sample."""
+    metric: NodeMetric | None = None
+    held_forecast: HeldForecast | None = None
+
+
+class Shadow:
+    """Answers a worker's samples by another policy, in separate topics. Its file may replace ``policy`` at run time."""
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name = name
+        self.policy = policy
+        self._writer = Writer(f"stream/{name}")
+        self._seen: list[Seen] = []
+        self._unasked: list[Out] = []
+
+    def saw(self, seen: Seen) -> None:
+        """Keep a sample until ``take``: the real answer is sent first."""
+        self._seen.append(seen)
+
+    def removed(self, record: Record, node: str) -> None:
+        """Withdraw the shadow's allocatable of a removed node."""
+        self._unasked += self._writer.tombstones(record, node, [SHADOW_ALLOCATABLE.name])
+
+    def silent(self, partition: int, last: NodeFigures, silent_ms: int) -> None:
+        """Mark a silent node's allocatable, published last as ``last``, as stale under this policy, too."""
+        figures = stale(last, silent_ms, self.policy).allocatable
+        named = msgspec.structs.replace(figures, policy_version=self.policy.version)
+        self._unasked.append(self._writer.shadow_allocatable(named, partition))
+
+    def take(self) -> list[Seen]:
+        """Return what was seen since the last call."""
+        seen, self._seen = self._seen, []
+        return seen
+
+    def unasked(self) -> list[Out]:
+        """Return the records of removed or silent nodes, once."""
+        unasked, self._unasked = self._unasked, []
+        return unasked
+
+    def decisions(self, seen: Seen, now_ms: int) -> Iterator[Out]:
+        """Answer one sample, and compute its allocatable if that was due.
+
+        Raises:
+            Exception: invalid figures make the arithmetic fail.
+        """
+        partition = seen.record.partition
+        yield self._writer.shadow_answer(self.answer(seen, now_ms), partition)
+        if seen.metric is not None and seen.sold_by is not None and seen.pods is not None:
+            sold = self.sold(seen.metric, seen.sold_by, seen.pods, seen.inventory_revision, seen.held_forecast)
+            yield self._writer.shadow_allocatable(sold, partition)
+
+    def answer(self, seen: Seen, now_ms: int) -> NodeCommand:
+        """Decide one sample as if its agent had this policy."""
+        sample = msgspec.structs.replace(seen.sample, policy_version=self.policy.version)
+        answerer = Answerer(worker=self.name, policy=self.policy, now_ms=now_ms)
+        return answerer.decided(seen.record, sample, seen.facts, seen.pods)
+
+    def sold(
+        self,
+        metric: NodeMetric,
+        facts: NodeFacts,
+        pods: Sequence[Pod],
+        inventory_revision: str = "",
+        held_forecast: HeldForecast | None = None,
+    ) -> NodeAllocatable:
+        """Compute the allocatable from the figures of the real policy's window."""
+        named = msgspec.structs.replace(metric, policy_version=self.policy.version)
+        forecast = NO_FORECAST
+        if held_forecast is not None:
+            forecast = held_forecast.on(pods, facts, self.policy, boot_id=metric.boot_id, at_ms=metric.observed_ms)
+        return allocatable_of(named, facts, pods, self.policy, inventory_revision, forecast)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -20,12 +20,11 @@ from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, head_of
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
-from slacktide.streams.columns.block import Block, Columns, ages_ms, sound
+from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, renumber, split_limits
-from slacktide.streams.columns.lines import Boot, Line, Names, boot_of, line_of, tail_line
-from slacktide.streams.columns.marked import FIRST, MarksError, text
-from slacktide.streams.columns.node_figures import Named, capacity_of
-from slacktide.streams.columns.numbers import NoNumbersError
+from slacktide.streams.columns.lines import FIRST, Boot, Line, MarksError, Names, boot_of, line_of, tail_line, text
+from slacktide.streams.columns.node_figures import Sampled, capacity_of
+from slacktide.streams.columns.numbers import Columns, NoNumbersError, ages_ms, sound
 from slacktide.streams.columns.publish import Figures
 from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, VARYING, Screened, bound_of, fit, quota_of
@@ -36,52 +35,29 @@ from slacktide.streams.taken import Records
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.node_state import NamedSample, Node
 from slacktide.streams.worker.reading import Naming
+from slacktide.streams.worker.single import Single
 
 _FIGURES: Final = ((METRIC.name, "metric"), (ALLOCATABLE.name, "allocatable"), (SCORE.name, "score"))
 _LIMITS_CHARS_MAX: Final = 400
 _decode_limits = msgspec.json.Decoder(Limits | None).decode
 
 
-class Slow(Protocol):
-    """Answers single samples."""
+class _Fetch:
+    """The records of a fetch, and what was found so far: of each sample a rendered answer, or records."""
 
-    def alone(self, record: Record, answerer: Answerer) -> list[Out]:
-        """Answer a sample, and merge it where a window accepts it."""
-
-    def meet(self, record: Record, seq: int) -> NamedSample | None:
-        """Take in what a sample names; None: nothing was taken in, and the sample is answered alone."""
-
-    def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
-        """Answer a sample that ``meet`` took in."""
-
-    def node(self, record: Record) -> Node | None:
-        """Return the state of the record's node; None: there is none."""
-
-    def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
-        """Answer a sample by the scalar rule, without merging it."""
-
-
-class Results(list[bytes | Sequence[Out]]):
-    """The results of samples, by place: a rendered answer, or records."""
-
-    def __init__(self, samples: int) -> None:
-        super().__init__([()] * samples)
+    def __init__(self, records: Records, answerer: Answerer) -> None:
+        self.records, self.answerer = records, answerer
+        self.results: list[bytes | Sequence[Out]] = [()] * len(records)
         self.counts = {"keep": 0, "set": 0}
+        """Of rendered answers, as ``ages_ms``."""
         self.ages_ms: list[int] = []
-
-    def counted(self, kept: int, ages_ms: Sequence[int]) -> None:
-        """Count rendered answers; ``kept``: how many keep the limits."""
-        self.counts["keep"] += kept
-        self.counts["set"] += len(ages_ms) - kept
-        self.ages_ms += ages_ms
 
 
 class Fast:
-    """Answers samples by the heads of their nodes; ``slow`` answers single samples."""
+    """Answers samples by the heads of their nodes; ``single`` answers single samples."""
 
-    def __init__(self, worker: str, slow: Slow, verdict: Callable[[Record], Verdict]) -> None:
-        self._worker = worker
-        self._slow, self._verdict = slow, verdict
+    def __init__(self, worker: str, single: Single) -> None:
+        self._worker, self._single = worker, single
         self._heads: dict[bytes, Head[Node]] = {}
         self._turns = 0
         self._named: dict[int, NamedSample] = {}
@@ -155,25 +131,25 @@ class Fast:
         self, records: Sequence[Record], answerer: Answerer, answered: Callable[[Block[Node]], None]
     ) -> Sequence[Out]:
         """Answer each sample once, in order; ``answered`` takes each block that was answered together."""
-        records = Records.of(records)
-        results = Results(len(records))
+        its = Records.of(records)
+        fetch = _Fetch(its, answerer)
         self._named.clear()
-        todo: Sequence[int] = range(len(records))
+        todo: Sequence[int] = range(len(its))
         while todo:
             self._turns += 1
-            turn, todo = self._split(records, todo, results, answerer)
+            turn, todo = self._split(fetch, todo)
             if turn.places:
-                self._answer(turn, records, results, answerer, answered)
-        partitions, keys = records.partitions, records.keys
-        return RenderedAnswers(COMMAND.name, partitions, keys, results, results.counts, results.ages_ms)
+                self._answer(turn, fetch, answered)
+        return RenderedAnswers(COMMAND.name, its.partitions, its.keys, fetch.results, fetch.counts, fetch.ages_ms)
 
     def _split(  # noqa: C901 - a call for each sample would double the cost
-        self, records: Records, todo: Sequence[int], results: Results, answerer: Answerer
+        self, fetch: _Fetch, todo: Sequence[int]
     ) -> tuple[Turn[Node], list[int]]:
         """Split samples into those with a known head, those answered alone at once, and those that wait."""
         turn: Turn[Node] = Turn()
         later: list[int] = []
         number = self._turns
+        records, results, answerer = fetch.records, fetch.results, fetch.answerer
         heads, checked = self._heads, answerer.policy.node_proof != "off"
         keys, values, topics, partitions = records.keys, records.values, records.topics, records.partitions
         add_place, add_head, add_text = turn.places.append, turn.heads.append, turn.texts.append
@@ -183,11 +159,10 @@ class Fast:
             value = values[place]
             if value is None:
                 continue
-            if topics[place] != SAMPLE_COLUMNS.name:
-                results[place] = self._slow.alone(records[place], answerer)
-                continue
-            if checked and (verdict := self._verdict(records[place])) not in PROVEN:
-                results[place] = self._slow.alone(records[place], answerer)
+            if topics[place] != SAMPLE_COLUMNS.name or (
+                checked and (verdict := self._single.verdict(records[place])) not in PROVEN
+            ):
+                results[place] = self._single.alone(records[place], answerer)
                 continue
             head = heads.get(keys[place])  # type: ignore[arg-type]
             if head is not None and head.later == number:
@@ -223,7 +198,7 @@ class Fast:
 
     def _alone(self, place: int, record: Record, answerer: Answerer) -> list[Out]:
         each = self._named.pop(place, None)
-        return self._slow.alone(record, answerer) if each is None else self._slow.decide(each, answerer)
+        return self._single.alone(record, answerer) if each is None else self._single.decide(each, answerer)
 
     def _met(
         self, turn: Turn[Node], place: int, record: Record, text: bytes, old: Head[Node] | None, policy: Policy
@@ -234,12 +209,12 @@ class Fast:
         seq = alone(text)
         if seq is None:
             return None
-        node = self._slow.node(record)
+        node = self._single.node(record)
         if node is not None:
             turn.begun.setdefault(id(node), node.newest)
             if old is not None and old.turn == self._turns:
                 node.newest = max(node.newest, turn.newest(old))
-        each = self._slow.meet(record, seq)
+        each = self._single.meet(record, seq)
         if each is None:
             return None
         turn.begun.setdefault(id(each.node), ("", -1))
@@ -251,61 +226,38 @@ class Fast:
         turn.met.add(id(head))
         return head
 
-    def _answer(
-        self,
-        turn: Turn[Node],
-        records: Records,
-        results: Results,
-        answerer: Answerer,
-        answered: Callable[[Block[Node]], None],
-    ) -> None:
-        read = self._read(turn, records, results, answerer)
+    def _answer(self, turn: Turn[Node], fetch: _Fetch, answered: Callable[[Block[Node]], None]) -> None:
+        read = self._read(turn, fetch)
         if read is None:
             return
         turn, its = read
-        if not answerer.mute:
-            self._write(turn, its, turn.screened(its), records, results, answerer)
-        answered(turn.block(its, _newer(turn, its, records.times_ms, self._turns)))
+        if not fetch.answerer.mute:
+            self._write(turn, its, turn.screened(its), fetch)
+        answered(turn.block(its, _newer(turn, its, fetch.records.times_ms, self._turns)))
 
-    def _read(
-        self, turn: Turn[Node], records: Records, results: Results, answerer: Answerer
-    ) -> tuple[Turn[Node], Columns] | None:
+    def _read(self, turn: Turn[Node], fetch: _Fetch) -> tuple[Turn[Node], Columns] | None:
         """Decode the numbers; a sample with invalid figures is answered alone, without effect on its node."""
         try:
             its = turn.read()
         except NoNumbersError:
-            turn = self._left(turn, turn.readable(), records, results, answerer)
+            turn = self._left(turn, turn.readable(), fetch)
             if not turn.places:
                 return None
             its = turn.read()
         good = sound(its)
         if good.all():
             return turn, its
-        turn = self._left(turn, good.tolist(), records, results, answerer)
-        return self._read(turn, records, results, answerer) if turn.places else None
+        turn = self._left(turn, good.tolist(), fetch)
+        return self._read(turn, fetch) if turn.places else None
 
-    def _left(
-        self,
-        turn: Turn[Node],
-        keep: Sequence[bool],
-        records: Records,
-        results: Results,
-        answerer: Answerer,
-    ) -> Turn[Node]:
+    def _left(self, turn: Turn[Node], keep: Sequence[bool], fetch: _Fetch) -> Turn[Node]:
         for place, kept in zip(turn.places, keep, strict=True):
             if not kept:
-                results[place] = self._slow.alone(records[place], answerer)
+                fetch.results[place] = self._single.alone(fetch.records[place], fetch.answerer)
         return turn.kept(keep)
 
-    def _write(
-        self,
-        turn: Turn[Node],
-        its: Columns,
-        found: Screened,
-        records: Records,
-        results: Results,
-        answerer: Answerer,
-    ) -> None:
+    def _write(self, turn: Turn[Node], its: Columns, found: Screened, fetch: _Fetch) -> None:
+        records, results, answerer = fetch.records, fetch.results, fetch.answerer
         now_ms, quotas, cases = answerer.now_ms, found.quota_us.tolist(), found.cases()
         terms = found.terms[:, VARYING].tolist()
         seqs, observed = its.node[:, 0].tolist(), its.node[:, 1].tolist()
@@ -317,7 +269,7 @@ class Fast:
             boot = head.boot
             line = head.lines.get((case, verdict)) or self._line(head, case, verdict, found.terms[at])
             if line is None:
-                results[place] = self._slow.by_rule(records[place], head, answerer, verdict)
+                results[place] = self._single.by_rule(records[place], head, answerer, verdict)
                 by_rule.append(at)
                 continue
             if case == KEEP:
@@ -331,7 +283,10 @@ class Fast:
                 its_second = _second(second)
             tail = boot.tails[command] % (seq, its_second, observed_ms % 1_000, seq, seq & 0xFFFFFFFF)
             results[place] = b"".join((boot.key, varint(len(value)), value, tail))
-        results.counted(kept, ages_ms(its, now_ms, by_rule))
+        ages = ages_ms(its, now_ms, by_rule)
+        fetch.counts["keep"] += kept
+        fetch.counts["set"] += len(ages) - kept
+        fetch.ages_ms += ages
 
     def _line(self, head: Head[Node], case: int, verdict: Verdict, terms: Ints) -> Line | None:
         """Return a template of a node's answers; None: the rule decides, or the worker's name looks like a mark.
@@ -356,18 +311,14 @@ class Fast:
         head.lines[case, verdict] = line
         return line
 
-    def figures(self, head: Head[Node], named: Named, found: Figures) -> list[Out]:
+    def figures(self, head: Head[Node], named: Sampled, found: Figures) -> list[Out]:
         """Return the records of a node's figures."""
         second, ms = divmod(named.observed_ms, 1_000)
         numbers = named.seq, _second(second), ms, named.seq, named.seq & 0xFFFFFFFF
         key = head.of.node.encode()
         return [
             RenderedOut(
-                topic=topic,
-                partition=head.partition,
-                key=key,
-                value=value,
-                tail=head.boot.tails[topic] % numbers,
+                topic=topic, partition=head.partition, key=key, value=value, tail=head.boot.tails[topic] % numbers
             )
             for (topic, _), value in zip(_FIGURES, (found.metric, found.allocatable, found.score), strict=True)
         ]

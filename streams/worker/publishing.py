@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,44 +14,32 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample_columns_codec import fields_of
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.columns.block import Block
+from slacktide.streams.columns.block import Block, Merging
 from slacktide.streams.columns.figures import Gathered, encoded, gather, holding, worth
 from slacktide.streams.columns.head import SERIAL
-from slacktide.streams.columns.merging import Merging
-from slacktide.streams.columns.node_figures import Candidate, Named, allocatable_of, due, holds, publishing
+from slacktide.streams.columns.node_figures import Candidate, Sampled, allocatable_of, due, holds, publishing
 from slacktide.streams.columns.segments import Completed, WrittenSegment, completed, segments
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.isolated import isolated
 from slacktide.streams.records import Out, Record, Writer
-from slacktide.streams.worker.covering import Covering
+from slacktide.streams.worker.answering import Shadow
 from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.node_state import WAVE, Carried, NamedSample, Node, waves
+from slacktide.streams.worker.published import LastFigures, NodeFigures
 from slacktide.streams.worker.reading import SoundSample
 from slacktide.streams.worker.scores import node_score
-from slacktide.streams.worker.shadow import Shadow
-from slacktide.streams.worker.stale import LastFigures, NodeFigures
+
+if TYPE_CHECKING:
+    from slacktide.streams.worker.worker import Worker
 
 TOGETHER = 64
 """Nodes whose figures are encoded together: more of them cost memory, and no less time each."""
 
 
-class Of(Protocol):
-    """The worker whose figures are published."""
-
-    held: Held
-    covering: Covering
-    republish_ms: int
-
-    @property
-    def in_force(self) -> Policy:
-        """The policy in force."""
-
-
 class Publishing:
     """Publishes the figures of a worker's nodes; ``last`` keeps what was published last."""
 
-    def __init__(self, worker: Of, last: LastFigures, fast: Fast, writer: Writer) -> None:
+    def __init__(self, worker: Worker, last: LastFigures, fast: Fast, writer: Writer) -> None:
         self.late_samples = 0
         """Samples that were answered but not merged: repeated or late."""
         self._worker, self._last, self._fast, self._writer = worker, last, fast, writer
@@ -198,7 +186,7 @@ class Publishing:
         forecast = self._forecast(node, named, sold_by, head.pods)
         return Candidate(head.window, named, sold_by, head.pods, revision, late, forecast)
 
-    def _forecast(self, node: Node, sample: Named, facts: NodeFacts, pods: Sequence[Pod]) -> MidForecast:
+    def _forecast(self, node: Node, sample: Sampled, facts: NodeFacts, pods: Sequence[Pod]) -> MidForecast:
         held_forecast = self._held.existing.forecast_of(node.partition, node.window.node)
         if held_forecast is None:
             return NO_FORECAST

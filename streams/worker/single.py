@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError, failure
-from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.streams.columns.head import Head
 from slacktide.streams.proofs import Judge, Unproven, reason
 from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.worker.answering import Answerer
-from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.node_state import NamedSample, Node
 from slacktide.streams.worker.nodes import UNKNOWN_NODE
 from slacktide.streams.worker.reading import (
@@ -31,30 +28,21 @@ from slacktide.streams.worker.reading import (
     sample_of,
 )
 
+if TYPE_CHECKING:
+    from slacktide.streams.worker.fast import Fast
+    from slacktide.streams.worker.worker import Worker
+
 UNKNOWN_LETTER_MS = 60_000
 """Per partition, samples of unknown nodes cause one dead letter in this time: the names may be unlimited."""
-
-
-class Of(Protocol):
-    """The worker whose samples are answered."""
-
-    held: Held
-
-    @property
-    def in_force(self) -> Policy:
-        """The policy in force."""
-
-    def begin(self, partition: int, name: str) -> Node | str:
-        """Return a node's state, or the reason why there is none."""
 
 
 class Single:
     """Answers single samples; ``keep`` takes them for the windows."""
 
-    fast: Fast
+    heads: Fast
 
     def __init__(
-        self, worker: Of, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]
+        self, worker: Worker, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]
     ) -> None:
         self.unknown_samples = 0
         """Samples of nodes that do not exist by the policy's ``node_source``."""
@@ -128,7 +116,7 @@ class Single:
         if isinstance(each, str):
             return self._uncounted(record, sample, each, answerer, verdict)
         outs = self._decided(each, answerer, verdict)
-        self.fast.learn(each, self._worker.in_force)
+        self.heads.learn(each, self._worker.in_force)
         return outs
 
     def named(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample | str:
@@ -138,7 +126,7 @@ class Single:
             return node
         each = node.take(record, sample, late=late)
         if not node.boots.only(sample.boot_id):
-            self.fast.forget(sample.node)
+            self.heads.forget(sample.node)
         return node.boots.reason if each.two_boots else each
 
     def read(self, record: Record) -> SoundSample:
@@ -225,7 +213,7 @@ class Single:
             return
         if not isinstance(each, str):
             self._keep(each)
-            self.fast.learn(each, self._worker.in_force)
+            self.heads.learn(each, self._worker.in_force)
 
 
 def _proven(command: NodeCommand, verdict: Verdict) -> NodeCommand:

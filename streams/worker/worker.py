@@ -22,28 +22,21 @@ from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import METRIC
 from slacktide.schemas.writer import LastWriter
-from slacktide.streams.columns.block import Block
-from slacktide.streams.columns.joining import joined
+from slacktide.streams.columns.block import Block, joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
-from slacktide.streams.worker.answering import Answerer
-from slacktide.streams.worker.covering import Covering
+from slacktide.streams.worker.answering import Answerer, Shadow
 from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.filling import Filling
-from slacktide.streams.worker.held import Held
-from slacktide.streams.worker.lists import Lists
-from slacktide.streams.worker.node_state import WAVE, NamedSample, Node
+from slacktide.streams.worker.node_state import WAVE, Held, NamedSample, Node
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, Nodes
+from slacktide.streams.worker.published import Covering, LastFigures, NodeFigures
 from slacktide.streams.worker.publishing import Publishing
-from slacktide.streams.worker.reading import (
-    check_key,
-)
-from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.reading import check_key
 from slacktide.streams.worker.single import Single
-from slacktide.streams.worker.stale import LastFigures, NodeFigures
+from slacktide.streams.worker.takeover import Filling, Lists
 
 
 class Worker:
@@ -78,7 +71,7 @@ class Worker:
         self._last = LastFigures()
         self._unpublished: list[NamedSample | Block[Node]] = []
         self._single = Single(self, self._judge, self._writer, self._unproven, self._keep)
-        self._fast = self._single.fast = Fast(name, self._single, self._single.verdict)
+        self._fast = self._single.heads = Fast(name, self._single)
         self.lists = Lists(self.begin, self._single.verdict)
         self._publishing = Publishing(self, self._last, self._fast, self._writer)
         self._filling = Filling(self, self._single, self._publishing, self._writer, self._unproven)

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.engine.partitions import KEYED_BY_NODE, unequal
+from slacktide.streams.engine.session import KEYED_BY_NODE, unequal
 from testbed.brokers import KafkaBroker
 from testbed.samples import keyframe
 from testbed.stream_rig import PARTITIONS, Rig, until

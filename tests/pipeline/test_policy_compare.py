@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 
-from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.answering import Shadow
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, keyframe
 from testbed.stream_rig import Rig

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from slacktide.streams.engine.ages import Ages
+from slacktide.streams.engine.metrics import Ages
 
 BOUNDS_MS = (5, 20, 1_000)
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.bounds import AMOUNT_MAX
 from slacktide.schemas.sample_columns import NODE_NUMBERS
-from slacktide.streams.columns.block import columns, sound
-from slacktide.streams.columns.numbers import NoNumbersError, numbers
+from slacktide.streams.columns.numbers import NoNumbersError, columns, numbers, sound
 from slacktide.streams.columns.turn import alone
 
 some_numbers = st.sampled_from([0, 1, -1, -2, 7, AMOUNT_MAX, AMOUNT_MAX + 1, 9_999_999_999, 10_000_000_000, 1 << 70])

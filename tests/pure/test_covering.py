@@ -12,7 +12,7 @@ from slacktide.schemas.heartbeat import KEY, Heartbeat, heartbeat_of
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC
 from slacktide.streams.records import FIGURES, Out
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.covering import COVERED_MS, Covering
+from slacktide.streams.worker.published import COVERED_MS, Covering
 from testbed.samples import START_MS, inventory_record, keyframe, policy_record, record_of
 
 PARTITION = 3

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from slacktide.streams.engine.forked_trial import survives
+from slacktide.streams.engine.quarantine import survives
 
 
 async def test_work_that_ends_survives_and_changes_nothing_here() -> None:

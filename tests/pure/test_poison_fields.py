@@ -39,7 +39,7 @@ from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.stale import recalled
+from slacktide.streams.worker.published import recalled
 from testbed.extremes import EXTREMES, Path, Verbatim, full, paths, with_value
 from testbed.governed import metric_record
 from testbed.samples import START_MS, keyframe, policy_record, record_of

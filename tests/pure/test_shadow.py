@@ -18,7 +18,7 @@ from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SHADOW_ALLOCATABLE, SHADOW_COMMAND, TOPICS
 from slacktide.streams.records import Out
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.answering import Shadow
 from testbed.policies import policy_from
 from testbed.samples import (
     PODS,

@@ -17,7 +17,7 @@ from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, Topic
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.stale import recalled
+from slacktide.streams.worker.published import recalled
 from testbed.samples import (
     BATCH,
     GIB,

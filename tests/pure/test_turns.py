@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.engine.turns import ROW_RECORDS, TURN_RECORDS_MAX, Turns
+from slacktide.streams.columns.batches import ROW_RECORDS, TURN_RECORDS_MAX, Turns
 from slacktide.streams.kafka.fetched import walked
 from slacktide.streams.records import Place
 from testbed.batches import batch

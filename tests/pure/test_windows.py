@@ -27,7 +27,7 @@ from slacktide.streams.columns.segments import (
     written_seconds,
 )
 from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
-from slacktide.streams.columns.windows import Arrival, Averages, Joined, Windows, averages_of
+from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
 from testbed.samples import START_MS, sample
 
 
@@ -312,20 +312,6 @@ def test_what_the_system_uses_more_while_a_pod_leaves_is_seen() -> None:
     node.tell(2_000, 1_000, 3_200)
 
     assert node.averages.system.cpu_milli == (200 + 2_200) / 2
-
-
-def test_arrays_are_joined_again_where_they_changed() -> None:
-    joined, parts = Joined(), [np.arange(length) for length in (3, 0, *[5] * 20)]
-    for changed in (
-        parts,
-        [parts[0] + 7, *parts[1:]],
-        [*parts[:-1], np.arange(6)],
-        [*parts[:-1], np.arange(4)],
-        [parts[2], *parts[1:]],
-        parts[:-1],
-        parts[::-1],
-    ):
-        assert joined.of(changed).tolist() == np.concatenate(changed).tolist()
 
 
 # Out, and in again elsewhere

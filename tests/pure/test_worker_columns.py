@@ -21,9 +21,8 @@ from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Mis
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, FORECAST, METRIC, SAMPLE, SAMPLE_COLUMNS, WINDOW
 from slacktide.streams.columns import figures
-from slacktide.streams.columns.block import Block
-from slacktide.streams.columns.joining import joined
-from slacktide.streams.columns.marked import MarksError
+from slacktide.streams.columns.block import Block, joined
+from slacktide.streams.columns.lines import MarksError
 from slacktide.streams.columns.publish import Due, Figures, publish
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedAnswers, record_of

@@ -13,7 +13,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.answering import Shadow
 
 
 class Shadowed(Worker):

@@ -33,7 +33,7 @@ from slacktide.streams.engine.session import ShellSettings
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import FIGURES
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.answering import Shadow
 from testbed.parts import Part
 from testbed.waiting import soon
 

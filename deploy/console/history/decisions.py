@@ -27,7 +27,7 @@ from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.records import Place, Record
 from slacktide.streams.rows import SAMPLE_NAMES
-from slacktide.streams.worker.lists import CARRIES
+from slacktide.streams.worker.takeover import CARRIES
 
 _EXPLAINING = (
     *(one.name for one in SAMPLES),

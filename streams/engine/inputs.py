@@ -1,15 +1,16 @@
-"""Consumes what operators and the bridge publish for all workers: the policy and the inventory."""
+"""Follows what all workers read beside samples: the policy, the inventory, and the forecasts of nodes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.topics import INVENTORY, POLICY
+from slacktide.schemas.forecast import FORECAST_STALE_MS
+from slacktide.schemas.topics import FORECAST, INVENTORY, POLICY
 from slacktide.streams.engine import metrics
 from slacktide.streams.engine.ticking import Ticking
-from slacktide.streams.kafka import WHOLE, Tail, last_of_each_key, places_of
+from slacktide.streams.kafka import WHOLE, Follower, Tail, last_of_each_key, places_of
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 
@@ -80,3 +81,48 @@ class OperatorRecords:
         metrics.POLICY_REFUSED.set(bool(refused))
         if refused and refused != before:
             log.error("a policy is rejected", extra={"why": refused})
+
+
+SINCE_MS = FORECAST_STALE_MS + 60_000
+"""Older forecasts are stale by either clock."""
+AT_ONCE = 20
+"""Records between two yields to the event loop: a few milliseconds."""
+
+
+class Forecasting:
+    """Passes forecasts to the worker of one session. ``write`` sends dead letters."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        bootstrap: Cluster,
+        write: Callable[[Sequence[Out]], Awaitable[None]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._worker = worker
+        self._write = write
+        self._now_ms = now_ms
+        self.door = Follower(bootstrap, FORECAST.name, FOLLOW_WAIT_MS)
+        """Must be connected before ``run``."""
+        self._wanted: frozenset[int] = frozenset()
+        self._followed: set[int] = set()
+
+    def hold(self, partitions: Collection[int]) -> None:
+        """Follow exactly these partitions."""
+        self._wanted = frozenset(partitions)
+
+    async def run(self) -> None:
+        """Read until cancelled.
+
+        Raises:
+            LogError: Kafka is unavailable, or a dead letter was not written.
+        """
+        while True:
+            for partition in self._followed - self._wanted:
+                await self.door.leave(partition)
+                self._followed.discard(partition)
+            for partition in self._wanted - self._followed:
+                await self.door.take(partition, max(0, self._now_ms() - SINCE_MS))
+                self._followed.add(partition)
+            if outs := self._worker.forecasts(await self.door.some(AT_ONCE, POLL_S)):
+                await self._write(outs)
