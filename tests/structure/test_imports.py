@@ -65,4 +65,4 @@ def test_imports_go_one_way() -> None:
 def test_offsets_are_asked_for_by_time_in_one_place() -> None:
     """Where times are clamped: the client refuses a negative one."""
     asking = [path for path in (ROOT / "streams" / "kafka").glob("*.py") if ".offsets_for_times(" in path.read_text()]
-    assert [path.name for path in asking] == ["times.py"]
+    assert [path.name for path in asking] == ["common.py"]
