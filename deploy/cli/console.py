@@ -103,11 +103,11 @@ def _token(path: Path | None) -> Callable[[], str] | None:
     Raises:
         click.UsageError: the file is unreadable, or the token too short.
     """
-    from slacktide.deploy.console.guarding import TokenError, TokenFile, usable  # noqa: PLC0415
+    from slacktide.deploy.console.guarding import TokenError, token_file, usable  # noqa: PLC0415
 
     try:
         if path is not None:
-            return TokenFile(path)
+            return token_file(path)
         token = os.environ.get(TOKEN, "")
         return (lambda: token) if token and usable(token) else None
     except TokenError as exc:

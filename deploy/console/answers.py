@@ -5,7 +5,7 @@ Times are UTC epoch milliseconds, units are the suffix of a name, and unknown va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,7 +18,6 @@ from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, Nod
 from slacktide.deploy.console.jobs import detailed, job_of, listed
 from slacktide.deploy.console.pods import page_of
 from slacktide.deploy.console.standing import standing
-from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import NodeStrategy, Policy
 from slacktide.schemas.policy.configmap import CONFIGS
@@ -26,6 +25,7 @@ from slacktide.schemas.policy.fields import leaves
 from slacktide.schemas.policy.paths import key_of, path_of
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.topics import JOB_STATUS
+from slacktide.streams.explain.evidence import place_of
 from slacktide.streams.explain.figures import figures
 from slacktide.streams.records import Record
 
@@ -38,6 +38,8 @@ _POINT_MS_MAX = 60_000
 """The length of a point at the coarsest resolution."""
 COMPARED_MAX = 100
 """Limit for nodes compared with the shadow policy."""
+STEP = ("answer", "rule", "result", "origin", "bound", "reason")
+LAG = ("worker", "topic", "partition", "lag")
 CHARTED = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
     "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "limit_cpu_milli", "limit_cpu_milli.min",
@@ -146,33 +148,19 @@ def _columns(series: Series) -> dict[str, list[int | None]]:
 
 def _decided(decision: Decision) -> dict[str, Any]:
     explanation = decision.explanation
+    traces = {str(place_of(one)): trace_of(one) for one in reversed(decision.records)}
+    steps = []
+    for step in explanation.steps:
+        place = str(step.place)
+        shown = {"name": step.name, "place": place, "age_ms": step.age_ms, "traces": traces.get(place, "")}
+        steps.append(shown | {name: getattr(step.record, name, None) for name in STEP})
     return {
         "figures": explanation.figures,
         "findings": explanation.findings,
         "kept_ms": explanation.asked_ms,
         "policy_version": explanation.policy_version,
-        "steps": [
-            {
-                "name": step.name,
-                "place": str(step.place),
-                "age_ms": step.age_ms,
-                "traces": _traces(decision, step.place),
-            }
-            | {
-                name: getattr(step.record, name, None)
-                for name in ("answer", "rule", "result", "origin", "bound", "reason")
-            }
-            for step in explanation.steps
-        ],
+        "steps": steps,
     }
-
-
-def _traces(decision: Decision, place: Any) -> str:
-    """Return the trace of a step's record; "": none."""
-    for record in decision.records:
-        if (record.topic, record.partition, record.offset) == (place.topic, place.partition, place.offset):
-            return trace_of(record)
-    return ""
 
 
 def trace_of(record: Record) -> str:
@@ -191,10 +179,9 @@ def _explain(history: History, question: Question) -> dict[str, Any]:
 
 
 def _pod(history: History, question: Question) -> dict[str, Any]:
-    pod = question.given.get("pod", "")
-    return (
-        page_of(history, pod, question.at_ms, question.records) if pod else {"pods": history.pods.names(question.at_ms)}
-    )
+    if not (pod := question.given.get("pod", "")):
+        return {"pods": history.pods.names(question.at_ms)}
+    return page_of(history, pod, question.at_ms, question.records)
 
 
 def _records(history: History, question: Question) -> dict[str, Any]:
@@ -204,34 +191,19 @@ def _records(history: History, question: Question) -> dict[str, Any]:
     return {
         "trace": [_shown(one) for one in history.traces.records(of, node, at_ms, near)],
         "topics": history.topics_at(at_ms),
-        "lag": [
-            {"worker": one.worker, "topic": one.topic, "partition": one.partition, "lag": one.lag}
-            for one in history.lag_at(at_ms)
-        ],
+        "lag": [{name: getattr(one, name) for name in LAG} for one in history.lag_at(at_ms)],
         "letters": [_dead_letter(one) for one in history.dead_letters(at_ms - DEAD_LETTERS_MS, at_ms)],
     }
 
 
 def _shown(record: Record) -> dict[str, Any]:
-    return {
-        "place": f"{record.topic} {record.partition}:{record.offset}",
-        "at_ms": record.timestamp_ms,
-        "trace": trace_of(record),
-        "line": json_line(record).decode(),
-    }
+    line = json_line(record).decode()
+    return {"place": str(place_of(record)), "at_ms": record.timestamp_ms, "trace": trace_of(record), "line": line}
 
 
 def _dead_letter(record: Record) -> dict[str, Any]:
-    _, _, origin, key, reader, reason = dead_letter_row(record)
-    place = f"{record.topic} {record.partition}:{record.offset}"
-    return {
-        "at_ms": record.timestamp_ms,
-        "place": place,
-        "from": origin,
-        "key": key,
-        "reader": reader,
-        "reason": reason,
-    }
+    parts = dict(zip(("from", "key", "reader", "reason"), dead_letter_row(record)[2:], strict=True))
+    return {"at_ms": record.timestamp_ms, "place": str(place_of(record)), **parts}
 
 
 def _policy(history: History, question: Question) -> dict[str, Any]:
@@ -257,14 +229,10 @@ def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] |
         return None
     end_ms = history.end_ms(node, at_ms)
     shadow = history.decisions.sold_at(node, end_ms, shadow=True)
-    live = None if shadow is None else history.decisions.sold_at(node, end_ms)
-    if shadow is None or live is None:
+    if shadow is None or (live := history.decisions.sold_at(node, end_ms)) is None:
         return None
-    return {"node": node, "version": shadow.policy_version, "live": _sold(live), "shadow": _sold(shadow)}
-
-
-def _sold(one: NodeAllocatable) -> Mapping[str, int | None]:
-    return {figure.of: figure.published for figure in figures(one)}
+    sold = {which: {one.of: one.published for one in figures(of)} for which, of in (("live", live), ("shadow", shadow))}
+    return {"node": node, "version": shadow.policy_version, **sold}
 
 
 def _jobs(history: History, question: Question) -> dict[str, Any]:
@@ -292,34 +260,25 @@ QUESTIONS = frozenset(_ANSWERS)
 
 def policy_groups(policy: Policy) -> list[dict[str, Any]]:
     """Return each strategy for the cluster, then per node selector: the first match applies to a node."""
-    return list(_groups(policy))
-
-
-def _groups(policy: Policy) -> Iterator[dict[str, Any]]:
-    for config in CONFIGS:
-        name = config.strategy
+    groups = []
+    for name in (config.strategy for config in CONFIGS):
         chosen = {field.partition(".")[2] for field in policy.said if field.startswith(f"{name}.")}
-        yield {
-            "config": key_of(name),
-            "name": "",
-            "nodes": "",
-            "fields": [
-                {"field": path_of(name, field), "value": value_text(value), "set": field in chosen}
-                for field, value in leaves(getattr(policy, name))
-            ],
-        }
+        values = dict(leaves(getattr(policy, name)))
+        groups.append(_group(name, "", "", {field: (value, field in chosen) for field, value in values.items()}))
         own: list[NodeStrategy[Any]] = getattr(policy, f"node_{name}", [])
         for one in own:
             values = dict(leaves(one.strategy))
-            yield {
-                "config": key_of(name),
-                "name": one.name,
-                "nodes": selector_text(one.selector),
-                "fields": [
-                    {"field": path_of(name, field), "value": value_text(values.get(field)), "set": True}
-                    for field in one.said
-                ],
-            }
+            fields = {field: (values.get(field), True) for field in one.said}
+            groups.append(_group(name, one.name, selector_text(one.selector), fields))
+    return groups
+
+
+def _group(strategy: str, name: str, nodes: str, values: Mapping[str, tuple[Any, bool]]) -> dict[str, Any]:
+    fields = [
+        {"field": path_of(strategy, field), "value": value_text(value), "set": is_set}
+        for field, (value, is_set) in values.items()
+    ]
+    return {"config": key_of(strategy), "name": name, "nodes": nodes, "fields": fields}
 
 
 def selector_text(selector: Selector) -> str:

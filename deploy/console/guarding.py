@@ -11,7 +11,9 @@ import hmac
 import ipaddress
 import logging
 import ssl
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from slacktide.agents.files import Stamp, stamp_of
@@ -28,6 +30,8 @@ HEADERS = {
 }
 CHALLENGE = 'Basic realm="slacktide console: any user name, the token as password", charset="UTF-8"'
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 TOKEN_LENGTH_MIN = 16
 FILES = ("tls.crt", "tls.key")
 
@@ -85,87 +89,77 @@ def usable(token: str) -> str:
     return token
 
 
-class TokenFile:
-    """A token from a file with one line, in UTF-8, reloaded on change.
+class CertificateError(SlacktideError):
+    """A file is invalid; the message has the folder and the reason."""
+
+
+class _Reloaded(Generic[T]):
+    """The last valid value of some files; it is read again after a change, until it is valid."""
+
+    def __init__(self, what: str, files: Sequence[Path], read: Callable[[], T], where: Mapping[str, str]) -> None:
+        self._what, self._files, self._read, self._where = what, files, read, where
+        self._stamps, self._value, self._trouble = self._stamps_now(), read(), ""
+
+    def now(self) -> T:
+        """Return the value in force."""
+        if (stamps := self._stamps_now()) != self._stamps:
+            try:
+                self._value = self._read()
+            except SlacktideError as exc:
+                if self._trouble != str(exc):
+                    text = "cannot load the %s; the last valid one remains in use"
+                    log.warning(text, self._what, extra={"why": str(exc)})
+                self._trouble = str(exc)
+            else:
+                self._stamps, self._trouble = stamps, ""
+                log.info("loaded a new %s", self._what, extra=self._where)
+        return self._value
+
+    def _stamps_now(self) -> list[Stamp | None]:
+        return [stamp_of(file) for file in self._files]
+
+
+def token_file(path: Path) -> Callable[[], str]:
+    """Return a function that returns the token of a file with one line, in UTF-8, reloaded on change.
 
     Raises:
         TokenError: the token is invalid. Later the last valid one stays in use.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stamp = stamp_of(path)
-        self._token = self._read()
-
-    def __call__(self) -> str:
-        """Return the token in force."""
-        if (stamp := stamp_of(self._path)) != self._stamp:
-            self._stamp = stamp
-            try:
-                self._token = self._read()
-                log.info("loaded a new token", extra={"file": str(self._path)})
-            except TokenError as exc:
-                log.warning("cannot load the token; the last valid one remains in use", extra={"why": str(exc)})
-        return self._token
-
-    def _read(self) -> str:
+    def read() -> str:
         try:
-            return usable(self._path.read_text().strip())
+            return usable(path.read_text().strip())
         except (OSError, UnicodeDecodeError) as exc:
-            raise TokenError(f"--token-file {self._path}: {exc}") from exc
+            raise TokenError(f"--token-file {path}: {exc}") from exc
+
+    return _Reloaded("token", [path], read, {"file": str(path)}).now
 
 
-class CertificateError(SlacktideError):
-    """A file is invalid; the message has the folder and the reason."""
+def certificate(folder: Path) -> ssl.SSLContext:
+    """Return the listening socket's context with ``tls.crt`` and ``tls.key``, in PEM, reloaded on change.
 
-
-class Certificate:
-    """The certificate for new connections, from ``tls.crt`` and ``tls.key`` in PEM. Existing connections keep theirs.
+    Each handshake selects the current files, also without SNI. Existing connections keep theirs.
 
     Raises:
         CertificateError: a file is invalid. Later the last valid pair stays in use.
     """
+    files = [folder / name for name in FILES]
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._stamps_read = self._stamps()
-        self._now = self._read()
-        self._trouble = ""
-        self.context = self._read()
-        """The context of the listening socket."""
-        self.context.sni_callback = self._choose
-
-    def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        """Select the current certificate, in each handshake, also without SNI."""
-        self._renew()
-        connection.context = self._now
-
-    def _renew(self) -> None:
-        try:
-            if (stamps := self._stamps()) == self._stamps_read:
-                return
-            self._now = self._read()
-        except CertificateError as exc:
-            if self._trouble != str(exc):
-                log.warning("cannot load the certificate; the last valid one remains in use", extra={"why": str(exc)})
-            self._trouble = str(exc)
-        else:
-            self._stamps_read, self._trouble = stamps, ""
-            log.info("loaded a new certificate", extra={"folder": str(self._folder)})
-
-    def _stamps(self) -> tuple[Stamp | None, ...]:
-        return tuple(stamp_of(self._folder / name) for name in FILES)
-
-    def _read(self) -> ssl.SSLContext:
+    def read() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        certificate, key = (self._folder / name for name in FILES)
         try:
-            context.load_cert_chain(certificate, key, password="")
+            context.load_cert_chain(files[0], files[1], password="")
         except OSError as exc:  # includes SSLError
-            raise self._error(exc) from exc
+            accepted = f"{' and '.join(FILES)} in PEM, with a key without password"
+            raise CertificateError(f"--cert-folder {folder}: {exc.strerror or exc}; accepted: {accepted}") from exc
         return context
 
-    def _error(self, exc: OSError) -> CertificateError:
-        accepted = f"{' and '.join(FILES)} in PEM, with a key without password"
-        return CertificateError(f"--cert-folder {self._folder}: {exc.strerror or exc}; accepted: {accepted}")
+    reloaded = _Reloaded("certificate", files, read, {"folder": str(folder)})
+
+    def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = reloaded.now()
+
+    context = read()
+    context.sni_callback = choose
+    return context

@@ -22,7 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from slacktide.agents.cluster.bounds import Bounds
 from slacktide.agents.listening import bracketed, listening
 from slacktide.deploy.console.answers import BadQuestionError, NotKeptError
-from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, Certificate, refusal
+from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, certificate, refusal
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.live import Live
 from slacktide.deploy.console.metrics import VIEWERS
@@ -39,27 +39,18 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A static file."""
-
-    body: bytes
-    kind: str
-    etag: str
-
-
-def page_files() -> dict[str, File]:
-    """Return the files by path, such as ``views/node.js``."""
+def page_files() -> dict[str, tuple[bytes, str, str]]:
+    """Return body, content type and ETag of the static files by path, such as ``views/node.js``."""
     return dict(_under(files("slacktide.deploy.console") / "pages", ""))
 
 
-def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, File]]:
+def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, tuple[bytes, str, str]]]:
     for one in folder.iterdir():
         if one.is_dir():
             yield from _under(one, f"{prefix}{one.name}/")
         elif (kind := KINDS.get(one.name[one.name.rfind(".") :])) is not None:
             body = one.read_bytes()
-            yield prefix + one.name, File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+            yield prefix + one.name, (body, kind, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
 
 
 log = logging.getLogger(__name__)
@@ -100,7 +91,7 @@ async def serving(
         ServerError: the server cannot listen on the address.
         CertificateError: the certificate is invalid.
     """
-    tls = None if listen.cert_folder is None else Certificate(listen.cert_folder).context
+    tls = None if listen.cert_folder is None else certificate(listen.cert_folder)
     pages = _Pages(Live(history, trouble), health, listen.token)
     bounds = Bounds(lasting=frozenset({TICKS}))
     app = web.Application(middlewares=[pages.guarded, bounds.middleware], client_max_size=1)
@@ -175,10 +166,11 @@ class _Pages:
         found = self._files.get(request.match_info["path"] or "index.html")
         if found is None:
             return _text(404, "no such page")
-        headers = HEADERS | {"ETag": found.etag, "Cache-Control": "no-cache"}
-        if request.headers.get("If-None-Match") == found.etag:
+        body, kind, etag = found
+        headers = HEADERS | {"ETag": etag, "Cache-Control": "no-cache"}
+        if request.headers.get("If-None-Match") == etag:
             return web.Response(status=304, headers=headers)
-        return web.Response(body=found.body, content_type=found.kind, charset="utf-8", headers=headers)
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers)
 
     async def answer(self, request: web.Request) -> web.Response:
         """Return the response as JSON; {"error"} on failure."""

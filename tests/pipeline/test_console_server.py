@@ -20,7 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from prometheus_client import REGISTRY
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.console.guarding import Certificate, CertificateError, TokenFile
+from slacktide.deploy.console.guarding import CertificateError, certificate, token_file
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.recorder import OBJECTS, TOPICS
@@ -91,7 +91,7 @@ async def test_a_token_whose_file_changes_is_in_force_without_a_restart(history:
     """One that is too short, or a file that is gone, changes nothing."""
     path = tmp_path / "token"
     path.write_text(TOKEN)
-    listen = Listen(host="127.0.0.1", port=0, token=TokenFile(path))
+    listen = Listen(host="127.0.0.1", port=0, token=token_file(path))
 
     async def status(session: ClientSession, token: str) -> int:
         async with session.get("/api/cluster", headers={"Authorization": f"Bearer {token}"}) as answer:
@@ -186,7 +186,7 @@ def test_a_certificate_that_cannot_be_used_ends_it_with_the_reason(tmp_path: Pat
     (tmp_path / "tls.crt").write_text("none")
     (tmp_path / "tls.key").write_text("none")
     with pytest.raises(CertificateError, match=r"--cert-folder .*; accepted: tls.crt and tls.key in PEM"):
-        Certificate(tmp_path)
+        certificate(tmp_path)
 
 
 def test_two_consoles_do_not_write_to_one_folder(tmp_path: Path) -> None:

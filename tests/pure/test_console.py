@@ -102,15 +102,15 @@ def test_nothing_that_a_record_holds_is_ever_read_as_html() -> None:
 
 
 def test_the_pages_name_no_other_host() -> None:
-    for name, file in page_files().items():
-        text = file.body.decode().replace("http://www.w3.org/2000/svg", "")
+    for name, (body, _, _) in page_files().items():
+        text = body.decode().replace("http://www.w3.org/2000/svg", "")
         assert "//" not in re.sub(r"(?m)(^|\s)//.*$", "", text).replace("`//", ""), name
 
 
 def test_all_files_of_the_pages_are_served() -> None:
     served = page_files()
     assert served.keys() == {str(path.relative_to(PAGES)) for path in PAGES.rglob("*") if path.is_file()}
-    assert served["index.html"].kind == "text/html"
+    assert served["index.html"][1] == "text/html"
 
 
 def test_a_policy_is_shown_by_groups_of_nodes() -> None:
