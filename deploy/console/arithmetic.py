@@ -114,11 +114,7 @@ def _sum(rows: Sequence[NodeRow], figure: str) -> Iterator[str]:
 
 
 def span_lines(history: History, node: str, figure: str, at_ms: int, span_ms: int) -> Iterator[str]:
-    """Explain one of ``COUNTED``, or ``P95``, over the span before a moment: each point with its last record.
-
-    Raises:
-        KeyError: no such node.
-    """
+    """Explain one of ``COUNTED``, or ``P95``, over a span: each point with its last record. Raises KeyError."""
     if figure not in {*COUNTED, P95}:
         return
     series = history.node_series(node, at_ms - span_ms, at_ms, POINTS)

@@ -79,11 +79,7 @@ class TokenError(SlacktideError):
 
 
 def usable(token: str) -> str:
-    """Return the token, unchanged.
-
-    Raises:
-        TokenError: it is too short.
-    """
+    """Return the token, unchanged. Raises TokenError if it is too short."""
     if len(token) < TOKEN_LENGTH_MIN:
         raise TokenError(f"the token has {len(token)} characters; accepted: at least {TOKEN_LENGTH_MIN}")
     return token

@@ -91,11 +91,7 @@ class Live:
             yield tick
 
     async def ask(self, path: str, given: Mapping[str, str]) -> Packed:
-        """Handle a request, or share the response with a concurrent one.
-
-        Raises:
-            SlacktideError: the request is unknown, or the history does not have it.
-        """
+        """Handle a request, or share the response with a concurrent one. Raises SlacktideError if it fails."""
         newest_ms = None if self._bounds is None else self._bounds.newest_ms
         at_ms = _moment(given.get("at", ""), newest_ms or 0)
         key = (path, frozenset((name, value) for name, value in given.items() if name != "at"), at_ms)

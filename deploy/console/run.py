@@ -49,11 +49,7 @@ async def run(
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lock the folder for this console.
-
-    Raises:
-        StoreError: another console holds the lock, or the folder cannot be used.
-    """
+    """Lock the folder for this console. Raises StoreError if another console holds the lock, or it cannot be used."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("w") as lock:

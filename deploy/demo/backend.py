@@ -55,11 +55,7 @@ class Backend(Protocol):
     machine: Machine
 
     async def open(self) -> None:
-        """Create the nodes; the service starts idle.
-
-        Raises:
-            DemoError: they are not available.
-        """
+        """Create the nodes; the service starts idle. Raises DemoError if they are not available."""
 
     def planned(self) -> list[PlannedNode]:
         """Return the nodes with their folders; call it after ``open``."""

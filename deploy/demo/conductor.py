@@ -38,15 +38,7 @@ class Conductor:
     def __init__(
         self, backend: Backend, story: Story, clock: Clock, *, publish: Publish, trouble: Callable[[], str]
     ) -> None:
-        """Create it.
-
-        Args:
-            backend: not opened yet.
-            story: the records so far.
-            clock: the machine's.
-            publish: publishes pods and policy.
-            trouble: returns which process of the stack ended, or "".
-        """
+        """Create it; the backend is not opened yet. ``trouble`` returns which process of the stack ended, or ""."""
         self.condition: Condition | None = None
         self.stage = "starting"
         """The pending step; "" while measuring."""
@@ -71,11 +63,7 @@ class Conductor:
         return self.ledger.report(self._backend, self._story, self.now_s())
 
     async def run(self, conditions: Sequence[Condition]) -> None:
-        """Run all conditions.
-
-        Raises:
-            DemoError: a process ended, or a change did not reach the kernel in time.
-        """
+        """Run all conditions. Raises DemoError if a process ended, or a change did not reach the kernel in time."""
         await self._wait(self._silent, ANSWERED_WITHIN_S)
         for condition in conditions:
             await self._settle(condition)

@@ -68,11 +68,7 @@ class Groups:
     """Creates, fills, reads and removes the demo's cgroups in each hierarchy of a mount."""
 
     def __init__(self, mount: Path) -> None:
-        """Find the hierarchies.
-
-        Raises:
-            NoGroupsError: no hierarchy with CPU accounting is mounted.
-        """
+        """Find the hierarchies. Raises NoGroupsError if no hierarchy with CPU accounting is mounted."""
         self.mount = mount
         self.version = 2 if (mount / "cgroup.controllers").exists() else 1
         self._controllers = ""
@@ -95,10 +91,7 @@ class Groups:
         self._lock: int | None = None
 
     def open(self, capacity_milli: int) -> int:
-        """Lock the machine for this demo, remove leftovers, create the tiers.
-
-        Returns:
-            The number of leftover processes that were killed.
+        """Lock the machine for this demo, remove leftovers, create the tiers; return the number of killed processes.
 
         Raises:
             NoGroupsError: another demo runs, or the cgroups are not writable.
@@ -122,11 +115,7 @@ class Groups:
             raise NoGroupsError("another demo is running on this machine") from None
 
     def make(self, pods: list[PodGroup], capacity_milli: int) -> None:
-        """Create the cgroups of these pods; others are removed.
-
-        Raises:
-            OSError: a cgroup or file cannot be written.
-        """
+        """Create the cgroups of these pods; others are removed. Raises OSError if one cannot be written."""
         wanted = plan(pods, capacity_milli)
         for hierarchy in self._hierarchies:
             self._remove_pods(hierarchy, keep=set(wanted))
@@ -171,11 +160,7 @@ class Groups:
         return int(text if self.version == 1 else text.split()[1]) / unit
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Limit the memory of all demo cgroups: they represent a small machine.
-
-        Raises:
-            NoGroupsError: the memory controller is not available.
-        """
+        """Limit the memory of all demo cgroups, which represent a small machine. Raises NoGroupsError."""
         try:
             self._memory_file(OWN, "limit").write_text(str(limit_bytes))
         except OSError as exc:

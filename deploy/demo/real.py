@@ -44,11 +44,7 @@ DISK = Path("/var/tmp")  # noqa: S108 - the file has no name there; in a tmpfs, 
 
 
 def groups_here(mount: Path = MOUNT) -> Groups:
-    """Open the machine's cgroups, and check that they are writable.
-
-    Raises:
-        NoGroupsError: they are not available; the text has the reason.
-    """
+    """Open the machine's cgroups, and check that they are writable. Raises NoGroupsError with the reason."""
     if os.geteuid() != 0:
         raise NoGroupsError("not root")
     groups = Groups(mount)
@@ -89,11 +85,7 @@ class RealBackend:
         """Inherited by the service's workers."""
 
     async def open(self) -> None:
-        """Create the service's pod and start its workers.
-
-        Raises:
-            DemoError: they did not start.
-        """
+        """Create the service's pod and start its workers. Raises DemoError if they did not start."""
         self._groups.make([self._service.group], self.machine.capacity_milli)
         units = await self._calibrate()
         joined = self._groups.join_files(self._service.group)
@@ -233,11 +225,7 @@ class MemoryBackend(RealBackend):
     scenario: Scenario = "memory"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
-        """Take open cgroups, and limit their memory.
-
-        Raises:
-            NoGroupsError: memory cannot be limited.
-        """
+        """Take open cgroups, and limit their memory. Raises NoGroupsError if memory cannot be limited."""
         super().__init__(groups, folder)
         batch = BATCH_PODS * self._processes
         machine_mib = 2 * DATA_MIB + BATCH_MIB * batch + keeper.OWN_MIB * self._cpus

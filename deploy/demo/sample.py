@@ -34,11 +34,7 @@ class Sample:
     inventory: Path
 
     async def keep(self) -> None:
-        """Play the service's load, and restart evicted batch work, until cancelled.
-
-        Raises:
-            DemoError: a process ended that cannot be restarted.
-        """
+        """Play the service's load, and restart evicted batch work, until cancelled. Raises DemoError if that fails."""
         clock = SystemClock()
         seed, ends_s = 0, 0.0
         while True:
@@ -69,11 +65,7 @@ def _described(backend: Backend, folder: Path) -> Path:
 
 @asynccontextmanager
 async def sample() -> AsyncIterator[Sample]:
-    """Start it in this machine's cgroups if possible, else on a virtual node. It cleans up at exit.
-
-    Raises:
-        DemoError: the service does not start.
-    """
+    """Start it in this machine's cgroups if possible, else on a virtual node; clean up at exit. Raises DemoError."""
     sweep(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:
         backend = choose(None, Path(folder), usual=1)

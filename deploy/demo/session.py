@@ -244,11 +244,7 @@ def _with_memory(groups: Groups, folder: Path) -> Backend:
 
 
 async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
-    """Read until cancelled, of a single node only its partition.
-
-    Raises:
-        LogError: Kafka is unavailable.
-    """
+    """Read until cancelled, of a single node only its partition. Raises LogError if Kafka is unavailable."""
     key = nodes[0] if len(nodes) == 1 else None
     readers = [
         asyncio.create_task(_follow(bootstrap, topic, take, key), name=f"reads {topic.name}")

@@ -82,11 +82,7 @@ class Stack:
         return self._broker.bootstrap
 
     async def start(self, backend: Backend) -> None:
-        """Start broker, topics, publisher, worker and agents.
-
-        Raises:
-            SlacktideError: a process did not start.
-        """
+        """Start broker, topics, publisher, worker and agents. Raises SlacktideError if a process did not start."""
         await self._broker.start()
         await create_topics(self.bootstrap)
         self._nodes, self._machine = backend.nodes, backend.machine

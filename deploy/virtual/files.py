@@ -27,11 +27,7 @@ class Projection:
     """One machine's files. Call ``read_back``, then ``machine.step``, then ``write_files``."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
-        """Create the files in an empty folder, best on tmpfs: ext4 flushes replaced files immediately.
-
-        Raises:
-            FileExistsError: the folder already has a machine.
-        """
+        """Create the files in an empty folder, best on tmpfs: ext4 flushes replaced files immediately."""
         self.machine = machine
         self.cgroup_mount, self.proc_mount = folder / "cgroup", folder / "proc"
         self._aside = folder / "aside"
@@ -58,11 +54,7 @@ class Projection:
             self._write(self.proc_mount / name, text)
 
     def read_back(self) -> list[CgroupError]:
-        """Apply writes to control files since the last call.
-
-        Returns:
-            Writes that the kernel would reject. They are undone in the files.
-        """
+        """Apply writes to control files since the last call. Return rejected writes, which are undone in the files."""
         there = [group for path, group in self._groups.items() if path and self.machine.groups.get(path) is group]
         asked = [group for group in there if self._asks(group)]
         errors: dict[str, CgroupError] = {}
@@ -181,11 +173,7 @@ def plain(version: int) -> Mapping[Knob, KnobFile]:
 
 
 def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
-    """Set a cgroup's knob, except for its quota.
-
-    Raises:
-        CgroupError: the kernel would reject it.
-    """
+    """Set a cgroup's knob, except for its quota. Raises CgroupError where the kernel would reject it."""
     if knob == "cpu_shares":
         machine.set_weight(path, (value or 0) if machine.version == 1 else weight_of(value or 0))
     elif knob == "cfs_burst_us":

@@ -277,22 +277,14 @@ class Machine:
             raise CgroupError(wrong[0], "invalid argument: CPUs that the cgroup may not use")
 
     def set_weight(self, path: str, weight: int) -> None:
-        """Set a cgroup's weight, like a write to its control file.
-
-        Raises:
-            CgroupError: out of the kernel's range.
-        """
+        """Set a cgroup's weight, like a write to its control file. Raises CgroupError if out of the kernel's range."""
         low, high = (SHARES_MIN, SHARES_MAX) if self.version == 1 else (1, 10_000)
         if not low <= weight <= high:
             raise CgroupError(path, f"invalid argument: weight {weight}: accepted: {low} to {high}")
         self.groups[path].weight = weight
 
     def set_burst(self, path: str, burst_us: int) -> None:
-        """Set a cgroup's CPU burst, like a write to its control file.
-
-        Raises:
-            CgroupError: it exceeds the cgroup's quota.
-        """
+        """Set a cgroup's CPU burst, like a write to its control file. Raises CgroupError if it exceeds the quota."""
         quota_us = self.groups[path].quota_us
         if burst_us < 0 or (quota_us is not None and burst_us > quota_us):
             raise CgroupError(path, f"invalid argument: burst {burst_us} us over a quota of {quota_us} us")

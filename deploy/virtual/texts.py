@@ -105,11 +105,7 @@ def sys_cpu(machine: Machine) -> dict[str, str]:
 
 
 def cpuset_of(text: str) -> frozenset[int] | None:
-    """Parse ``cpuset.cpus``; None: empty.
-
-    Raises:
-        CgroupError: not a list of CPUs.
-    """
+    """Parse ``cpuset.cpus``; None: empty. Raises CgroupError if it is not a list of CPUs."""
     cpus = cpu_list(text)
     if cpus is None:
         raise CgroupError("cpuset.cpus", f"invalid argument: {text!r}")
@@ -117,21 +113,13 @@ def cpuset_of(text: str) -> frozenset[int] | None:
 
 
 def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:
-    """Parse quota (None: unlimited) and period in microseconds, from both files.
-
-    Raises:
-        CgroupError: a text is not a number.
-    """
+    """Parse quota (None: unlimited) and period in microseconds, from both files. Raises CgroupError."""
     quota_us = number(quota)
     return None if quota_us < 0 else quota_us, number(period)
 
 
 def quota_of_v2(text: str, period_us: int) -> tuple[int | None, int]:
-    """Parse quota and period of ``cpu.max``. Without a second word the period is unchanged.
-
-    Raises:
-        CgroupError: the format is invalid.
-    """
+    """Parse quota and period of ``cpu.max``. Without a second word the period is unchanged. Raises CgroupError."""
     words = text.split()
     if not 1 <= len(words) <= 2:
         raise CgroupError("cpu.max", f"invalid argument: {text!r}")
@@ -140,11 +128,7 @@ def quota_of_v2(text: str, period_us: int) -> tuple[int | None, int]:
 
 
 def number(text: str) -> int:
-    """Parse a control file's number.
-
-    Raises:
-        CgroupError: not a number; the kernel would return EINVAL.
-    """
+    """Parse a control file's number. Raises CgroupError where the kernel would return EINVAL."""
     try:
         return int(text)
     except ValueError:

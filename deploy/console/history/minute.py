@@ -100,11 +100,7 @@ class Entries:
         self._policy: Record | None = None
 
     def take(self, record: Record, *, new: bool) -> None:
-        """Add a record of one of ``KEPT``; one that is not new is already stored.
-
-        Raises:
-            BadMessageError: it is invalid.
-        """
+        """Add a record of one of ``KEPT``; one that is not new is already stored. Raises BadMessageError."""
         if record.topic == POLICY.name:
             differs = self._policy is None or record.value != self._policy.value
             self._policy = record if differs else self._policy

@@ -120,11 +120,7 @@ def _columns(blob: bytes) -> Iterable[tuple[int, array[int] | None]]:
 
 
 def unpack(blob: bytes) -> Block:
-    """Decode a block.
-
-    Raises:
-        zlib.error, ValueError, struct.error: the bytes are invalid.
-    """
+    """Decode a block. Raises zlib.error, ValueError or struct.error if the bytes are invalid."""
     return [
         array("q", [first]) * POINTS if steps is None else array("q", accumulate(chain((first,), steps)))
         for first, steps in _columns(blob)

@@ -164,11 +164,7 @@ class History:
     # One node over time.
 
     def node_series(self, node: str, from_ms: int, to_ms: int, points: int) -> Series:
-        """Return one node over a span, in about this many points at most. Extremes are always kept.
-
-        Raises:
-            KeyError: no such node.
-        """
+        """Return one node over a span, in about this many points at most, with extremes. Raises KeyError if unknown."""
         number = self._reading.number(node)
         if number is None and node not in self._reading.live().nodes:
             raise KeyError(node)

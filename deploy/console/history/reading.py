@@ -35,11 +35,7 @@ class Reading:
         self._of_thread = threading.local()
 
     def all(self, asked: str, *given: object) -> list[tuple[Any, ...]]:
-        """Return all rows of a query.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Return all rows of a query. Raises StoreError if the file cannot be read."""
         if not self.path.exists():
             return []
         db, file = getattr(self._of_thread, "db", (None, 0))

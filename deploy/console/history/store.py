@@ -85,11 +85,7 @@ class Store:
         return {Place(topic, number): (following, rewind) for topic, number, following, rewind in rows}
 
     def add(self, minute: Minute) -> None:
-        """Store a minute with its offsets, and delete expired data.
-
-        Raises:
-            StoreError: the write failed, even after deleting old data. No part of it is stored.
-        """
+        """Store a whole minute with its offsets, and delete expired data. Raises StoreError if nothing was stored."""
         for attempt in range(3):
             try:
                 with transaction(self._db) as db:
