@@ -8,7 +8,7 @@ from typing import Any
 
 from slacktide.deploy.cli.explain.job_text import job_text
 from slacktide.deploy.cli.queue.standing import rows, standing
-from slacktide.deploy.console.history.latest import Held, JobRow, job_row
+from slacktide.deploy.console.history.latest import WORST_FIRST, Held, JobRow, job_row
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import CaseError
@@ -28,7 +28,7 @@ _SHOWN = ("job", "condition", "severity", "of", "active", "succeeded", "failed",
 
 def listed(history: History, at_ms: int, text: str) -> dict[str, Any]:
     """Return all Jobs and the queue; ``text``: filters Jobs and workloads by name."""
-    shown = sorted((one for _, one in _named(history, at_ms, text)), key=lambda one: one.order)
+    shown = sorted((one for _, one in _named(history, at_ms, text)), key=_order)
     jobs = {"jobs": [_row(one) for one in shown[:SHOWN_MAX]], "jobs_count": len(shown)}
     standing_now = _stood(history.objects.held(at_ms, QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))
     workloads = [one for one in standing_now["workloads"] if text in one["name"]]
@@ -48,7 +48,8 @@ def _named(history: History, at_ms: int, text: str) -> Iterable[tuple[bytes, Job
     """Return the Jobs whose names contain a text, the newest of each name."""
     found: dict[str, tuple[bytes, JobRow]] = {}
     for key, one in history.objects.jobs(at_ms).items():
-        if text in one.job and (one.job not in found or found[one.job][1].newness <= one.newness):
+        before = found.get(one.job, (b"", one))[1]
+        if text in one.job and (before.observed_ms, before.logged_ms) <= (one.observed_ms, one.logged_ms):
             found[one.job] = key, one
     return found.values()
 
@@ -74,6 +75,11 @@ def job_lines(job: JobExplanation, figure: str) -> Iterator[str]:
         yield f"{figure} {value:,} at {instant(job.place.logged_ms)}, of {job.place}"
         yield ""
     yield from job_text(job).split("\n")
+
+
+def _order(row: JobRow) -> tuple[int, bool, str]:
+    """Return the sort key of rows: problems first, active before completed."""
+    return WORST_FIRST.index(row.severity), row.condition == "Complete", row.job
 
 
 def _row_of(job: JobExplanation) -> JobRow:

@@ -56,13 +56,8 @@ class Follower:
     async def run(self) -> None:
         """Run until cancelled."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
-        reader = Merged(
-            self.bootstrap,
-            [one.name for one in STATE],
-            [one.name for one in FACTS],
-            [one.name for one in OBJECTS],
-            client_id="slacktide-console",
-        )
+        topics = ([one.name for one in each] for each in (STATE, FACTS, OBJECTS))
+        reader = Merged(self.bootstrap, *topics, client_id="slacktide-console")
         try:
             while True:
                 try:
@@ -119,16 +114,13 @@ class Follower:
 
     def _take(self, record: Record) -> None:
         older = record.timestamp_ms < self._begun_ms
-        known = older and record.offset < self._known.get(record.place, self._first(record))
+        # At the first start, recording begins here; earlier records only set state.
+        known = older and record.offset < self._known.get(record.place, record.offset + (not self._known))
         if self._lost and not older:
             known = record.topic not in _FACTS
             if not known:
                 self._resume(record.timestamp_ms)
         self.recorder.take(record, known=known)
-
-    def _first(self, record: Record) -> int:
-        """Start of recording at the first start; earlier records only set state."""
-        return record.offset + (not self._known)
 
     def _resume(self, at_ms: int) -> None:
         """Continue after a gap, and record it."""

@@ -47,16 +47,6 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     observed_ms: int
     logged_ms: int
 
-    @property
-    def newness(self) -> tuple[int, int]:
-        """Return the sort key of Jobs of the same name. The greatest is shown."""
-        return self.observed_ms, self.logged_ms
-
-    @property
-    def order(self) -> tuple[int, bool, str]:
-        """Return the sort key of rows: problems first, active before completed."""
-        return WORST_FIRST.index(self.severity), self.condition == "Complete", self.job
-
 
 def job_row(one: Logged[JobStatus]) -> JobRow:
     """Return the row of a status."""
@@ -77,11 +67,6 @@ def job_row(one: Logged[JobStatus]) -> JobRow:
         observed_ms=status.observed_ms,
         logged_ms=one.place.logged_ms,
     )
-
-
-def unpack_row(packed: bytes) -> JobRow:
-    """Decode a row from MessagePack."""
-    return msgspec.msgpack.decode(packed, type=JobRow)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -107,7 +92,7 @@ class Latest:
         """The time and kind of the last kept version."""
         self._unkept: set[_Object] = set()
         """Objects whose newest version is not kept."""
-        self._asked: dict[tuple[Topic, ...], Held] = {}
+        self._asked: dict[tuple[str, ...], Held] = {}
 
     def take(self, record: Record, *, known: bool = False) -> None:
         """Add the next record of its partition. A tombstone deletes the key's object.
@@ -119,8 +104,9 @@ class Latest:
         """
         one, gone = (record.topic, record.key or b""), record.value is None
         body = None if gone else _READ[record.topic](record)
-        if _is_late(body, record, self._held.get(one)):
-            return
+        held = self._held.get(one)
+        if body is not None and held is not None and record.topic in _ORDERED and _turn(record) < _turn(held):
+            return  # a former leader wrote it late: the highest epoch, and turn or number, wins
         self._held.pop(one, None)  # keep Kafka's order
         if not gone:
             self._held[one] = record
@@ -128,8 +114,7 @@ class Latest:
             self.rows[one[1]] = job_row(Logged(body=body, place=place_of(record)))
         elif record.topic == JOB_STATUS.name:
             self.rows.pop(one[1], None)
-        names = {record.topic}
-        self._asked = {topics: held for topics, held in self._asked.items() if names.isdisjoint(map(_name, topics))}
+        self._asked = {topics: held for topics, held in self._asked.items() if record.topic not in topics}
         if known and self._stored and not gone and record.topic != JOB_STATUS.name:
             self._kept[one] = record.timestamp_ms, self._standing(one, record)
         elif known:
@@ -139,10 +124,10 @@ class Latest:
 
     def of(self, *topics: Topic) -> Held:
         """Return the objects of these topics."""
-        held = self._asked.get(topics)
+        names = tuple(topic.name for topic in topics)
+        held = self._asked.get(names)
         if held is None:
-            names = set(map(_name, topics))
-            held = self._asked[topics] = Held([one for one in list(self._held.values()) if one.topic in names])
+            held = self._asked[names] = Held([one for one in list(self._held.values()) if one.topic in names])
         return held
 
     def one(self, topic: Topic, key: bytes) -> Record | None:
@@ -199,21 +184,12 @@ class Latest:
         return max(KEEP_MS_MIN, KEEP_MS_PER_JOB * len(self.rows))
 
 
-def _is_late(body: object, record: Record, held: Record | None) -> bool:
-    """Return whether a former leader wrote it late: the highest epoch, and turn or number, wins."""
-    return body is not None and held is not None and record.topic in _ORDERED and _turn(record) < _turn(held)
-
-
 def _turn(record: Record) -> tuple[int, int]:
     if record.topic == CREDIT.name:
         lease = decode(record.value, EvictionCredit)
         return lease.epoch, lease.number
     state = decode(record.value, QueueState)
     return state.epoch, state.turn
-
-
-def _name(topic: Topic) -> str:
-    return topic.name
 
 
 _READ: Mapping[str, Callable[[Record], object]] = {

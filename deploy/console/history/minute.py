@@ -78,17 +78,16 @@ class Kept(msgspec.Struct, array_like=True):
 
 def pack_kept(before: Mapping[str, int], records: Sequence[Record]) -> bytes:
     """Encode; only the trace header is kept."""
-    slim = [msgspec.structs.replace(one, headers=_traced(one)) for one in records]
+    slim = [
+        msgspec.structs.replace(one, headers=tuple(header for header in one.headers if header[0] == "traceparent"))
+        for one in records
+    ]
     return zlib.compress(msgspec.msgpack.encode(Kept(before, slim)), 6)
 
 
 def unpack_kept(blob: bytes) -> Kept:
     """Decode."""
     return msgspec.msgpack.decode(zlib.decompress(blob), type=Kept)
-
-
-def _traced(record: Record) -> Iterable[tuple[str, bytes]]:
-    return tuple((name, value) for name, value in record.headers if name == "traceparent")
 
 
 class Entries:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from slacktide.deploy.console.history.latest import Held, JobRow, Latest, unpack_row
+from slacktide.deploy.console.history.latest import Held, JobRow, Latest
 from slacktide.deploy.console.history.minute import Version
 from slacktide.deploy.console.history.reading import Reading, placed
 from slacktide.schemas.topics import JOB_STATUS, Topic
@@ -31,12 +31,12 @@ class Objects:
         """Return all Jobs, by key."""
         if (latest := self._latest(at_ms)) is not None:
             return latest.rows.copy()
-        found = {key: unpack_row(row) for key, row in self._stored("row", at_ms, JOB_STATUS)}
+        found: dict[bytes, bytes] = dict(self._stored("row", at_ms, JOB_STATUS))
         for one in self._unstored(at_ms, JOB_STATUS):
             found.pop(one.key, None)
             if one.row is not None:
-                found[one.key] = unpack_row(one.row)
-        return found
+                found[one.key] = one.row
+        return {key: msgspec.msgpack.decode(row, type=JobRow) for key, row in found.items()}
 
     def held(self, at_ms: int, *topics: Topic) -> Held:
         """Return all objects of some topics, in the order of their records."""

@@ -72,8 +72,7 @@ class Store:
     @property
     def newest_s(self) -> int:
         """End of the last stored minute, UTC epoch; 0: none."""
-        found = self._db.execute("SELECT value FROM meta WHERE name = 'newest_s'").fetchone()
-        return int(found[0]) if found else 0
+        return self._meta("newest_s")
 
     def texts(self) -> list[str]:
         """Return the stored texts by number."""
