@@ -48,7 +48,7 @@ class Backend(Protocol):
     """Identical nodes with their pods."""
 
     mode: Literal["real", "virtual"]
-    scenario: Scenario
+    scenario: Scenario = "cpu"
     why: str
     """Why the nodes are real or virtual, and where they are."""
     nodes: Sequence[str]
@@ -79,7 +79,8 @@ class Backend(Protocol):
         """Return the CPU seconds of the pods so far."""
 
     def unsettled(self) -> str:
-        """Return why the batch work or its limits are not settled; "": they are."""
+        """Return why the batch work or its limits are not settled; "": they are. Default: they settle at once."""
+        return ""
 
     def trouble(self) -> str:
         """Return which process ended, in one sentence; "": none."""

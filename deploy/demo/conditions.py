@@ -49,11 +49,6 @@ class Condition:
     scenario: Scenario = "cpu"
 
     @property
-    def meaning(self) -> str:
-        """Return the description."""
-        return MEANINGS[self.name]
-
-    @property
     def seed(self) -> int:
         """Return the block's seed: all its conditions have the same load."""
         return 1 + self.block

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -118,19 +119,18 @@ class Groups:
         """Create the cgroups of these pods; others are removed. Raises OSError if one cannot be written."""
         wanted = plan(pods, capacity_milli)
         for hierarchy in self._hierarchies:
-            self._remove_pods(hierarchy, keep=set(wanted))
+            for pod in (hierarchy / KUBEPODS).glob("*/pod*"):
+                if str(pod.relative_to(hierarchy)) not in wanted:
+                    _remove_tree(pod)
             if self.version == 2:
                 (hierarchy / "cgroup.subtree_control").write_text(self._controllers)
             for group, shares in wanted.items():
-                self._make_one(hierarchy / group, shares, leaf=group.endswith(f"/{CONTAINER}"))
-
-    def _make_one(self, group: Path, shares: int, *, leaf: bool) -> None:
-        group.mkdir(exist_ok=True)
-        if self.version == 1 and not (group / "cpu.shares").exists():
-            return
-        self._weigh(group, shares)
-        if self.version == 2 and not leaf:
-            (group / "cgroup.subtree_control").write_text(self._controllers)
+                folder = hierarchy / group
+                folder.mkdir(exist_ok=True)
+                if self.version == 2 or (folder / "cpu.shares").exists():
+                    self._weigh(folder, shares)
+                if self.version == 2 and not group.endswith(f"/{CONTAINER}"):
+                    (folder / "cgroup.subtree_control").write_text(self._controllers)
 
     def weigh(self, group: str, shares: int) -> None:
         """Change a cgroup's weight until the cgroups are recreated."""
@@ -139,11 +139,6 @@ class Groups:
     def _weigh(self, group: Path, shares: int) -> None:
         name, text = ("cpu.weight", weight_of(shares)) if self.version == 2 else ("cpu.shares", shares)
         (group / name).write_text(str(text))
-
-    def _remove_pods(self, hierarchy: Path, *, keep: set[str]) -> None:
-        for pod in (hierarchy / KUBEPODS).glob("*/pod*"):
-            if str(pod.relative_to(hierarchy)) not in keep:
-                _remove_tree(pod)
 
     def join_files(self, pod: PodGroup) -> list[Path]:
         """Return the ``cgroup.procs`` files that a process of the pod writes itself to."""
@@ -200,10 +195,8 @@ def _remove_tree(root: Path, wait_s: float = 5.0) -> int:
     until_s = time.monotonic() + wait_s
     while (pids := set(_pids(root))) and time.monotonic() < until_s:
         for pid in pids - {os.getpid()}:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         ended |= pids
         time.sleep(0.01)
     for folder, _, _ in os.walk(root, topdown=False):

@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
+from slacktide.agents.files import write_whole
 from slacktide.deploy.demo import agents, busy, join, keeper, ls_worker
-from slacktide.deploy.demo.backend import DemoError, Machine, Served, Used
-from slacktide.deploy.demo.conditions import Load, Scenario
+from slacktide.deploy.demo.backend import Backend, DemoError, Machine, Served, Used
+from slacktide.deploy.demo.conditions import Load
 from slacktide.deploy.demo.groups import KUBEPODS, OWN, SHARES_MIN, Groups, NoGroupsError, shares_of
 from slacktide.deploy.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.runtime import child_process
@@ -58,11 +58,10 @@ def this_machine() -> Machine:
     return Machine(capacity_milli=(os.cpu_count() or 1) * 1000, mem_bytes=pages)
 
 
-class RealBackend:
+class RealBackend(Backend):
     """One node: this machine."""
 
-    mode: Literal["real", "virtual"] = "real"
-    scenario: Scenario = "cpu"
+    mode = "real"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
         """Take open cgroups, and a folder for the workers' input."""
@@ -139,9 +138,7 @@ class RealBackend:
         """Pass it to the workers, which poll a few times a second."""
         load = loads[self.nodes[0]]
         rates = load.rates(self.machine.capacity_milli, self._cpus)
-        new = self._play.with_suffix(".new")
-        new.write_text(json.dumps({"start_s": start_s, "seed": seed, "phases": rates}))
-        new.replace(self._play)
+        write_whole(self._play, json.dumps({"start_s": start_s, "seed": seed, "phases": rates}).encode())
 
     def served(self) -> list[Served]:
         """Read the output of the workers."""
@@ -153,10 +150,6 @@ class RealBackend:
             service_s=self._groups.cpu_s(self._service.group.path),
             batch_s=sum(self._groups.cpu_s(pod.group.path) for pod in self._batch),
         )
-
-    def unsettled(self) -> str:
-        """Return "", since batch work uses CPU immediately."""
-        return ""
 
     def trouble(self) -> str:
         """Return which worker or batch process ended; "": none."""
@@ -222,7 +215,7 @@ class RealBackend:
 class MemoryBackend(RealBackend):
     """One node."""
 
-    scenario: Scenario = "memory"
+    scenario = "memory"
 
     def __init__(self, groups: Groups, folder: Path) -> None:
         """Take open cgroups, and limit their memory. Raises NoGroupsError if memory cannot be limited."""

@@ -44,23 +44,12 @@ class Sample:
                 self.backend.play({self.node.name: spiky(seed, LOAD_S)}, seed, now_s)
             self.backend.served()  # drain the service's output, lest it blocks
             if trouble := self.backend.trouble():
-                await self._again(trouble)
+                log.warning("sample: %s; starting the batch work again", trouble)
+                await self.backend.enter("none")
+                await self.backend.enter("besteffort")
+                if still := self.backend.trouble():
+                    raise DemoError(f"The sample stopped: {still}.")
             await asyncio.sleep(POLL_S)
-
-    async def _again(self, trouble: str) -> None:
-        log.warning("sample: %s; starting the batch work again", trouble)
-        await self.backend.enter("none")
-        await self.backend.enter("besteffort")
-        if still := self.backend.trouble():
-            raise DemoError(f"The sample stopped: {still}.")
-
-
-def _described(backend: Backend, folder: Path) -> Path:
-    """Write the node and its pods in the format of kubectl; return the file."""
-    size = backend.machine
-    file = folder / "inventory.yaml"
-    file.write_text(inventory_yaml(backend.nodes, size.capacity_milli, size.mem_bytes, backend.pods()))
-    return file
 
 
 @asynccontextmanager
@@ -73,7 +62,8 @@ async def sample() -> AsyncIterator[Sample]:
             await backend.open()
             await backend.enter("besteffort")
             (node,) = backend.planned()
-            inventory = _described(backend, Path(folder))
+            size, inventory = backend.machine, Path(folder) / "inventory.yaml"
+            inventory.write_text(inventory_yaml(backend.nodes, size.capacity_milli, size.mem_bytes, backend.pods()))
             log.warning("sample: node %s with a service and batch work; %s", node.name, backend.why)
             yield Sample(backend=backend, node=node, inventory=inventory)
         finally:

@@ -23,7 +23,7 @@ from slacktide.deploy.demo.backend import Backend
 from slacktide.deploy.demo.chart import Scale
 from slacktide.deploy.demo.conditions import Condition, Scenario, conditions
 from slacktide.deploy.demo.conductor import Conductor
-from slacktide.deploy.demo.groups import Groups, NoGroupsError
+from slacktide.deploy.demo.groups import NoGroupsError
 from slacktide.deploy.demo.pods import CEILING_PCT, batch_uids, service_pod
 from slacktide.deploy.demo.real import MemoryBackend, RealBackend, groups_here
 from slacktide.deploy.demo.report import as_json, not_closed
@@ -226,21 +226,18 @@ def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, sc
         NoGroupsError: the memory scenario needs real cgroups.
     """
     if scenario == "memory":
-        return _with_memory(groups_here(), folder)
+        groups = groups_here()
+        try:
+            return MemoryBackend(groups, folder)
+        except NoGroupsError:
+            groups.close()
+            raise
     if virtual_nodes is not None:
         return VirtualBackend(virtual_nodes, folder, "as asked")
     try:
         return RealBackend(groups_here(), folder)
     except NoGroupsError as exc:
         return VirtualBackend(usual, folder, str(exc))
-
-
-def _with_memory(groups: Groups, folder: Path) -> Backend:
-    try:
-        return MemoryBackend(groups, folder)
-    except NoGroupsError:
-        groups.close()
-        raise
 
 
 async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
@@ -300,7 +297,8 @@ def command(settings: DemoSettings) -> None:
 
     While it runs, a console shows the same in a browser, at the printed address. It needs the extra slacktide[console].
     """
-    if settings.report is not None and not _takes_files(folder := settings.report.absolute().parent):
+    folder = None if settings.report is None else settings.report.absolute().parent
+    if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise click.BadParameter(f"{folder} is not a writable folder", param_hint="'--report'")
     if settings.scenario == "memory" and settings.nodes is not None:
         raise click.BadParameter(
@@ -310,8 +308,3 @@ def command(settings: DemoSettings) -> None:
         )
     if failure := Session(settings).run():
         raise click.ClickException(failure)
-
-
-def _takes_files(folder: Path) -> bool:
-    """Check before the run that the report can be written."""
-    return folder.is_dir() and os.access(folder, os.W_OK)

@@ -14,6 +14,7 @@ from typing import IO
 import yaml
 
 from slacktide.agents.clock import Clock
+from slacktide.agents.files import write_whole
 from slacktide.agents.publisher import Publisher
 from slacktide.deploy.demo.backend import Backend, Machine
 from slacktide.deploy.demo.pods import DemoPod, inventory_yaml, policy_yaml
@@ -115,8 +116,8 @@ class Stack:
         assert self._machine is not None
         policy = policy_yaml(suppress=suppress)
         inventory = inventory_yaml(self._nodes, self._machine.capacity_milli, self._machine.mem_bytes, pods)
-        _replace(self._folder / "policy.yaml", policy)
-        _replace(self._inventory, inventory)
+        write_whole(self._folder / "policy.yaml", policy.encode())
+        write_whole(self._inventory, inventory.encode())
         self._publisher.policy(parse(yaml.safe_load(policy), "policy.yaml").policy)
         document = yaml.safe_load(inventory)
         for node in self._nodes:
@@ -141,10 +142,3 @@ class Stack:
     @property
     def _inventory(self) -> Path:
         return self._folder / "inventory.yaml"
-
-
-def _replace(file: Path, text: str) -> None:
-    """Replace the file atomically, so that no watcher reads a partial file."""
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.replace(file)

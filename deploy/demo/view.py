@@ -18,7 +18,7 @@ from rich.style import Style
 
 from slacktide.deploy.demo import chart
 from slacktide.deploy.demo.chart import Run, Scale
-from slacktide.deploy.demo.conditions import BLOCKS, NAMES, Condition, Name
+from slacktide.deploy.demo.conditions import BLOCKS, MEANINGS, NAMES, Condition, Name
 from slacktide.deploy.demo.report import Decided, Reaction
 from slacktide.deploy.demo.story import NodeStory, Point, Story
 from slacktide.schemas.outcome import NodeOutcome
@@ -202,8 +202,7 @@ def _state(frame: Frame, width: int) -> Runs:
             (f" {frame.stage or f'{max(0.0, frame.left_s):.0f} s left'}", STRONG),
             (f", block {condition.block + 1} of {BLOCKS}", ""),
         ]
-        meaning = f": {condition.meaning}"
-        state += [(meaning, DIM)] if width >= PANEL_FROM else []
+        state += [(f": {MEANINGS[condition.name]}", DIM)] if width >= PANEL_FROM else []
     decider: list[Run] = [("decided by ", ""), (by or "nobody yet", f"bold {BY.get(by, DIM)}"), (" ", "")]
     room = width - _length(state) - _length(decider)
     bar = min(24, room - 4)
@@ -264,11 +263,11 @@ def _now(frame: Frame) -> list[Runs]:
     """Return the chart's numbers, and the age of each stage."""
     point, node, ages = frame.point, frame.node_story, frame.node_story.ages
     if point is None:
-        return [_head("Now")]
+        return [[("Now", HEAD)]]
     limit = point.allowance_milli
     decided_ms = ages.sample_to_command if ages else None
     return [
-        _head(f"Now on {frame.node}"),
+        [(f"Now on {frame.node}", HEAD)],
         _figure("capacity", f"{frame.scale.capacity_milli}m", chart.CAPACITY),
         _figure("service requests", f"{frame.scale.request_milli}m", chart.REQUEST),
         _figure("service uses", f"{point.ls_milli}m", chart.LS),
@@ -278,13 +277,13 @@ def _now(frame: Frame) -> list[Runs]:
         _figure("sample → command", _or_dash(decided_ms, " ms"), DIM),
         _figure("command → applied", _or_dash(ages.command_to_applied if ages else None, " ms"), DIM),
         _figure("sample → applied", _or_dash(ages.sample_to_applied if ages else None, " ms"), DIM),
-        _figure("age of newest sample", _age_s(frame), DIM),
+        _figure("age of newest sample", f"{max(0, frame.now_ms - point.at_ms) / 1000:.1f} s", DIM),
         _figure("samples without an answer", str(frame.story.lag()), DIM),
     ]
 
 
 def _so_far(frame: Frame) -> list[Runs]:
-    lines: list[Runs] = [_head("Service p99, slowdown")]
+    lines: list[Runs] = [[("Service p99, slowdown", HEAD)]]
     for name in NAMES[frame.condition.scenario if frame.condition else "cpu"]:
         p99, slower = frame.p99_ms.get(name), frame.slowdowns.get(name)
         shown = "-" if p99 is None else f"{p99:.0f} ms"
@@ -296,18 +295,9 @@ def _so_far(frame: Frame) -> list[Runs]:
     return lines
 
 
-def _head(text: str) -> Runs:
-    return [(text, HEAD)]
-
-
 def _figure(name: str, value: str, colour: str) -> Runs:
     return [(name, colour), (" " * max(1, PANEL - 1 - len(name) - len(value)), ""), (value, STRONG)]
 
 
 def _or_dash(value: int | None, unit: str) -> str:
     return "-" if value is None else f"{value}{unit}"
-
-
-def _age_s(frame: Frame) -> str:
-    point = frame.point
-    return "-" if point is None else f"{max(0, frame.now_ms - point.at_ms) / 1000:.1f} s"

@@ -14,13 +14,12 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from slacktide.deploy.demo import agents
-from slacktide.deploy.demo.backend import Machine, Served, Used
-from slacktide.deploy.demo.conditions import Load, Scenario, steady
+from slacktide.deploy.demo.backend import Backend, Machine, Served, Used
+from slacktide.deploy.demo.conditions import Load, steady
 from slacktide.deploy.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.runtime.broker import FETCH_WAIT_MS
@@ -148,11 +147,10 @@ class VirtualNode:
         return batch / (batch + service)
 
 
-class VirtualBackend:
+class VirtualBackend(Backend):
     """Several identical virtual nodes."""
 
-    mode: Literal["real", "virtual"] = "virtual"
-    scenario: Scenario = "cpu"
+    mode = "virtual"
 
     def __init__(self, count: int, folder: Path, why: str) -> None:
         self.machine = Machine(capacity_milli=CPUS * 1000, mem_bytes=MEM_BYTES)
@@ -216,10 +214,6 @@ class VirtualBackend:
         """Return the use over all nodes."""
         each = [node.used() for node in self._running]
         return Used(service_s=sum(used.service_s for used in each), batch_s=sum(used.batch_s for used in each))
-
-    def unsettled(self) -> str:
-        """Return "", since virtual pods settle immediately."""
-        return ""
 
     def trouble(self) -> str:
         """Return whether the model has stopped."""
