@@ -25,7 +25,8 @@ STANDING = ("evicted_hour", "guarded_nodes", "lag_records", "letters_hour")
 
 def standing(history: History, at_ms: int, rows: Sequence[NodeRow]) -> dict[str, Any]:
     """Return the figures, and evictions of the last hour by rule, most frequent first."""
-    rules = Counter(one.rule for one in _evictions(history, at_ms))
+    evicted = (decode(one.value, NodeOutcome) for one in history.evicted(at_ms - HOUR_MS, at_ms))
+    rules = Counter(one.rule for one in evicted)
     lags = [one.lag for one in history.lag_at(at_ms) if one.lag is not None]
     return {
         "evicted_hour": rules.total(),
@@ -82,9 +83,3 @@ def credit_text(history: History, event: PodEvent) -> str:
     if lease.boot_id != act.boot_id:
         return f"{spent}; the grant is from another boot, {place_of(record)}"
     return f"{spent}, {lease.granted:,} granted by {place_of(record)}"
-
-
-def _evictions(history: History, at_ms: int) -> Iterator[NodeOutcome]:
-    for record in history.evicted(at_ms - HOUR_MS, at_ms):
-        act: NodeOutcome = decode(record.value, NodeOutcome)
-        yield act

@@ -11,9 +11,6 @@ from slacktide.deploy.demo.pods import Form
 
 BLOCKS = 3
 COMPARED_S = 5.0
-SETTLE_S = 1.5
-SETTLE_CONTROLLED_S = 3.0
-"""The first limit and its first steps."""
 SETTLE_MEMORY_S = 6.0
 """Time for batch work to fill the memory, or for the service to reload its data."""
 Name = Literal["alone", "uncontrolled", "weights", "controlled"]
@@ -23,6 +20,8 @@ NAMES: dict[Scenario, tuple[Name, ...]] = {
     "memory": ("alone", "weights", "controlled"),
 }
 """The conditions of each scenario, in order."""
+SETTLE_S: dict[Name, float] = {"alone": 1.5, "uncontrolled": 1.5, "weights": 1.5, "controlled": 3.0}
+"""Under control, time for the first limit and its first steps."""
 MEANINGS: dict[Name, str] = {
     "alone": "no batch work",
     "uncontrolled": "batch as ordinary Burstable pods",
@@ -79,19 +78,13 @@ def conditions(
         Condition(
             name=name,
             block=block,
-            settle_s=_settle_s(name, scenario),
+            settle_s=SETTLE_MEMORY_S if scenario == "memory" else SETTLE_S[name],
             measured_s=controlled_s / blocks if name == "controlled" else compared_s,
             scenario=scenario,
         )
         for block in range(blocks)
         for name in NAMES[scenario]
     ]
-
-
-def _settle_s(name: Name, scenario: Scenario) -> float:
-    if scenario == "memory":
-        return SETTLE_MEMORY_S
-    return SETTLE_CONTROLLED_S if name == "controlled" else SETTLE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,8 @@ class Ledger:
         slowdowns = self.slowdowns()
         controlled = self._ended("controlled")
         cpus = backend.machine.capacity_milli / 1000 * len(backend.nodes)
+        spans = [(self.wall_ms(window.start_s), self.wall_ms(window.end_s)) for window in self._of("controlled")]
+        seen = [milli for span in spans for milli in story.others_milli(*span)]
         alone, colocated = self._share("alone", cpus), self._share("controlled", cpus)
         return Report(
             mode=backend.mode,
@@ -112,7 +114,7 @@ class Ledger:
             utilization=Utilization(
                 ls_alone=None if alone is None else alone.utilization,
                 colocated=None if colocated is None else colocated.utilization,
-                others=self._others(backend.machine.capacity_milli, story),
+                others=round(sum(seen) / len(seen) / backend.machine.capacity_milli, 4) if seen else None,
             ),
             ls_slowdown=Slowdown(
                 uncontrolled=slowdowns.get("uncontrolled"),
@@ -149,11 +151,6 @@ class Ledger:
             batch_cpus=round(batch_s / span_s, 3),
             service_mem_bytes=round(median(held)) if held else None,
         )
-
-    def _others(self, capacity_milli: int, story: Story) -> float | None:
-        spans = [(self.wall_ms(window.start_s), self.wall_ms(window.end_s)) for window in self._of("controlled")]
-        seen = [milli for span in spans for milli in story.others_milli(*span)]
-        return round(sum(seen) / len(seen) / capacity_milli, 4) if seen else None
 
     def _of(self, name: Name) -> list[Window]:
         return [window for window in self.windows if window.condition.name == name]

@@ -46,17 +46,15 @@ class Part:
 
     def trouble(self) -> str:
         """Return how the process ended, with its last output; "": it runs."""
-        code = self._process.poll()
-        return "" if code is None else f"the {self.name} ended ({how(code)}); its last output: {self._last_words()}"
+        if (code := self._process.poll()) is None:
+            return ""
+        lines = self._log.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip().splitlines()
+        return f"the {self.name} ended ({how(code)}); its last output: {lines[-1] if lines else 'nothing'}"
 
     async def stop(self) -> None:
         """Stop it gracefully."""
         await child_process.end(self._process, STOP_S)
         self._file.close()
-
-    def _last_words(self) -> str:
-        lines = self._log.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "nothing"
 
 
 class Stack:

@@ -13,7 +13,6 @@ CONTROL = {
     for version in (1, 2)
 }
 """Files that the agent writes; the kernel writes all others."""
-_CONTROLLERS_V2 = "cpuset cpu memory"
 _JIFFY_NS = 10_000_000
 
 
@@ -22,24 +21,21 @@ def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
     mem_bytes, cache_bytes = group.sums()
     usage_us = group.usage_ns // 1000
     stat = {"usage_usec": usage_us, "user_usec": usage_us, "system_usec": 0}
+    files = {"cgroup.controllers": "cpuset cpu memory", "cgroup.procs": "", "cpu.stat": _pairs(stat)}
+    files["cpuset.cpus.effective"] = cpu_ranges(effective)
     if not group.path:
-        return {"cgroup.controllers": _CONTROLLERS_V2, "cgroup.procs": "", "cpu.stat": _pairs(stat)} | {
-            "cpuset.cpus.effective": cpu_ranges(effective)
-        }
+        return files
     stat |= {
         "nr_periods": group.periods,
         "nr_throttled": group.throttled_periods,
         "throttled_usec": group.throttled_ns // 1000,
     }
     quota = "max" if group.quota_us is None else str(group.quota_us)
-    return {
-        "cgroup.controllers": _CONTROLLERS_V2,
-        "cgroup.procs": "",
+    return files | {
         "cpu.stat": _pairs(stat),
         "cpu.max": f"{quota} {group.period_us}",
         "cpu.weight": str(group.weight),
         "cpuset.cpus": cpu_ranges(group.cpuset or ()),
-        "cpuset.cpus.effective": cpu_ranges(effective),
         "memory.current": str(mem_bytes + cache_bytes),
         "cpu.max.burst": str(group.burst_us),
         **_held(group, 2),

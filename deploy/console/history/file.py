@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from slacktide.deploy.console.history.points import POINTS, Block, whole
+from slacktide.deploy.console.history.points import POINTS, Block, unpack
 from slacktide.schemas.errors import SlacktideError
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,8 @@ def blocks_asked(step_s: int, keys: Sequence[int]) -> str:
 
 
 def blocks_of(rows: Iterable[tuple[int, bytes, bytes | None]]) -> dict[int, Block]:
-    """Decode its result, by key."""
-    return {key: whole(points, extremes) for key, points, extremes in rows}
+    """Decode its result, by key; errors as for ``unpack``."""
+    return {key: unpack(points) + (unpack(extremes) if extremes else []) for key, points, extremes in rows}
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -103,13 +103,9 @@ def salvaged(path: Path, size_bytes_max: int, why: str) -> tuple[sqlite3.Connect
     db = connect(path)
     _prepare(db, path, size_bytes_max)
     rows = 0
-    with suppress(sqlite3.Error):
-        old_db = connect(aside)
-        try:
-            if old_db.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
-                rows = sum(_copied(old_db, db, table) for table in _SALVAGED)
-        finally:
-            old_db.close()
+    with suppress(sqlite3.Error), closing(connect(aside)) as old_db:
+        if old_db.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
+            rows = sum(_copied(old_db, db, table) for table in _SALVAGED)
     lost = f"{path.name} could not be read ({why}); {rows:,} rows were recovered from {aside.name}"
     log.warning("the history file was damaged, and was renamed", extra={"why": lost})
     newest = db.execute("SELECT max(key) FROM p1").fetchone()[0]
@@ -144,16 +140,11 @@ def _prepare(db: sqlite3.Connection, path: Path, size_bytes_max: int) -> None:
         raise sqlite3.DatabaseError(f"format {version}, but this release writes {FORMAT}")
     page, pages = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count"))
     db.execute(f"PRAGMA max_page_count={max(size_bytes_max // page, pages)}")
-    if path.stat().st_size < page * pages and not _has_wal(path):
+    wal = path.with_name(path.name + "-wal")  # it may have pages that the file lacks
+    if path.stat().st_size < page * pages and not (wal.exists() and wal.stat().st_size):
         raise sqlite3.DatabaseError("the file is truncated before its last page")
     for table in _SALVAGED:  # the ends of each tree, which a truncated file lacks
         db.execute(f"SELECT * FROM {table} ORDER BY 1 DESC LIMIT 1").fetchall()  # noqa: S608 - our own names
-
-
-def _has_wal(path: Path) -> bool:
-    """Return whether a write-ahead log may have pages that the file lacks."""
-    wal = path.with_name(path.name + "-wal")
-    return wal.exists() and wal.stat().st_size > 0
 
 
 def _copied(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> int:

@@ -138,7 +138,7 @@ class Latest:
         """End the minute: its versions, oldest first."""
         for one in list(self._unkept):
             record = self._held.get(one)
-            if record is None or now_ms - self._kept_ms(one) >= self._span_ms:
+            if record is None or now_ms - self._kept.get(one, (0, None))[0] >= self._span_ms:
                 self._unkept.discard(one)
                 if record is not None:
                     self._keep(one, record)
@@ -175,9 +175,6 @@ class Latest:
             lease = decode(record.value, EvictionCredit)
             return lease.boot_id, lease.granted, lease.spared_namespaces
         return record.value
-
-    def _kept_ms(self, one: _Object) -> int:
-        return self._kept[one][0] if one in self._kept else 0
 
     @property
     def _span_ms(self) -> int:

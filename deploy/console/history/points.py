@@ -99,11 +99,6 @@ def packed(block: Block) -> tuple[bytes, bytes | None]:
     return pack(block[: len(FINE)]), pack(block[len(FINE) :]) if len(block) > len(FINE) else None
 
 
-def whole(points: bytes, extremes: bytes | None) -> Block:
-    """Decode ``packed``; errors as for ``unpack``."""
-    return unpack(points) + ([] if extremes is None else unpack(extremes))
-
-
 def _columns(blob: bytes) -> Iterable[tuple[int, array[int] | None]]:
     raw, at = zlib.decompress(blob), 0
     while at < len(raw):

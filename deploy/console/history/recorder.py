@@ -175,15 +175,12 @@ class Recorder:
         """Return kept versions that are not stored yet, oldest first."""
         return [version for one in list(self.minutes) for version in one.versions] + list(self.latest.versions)
 
-    def _keep_what_holds(self) -> None:
-        self.first = False
-        for node in self.nodes.values():
-            node.keep_what_holds()
-        self.entries.keep_what_holds()
-
     def _close(self) -> None:
         if self.first:
-            self._keep_what_holds()
+            self.first = False
+            for node in self.nodes.values():
+                node.keep_what_holds()
+            self.entries.keep_what_holds()
         policy = self.policies.policy if self.policies.policy.version else None
         slot, now_ms = self.second_s % POINTS, (self.second_s + 1) * 1_000
         for node in self.nodes.values():
