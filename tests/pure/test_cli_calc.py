@@ -123,7 +123,7 @@ def test_any_sum_can_be_drawn(terms: dict) -> None:
 def test_a_figure_that_is_a_sum_is_the_sum_of_its_parts(name: str) -> None:
     """The terms shown are the computation: their parts lead to the figure before it is capped or floored."""
     for case in lines(name)[:40]:
-        calculated = Calculation.named(name).answer(case).calculated
+        calculated = Calculation(name).answer(case).calculated
         assert calculated is not None
         for because in calculated.because:
             if because.adds:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Processor
 
-calculation = cache(Calculation.named)
+calculation = cache(Calculation)
 labels = st.sampled_from([None, "", "LSE", "LSR", "LS", "BE", "SYSTEM", "lse", "weird"])
 """QoS labels as written: absent, known and unknown."""
 

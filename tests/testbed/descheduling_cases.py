@@ -24,7 +24,7 @@ from slacktide.streams.decisions.load.load_aware_descheduling import (
     deschedule,
 )
 
-calculation = cache(Calculation.named)
+calculation = cache(Calculation)
 
 
 def answered(case: dict) -> dict:

@@ -42,7 +42,7 @@ FIELDS = {
 EXACT = LoadAwareArgs(factors=Factors(100, 100))
 """Settings under which a pod is expected to use what it requests."""
 
-calculation = cache(Calculation.named)
+calculation = cache(Calculation)
 
 
 def answered(name: str, case: object, *, explain: bool = False) -> dict:

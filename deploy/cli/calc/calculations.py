@@ -3,88 +3,74 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 
 from slacktide.deploy.cli.calc.case import Calculated, Given
 from slacktide.schemas.errors import SlacktideError
 
-FAMILIES = {
-    "resources": {
-        "batch_resource": "batch resources of a node and of its NUMA zones",
-        "batch_resource_publish": "batch resources that Koordinator would publish; Slacktide does not use them",
-        "mid_resource": "mid resources of a node",
-        "free_resource": "free resources of a node, for koord-free pods: only what is idle",
-        "resource_sync_decision": "whether a resource changed enough to be written to the Node",
-        "published_floor": "published resources, at least what running pods requested",
-    },
-    "admission": {
-        "pod_requests": "requests of a pod with several containers",
-        "webhook_colocation_profile": "a new pod after ClusterColocationProfiles were applied",
-    },
-    "prediction": {
-        "peak_histogram": "percentiles of usage, in which older samples weigh less",
-        "peak_models": "peaks of a node's pods, classes and system over time",
-        "prod_reclaimable": "production resources that are predicted to stay unused, for mid pods",
-    },
-    "suppress": {
-        "cpu_suppress_allowed": "CPU that best-effort pods may use",
-        "cpu_suppress_cfs_quota": "next CFS quota of the best-effort cgroup",
-        "cpu_suppress_cpuset_pick": "order in which CPUs are added to a CPU set",
-        "cpu_suppress_cpuset": "next CPU set of the best-effort cgroup",
-        "cpu_pressure": "whether best-effort pods are paused because latency-sensitive pods stall",
-    },
-    "evict": {
-        "memory_evict": "pods to evict when memory is short, in order",
-        "cpu_evict": "pods to evict when CPU is short, in order",
-    },
-    "burst": {
-        "cpu_burst_value": "CFS burst of a container",
-        "cpu_burst_node_state": "whether a node has spare CPU for throttled containers",
-        "cpu_burst_quota": "next CFS quota of throttled containers and their pod",
-    },
-    "load": {
-        "load_aware_estimator": "estimated usage of a pod",
-        "load_aware_scheduling": "whether a pod fits on a node by load, and the node's score",
-        "load_aware_assign_cache": "estimated load of a node with pods assigned since its last report",
-        "pod_placement": "nodes that accept a pod, and their scores",
-        "load_aware_descheduling": "pods to evict from overloaded nodes, and the nodes that have room for them",
-    },
-    "numa": {
-        "numa_filter": "whether a node's NUMA zones can hold a pod",
-        "numa_policy_admit": "whether the kubelet's topology manager admits a request, and to which zones",
-        "numa_score": "score of a node's NUMA zones for a pod",
-        "numa_batch_zones": "share of each NUMA zone in a node's batch resources",
-        "numa_pod_fingerprint": "fingerprint of a set of pods, as NodeResourceTopology contains it",
-        "numa_overreserve": "free resources of NUMA zones, less pods that were placed but not reported yet",
-    },
-    "queue": {
-        "queue_quota": "quota, usage and available quota in a tree of cohorts",
-        "queue_order": "next workload of a ClusterQueue",
-        "queue_share": "share of a ClusterQueue or cohort: borrowed quota in relation to lendable quota",
-        "queue_preempt": "victims of a workload's preemption, without fair sharing",
-        "queue_preempt_fair": "victims of a workload's preemption, with fair sharing",
-        "queue_assign": "flavors of a workload, and whether it needs preemption",
-        "queue_cycle": "workloads that scheduling cycles admit, without fair sharing",
-        "queue_cycle_fair": "workloads that scheduling cycles admit, with fair sharing",
-        "queue_admitted_usage": "quota that an admitted workload uses",
-        "queue_job": "the Workload of a Job",
-        "queue_job_start": "changes to a Job when it is started or stopped",
-        "queue_pods_ready": "eviction or requeuing of an admitted workload whose pods are not ready",
-        "queue_pods_ready_condition": "condition PodsReady of a workload",
-        "queue_requeue": "workloads that are pending, inadmissible or retried",
-        "queue_block_admission": "whether a workload is admitted while others wait for their pods",
-    },
-    "jobs": {
-        "job_status": "status of a Job, from the results of its pods",
-    },
+CALCULATIONS = {
+    "batch_resource": ("resources", "batch resources of a node and of its NUMA zones"),
+    "batch_resource_publish": (
+        "resources",
+        "batch resources that Koordinator would publish; Slacktide does not use them",
+    ),
+    "mid_resource": ("resources", "mid resources of a node"),
+    "free_resource": ("resources", "free resources of a node, for koord-free pods: only what is idle"),
+    "resource_sync_decision": ("resources", "whether a resource changed enough to be written to the Node"),
+    "published_floor": ("resources", "published resources, at least what running pods requested"),
+    "pod_requests": ("admission", "requests of a pod with several containers"),
+    "webhook_colocation_profile": ("admission", "a new pod after ClusterColocationProfiles were applied"),
+    "peak_histogram": ("prediction", "percentiles of usage, in which older samples weigh less"),
+    "peak_models": ("prediction", "peaks of a node's pods, classes and system over time"),
+    "prod_reclaimable": ("prediction", "production resources that are predicted to stay unused, for mid pods"),
+    "cpu_suppress_allowed": ("suppress", "CPU that best-effort pods may use"),
+    "cpu_suppress_cfs_quota": ("suppress", "next CFS quota of the best-effort cgroup"),
+    "cpu_suppress_cpuset_pick": ("suppress", "order in which CPUs are added to a CPU set"),
+    "cpu_suppress_cpuset": ("suppress", "next CPU set of the best-effort cgroup"),
+    "cpu_pressure": ("suppress", "whether best-effort pods are paused because latency-sensitive pods stall"),
+    "memory_evict": ("evict", "pods to evict when memory is short, in order"),
+    "cpu_evict": ("evict", "pods to evict when CPU is short, in order"),
+    "cpu_burst_value": ("burst", "CFS burst of a container"),
+    "cpu_burst_node_state": ("burst", "whether a node has spare CPU for throttled containers"),
+    "cpu_burst_quota": ("burst", "next CFS quota of throttled containers and their pod"),
+    "load_aware_estimator": ("load", "estimated usage of a pod"),
+    "load_aware_scheduling": ("load", "whether a pod fits on a node by load, and the node's score"),
+    "load_aware_assign_cache": ("load", "estimated load of a node with pods assigned since its last report"),
+    "pod_placement": ("load", "nodes that accept a pod, and their scores"),
+    "load_aware_descheduling": (
+        "descheduling",
+        "pods to evict from overloaded nodes, and the nodes that have room for them",
+    ),
+    "numa_filter": ("numa", "whether a node's NUMA zones can hold a pod"),
+    "numa_policy_admit": ("numa", "whether the kubelet's topology manager admits a request, and to which zones"),
+    "numa_score": ("numa", "score of a node's NUMA zones for a pod"),
+    "numa_batch_zones": ("numa_reserve", "share of each NUMA zone in a node's batch resources"),
+    "numa_pod_fingerprint": ("numa_reserve", "fingerprint of a set of pods, as NodeResourceTopology contains it"),
+    "numa_overreserve": (
+        "numa_reserve",
+        "free resources of NUMA zones, less pods that were placed but not reported yet",
+    ),
+    "queue_quota": ("queue_quota", "quota, usage and available quota in a tree of cohorts"),
+    "queue_order": ("queue_order", "next workload of a ClusterQueue"),
+    "queue_share": ("queue_quota", "share of a ClusterQueue or cohort: borrowed quota in relation to lendable quota"),
+    "queue_preempt": ("queue_assign", "victims of a workload's preemption, without fair sharing"),
+    "queue_preempt_fair": ("queue_assign", "victims of a workload's preemption, with fair sharing"),
+    "queue_assign": ("queue_assign", "flavors of a workload, and whether it needs preemption"),
+    "queue_cycle": ("queue_cycle", "workloads that scheduling cycles admit, without fair sharing"),
+    "queue_cycle_fair": ("queue_cycle", "workloads that scheduling cycles admit, with fair sharing"),
+    "queue_admitted_usage": ("queue_quota", "quota that an admitted workload uses"),
+    "queue_job": ("queue_job", "the Workload of a Job"),
+    "queue_job_start": ("queue_job", "changes to a Job when it is started or stopped"),
+    "queue_pods_ready": ("queue_order", "eviction or requeuing of an admitted workload whose pods are not ready"),
+    "queue_pods_ready_condition": ("queue_order", "condition PodsReady of a workload"),
+    "queue_requeue": ("queue_order", "workloads that are pending, inadmissible or retried"),
+    "queue_block_admission": ("queue_order", "whether a workload is admitted while others wait for their pods"),
+    "job_status": ("jobs", "status of a Job, from the results of its pods"),
 }
-"""The rules by family, with a description. A family has the name of its folder, a rule that of its module."""
-
-CALCULATIONS = {name: description for rules in FAMILIES.values() for name, description in rules.items()}
+"""Module and description of each rule. The module computes it by its function ``calc_NAME``."""
 
 _encoder = msgspec.json.Encoder()
 _KEY_IN = "key` in `"
@@ -117,17 +103,12 @@ class Answered:
 class Calculation:
     """Computes one decision rule for cases."""
 
-    def __init__(self, kind: type[Given], calculate: Callable[[Any], Calculated], *, explain: bool) -> None:
+    def __init__(self, name: str, *, explain: bool = False) -> None:
+        module, _ = CALCULATIONS[name]
+        self._calculate = getattr(importlib.import_module(f"{__package__}.{module}"), f"calc_{name}")
+        kind = get_type_hints(self._calculate)["given"]
         self._decoder: msgspec.json.Decoder[Case[Any]] = msgspec.json.Decoder(Case[kind])  # type: ignore[valid-type]
-        self._calculate = calculate
         self._explain = explain
-
-    @classmethod
-    def named(cls, name: str, *, explain: bool = False) -> Self:
-        """Import the module of that name, and use its ``Input`` and ``calculate``."""
-        family = next(family for family, rules in FAMILIES.items() if name in rules)
-        module = importlib.import_module(f"{__package__}.{family}.{name}")
-        return cls(module.Input, module.calculate, explain=explain)
 
     def answer(self, line: str | bytes) -> Answered:
         """Compute one line. It never raises."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
+from slacktide.schemas.errors import CaseError
 from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 
 AMOUNT_MAX = 2**53
@@ -22,21 +26,66 @@ Cores = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Seconds = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+T = TypeVar("T")
+_IN_FULL = {"_s": "_seconds", "_pct": "_percent", "_time_min": "_time_minutes"}
+
+
+def name_in_cases(field: str) -> str:
+    """Return the name of a rule's field in cases, which write units and memory in full."""
+    for unit, in_full in _IN_FULL.items():
+        if field.endswith(unit):
+            field = field.removesuffix(unit) + in_full
+    return field.replace("mem_", "memory_")
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True, rename=name_in_cases):
     """The base of every input. Unknown fields are ignored."""
 
 
-class GivenResources(
-    Resources,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "mem_bytes": "memory_bytes",
-        "batch_mem_bytes": "batch_memory_bytes",
-        "mid_mem_bytes": "mid_memory_bytes",
-        "free_mem_bytes": "free_memory_bytes",
-    },
-):
+def into(kind: Callable[..., T], given: msgspec.Struct, **more: Any) -> T:
+    """Create a rule's type from the fields that it shares with the input; null means the rule's default."""
+    values = {name: getattr(given, name) for name in given.__struct_fields__ if name in _fields_of(kind)}
+    return kind(**{name: value for name, value in values.items() if value is not None} | more)
+
+
+@cache
+def _fields_of(kind: Callable[..., object]) -> frozenset[str]:
+    return frozenset(inspect.signature(kind).parameters)
+
+
+def unique(values: Iterable[object], field: str, why: str = "{}: accepted: a unique name") -> None:
+    """Check that no value occurs twice.
+
+    Raises:
+        CaseError: one does. Its index completes ``field``, the value completes ``why``.
+    """
+    seen = set[object]()
+    for at, value in enumerate(values):
+        if value in seen:
+            raise CaseError(field.format(at), why.format(value))
+        seen.add(value)
+
+
+def unique_ids(uids: Collection[str], field: str) -> None:
+    """Check that no uid occurs twice.
+
+    Raises:
+        CaseError: one does.
+    """
+    if len(set(uids)) < len(uids):
+        raise CaseError(field, "uids are not unique; accepted: each uid once")
+
+
+def kubernetes_names(*tiers: str) -> dict[str, str]:
+    """Return the Kubernetes name of each key of a resource in cases."""
+    names = {"cpu_milli": "cpu", "memory_bytes": "memory"}
+    for tier in tiers:
+        names |= {f"{tier}_cpu_milli": f"kubernetes.io/{tier}-cpu"}
+        names |= {f"{tier}_memory_bytes": f"kubernetes.io/{tier}-memory"}
+    return names
+
+
+class GivenResources(Resources, frozen=True, kw_only=True, rename=name_in_cases):
     """A resource object. An absent amount is not declared and counts as 0."""
 
     cpu_milli: Amount | None = None
@@ -84,3 +133,25 @@ class Calculated:
 
     output: dict[str, object]
     because: Sequence[Because]
+
+
+class Step(Protocol):
+    """A rule's result with its arithmetic."""
+
+    @property
+    def bound(self) -> str:
+        """The step that determined the result."""
+
+    @property
+    def terms(self) -> Terms:
+        """The numbers of the arithmetic, in order."""
+
+
+def because(of: str, step: Step) -> Because:
+    """Name the arithmetic of a result."""
+    return Because(of=of, bound=step.bound, terms=step.terms)
+
+
+def figure(of: str, value: object, step: Step) -> Calculated:
+    """Return the result of a rule that computes one figure."""
+    return Calculated(output={of: value}, because=[because(of, step)])

@@ -13,7 +13,7 @@ from slacktide.deploy.runtime.text import count, table
 
 def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
     if wanted:
-        click.echo(table(("NAME", "FIGURES"), list(CALCULATIONS.items())))
+        click.echo(table(("NAME", "FIGURES"), [(name, description) for name, (_, description) in CALCULATIONS.items()]))
         raise click.exceptions.Exit
 
 
@@ -39,7 +39,7 @@ def command(name: str, *, explain: bool, tables: bool) -> None:
     An invalid line gives {"name": ..., "error": ...} with the field's path, and exit code 1 at the end. Other lines
     are still computed.
     """
-    calculation = Calculation.named(name, explain=explain)
+    calculation = Calculation(name, explain=explain)
     failed = lines = 0
     for line in sys.stdin.buffer:
         if not line.strip():

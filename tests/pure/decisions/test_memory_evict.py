@@ -319,7 +319,7 @@ def test_the_terms_end_in_the_amounts_to_release(pods: list[EvictPod], enabled: 
         assert told == {f"{task.feature}/{resource}": amount for resource, amount in task.release.amounts.items()}
 
 
-calc = Calculation.named("memory_evict", explain=True)
+calc = Calculation("memory_evict", explain=True)
 
 
 def answer(**fields: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_a_case_names_each_zone_by_its_id_with_what_it_has() -> None:
         {"id": 3, "allocatable": {"cpu_milli": 8_000}, "available": {"cpu_milli": 8_000}},
     ]
     case = {"name": "a", "input": {"batch_cpu_milli": 6_000, "batch_memory_bytes": 40, "zones": zones}}
-    answered = Calculation.named("numa_batch_zones", explain=True).answer(json.dumps(case))
+    answered = Calculation("numa_batch_zones", explain=True).answer(json.dumps(case))
 
     assert answered.calculated is not None
     assert answered.calculated.output == {

@@ -14,7 +14,7 @@ from testbed.vectors import lines
 
 CASES = 12
 """So many of a file's, from the smallest to above the middle: every field of a rule is there."""
-calculation = cache(Calculation.named)
+calculation = cache(Calculation)
 
 ODD = [
     None, True, False, "", "weird", "0-3,6", "30%", "0" * 70, -1, 0, 1, 99, 100, 101, 2**31, 2**53, 2**53 + 1,

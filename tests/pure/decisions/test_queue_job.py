@@ -149,6 +149,6 @@ def test_a_flavor_that_is_not_there_is_refused_with_what_is_accepted() -> None:
         b'{"name": "a", "input": {"flavors": [{"name": "f"}], "job": {}, "admission": {"workload_name": "w", '
         b'"cluster_queue": "q", "local_queue": "l", "count": 1, "flavors": {"cpu_milli": "g"}}}}'
     )
-    answered = Calculation.named("queue_job_start").answer(case)
+    answered = Calculation("queue_job_start").answer(case)
 
     assert b"input.admission.flavors: g: accepted: f" in answered.line

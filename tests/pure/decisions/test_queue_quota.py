@@ -163,7 +163,7 @@ def test_a_chain_of_thousands_of_cohorts_is_a_tree_like_any_other() -> None:
     ],
 )
 def test_what_cannot_be_a_tree_is_refused_with_path_value_and_what_is_accepted(given_input: str, error: str) -> None:
-    answered = Calculation.named("queue_quota").answer('{"name": "a", "input": ' + given_input + "}")
+    answered = Calculation("queue_quota").answer('{"name": "a", "input": ' + given_input + "}")
 
     assert error in answered.line.decode()
 

@@ -183,4 +183,4 @@ def test_no_priority_is_of_the_shape_of_priority_0_alone() -> None:
 def test_a_workload_that_is_not_there_is_refused_with_what_is_accepted() -> None:
     case = '{"name": "a", "input": {"workloads": [{"name": "w"}], "events": [{"type": "delete", "workload": "x"}]}}'
 
-    assert b"input.events[0].workload: x: accepted: w" in Calculation.named("queue_requeue").answer(case).line
+    assert b"input.events[0].workload: x: accepted: w" in Calculation("queue_requeue").answer(case).line

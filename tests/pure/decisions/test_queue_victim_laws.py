@@ -128,7 +128,7 @@ def test_a_workload_of_a_queue_that_is_not_there_is_refused() -> None:
     case = b'{"name": "a", "input": {"cluster_queues": [], "needs": [], "workload": ' + workload + b"}}"
 
     error = b"input.workload.cluster_queue: q: accepted: nothing, because none is defined"
-    assert error in Calculation.named("queue_preempt").answer(case).line
+    assert error in Calculation("queue_preempt").answer(case).line
 
 
 @given(clusters(), PREEMPTION)

@@ -11,7 +11,7 @@ import pytest
 from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
 from testbed.vectors import lines
 
-calculation = cache(Calculation.named)
+calculation = cache(Calculation)
 
 
 def cases():

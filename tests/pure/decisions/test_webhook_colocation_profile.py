@@ -375,7 +375,7 @@ def test_every_profile_is_accounted_for(given_pod: AdmittedPod, profiles: list[P
 
 # The calculation by hand: the same core on flat pods.
 
-calculation = Calculation.named("webhook_colocation_profile")
+calculation = Calculation("webhook_colocation_profile")
 
 
 def calculated(**given_input) -> dict:

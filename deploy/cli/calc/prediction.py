@@ -1,0 +1,250 @@
+"""Cases of the rules of peak forecasts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from slacktide.deploy.cli.calc.case import (
+    AMOUNT_MAX,
+    Amount,
+    Calculated,
+    Cores,
+    Given,
+    GivenPod,
+    GivenResources,
+    Seconds,
+    because,
+    name_in_cases,
+)
+from slacktide.schemas.forecast import PeakCheckpoint
+from slacktide.schemas.metric import Use
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.prediction.peak_histogram import (
+    CPU_BUCKETS,
+    MEM_BUCKETS,
+    PERCENTILES,
+    Peak,
+    PeakHistogram,
+)
+from slacktide.streams.decisions.prediction.peak_models import PeakModel, PeakModels, PeakUse, SavedModel
+from slacktide.streams.decisions.prediction.prod_reclaimable import NodePeaks, PredictedPod, prod_reclaimable
+
+HalfLife = Annotated[int, msgspec.Meta(ge=1, le=31_536_000)]
+Value = Annotated[float, msgspec.Meta(ge=0, le=AMOUNT_MAX)]
+SampleWeight = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+TotalWeight = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+BucketWeight = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+
+
+class Sample(Given, frozen=True, kw_only=True, tag_field="type", tag="sample"):
+    """A usage in cores or bytes."""
+
+    at_seconds: Seconds
+    value: Value
+    weight: SampleWeight = 1.0
+
+
+class Restart(Given, frozen=True, kw_only=True, tag_field="type", tag="restart"):
+    """The histogram is saved and loaded."""
+
+
+class Checkpoint(Given, frozen=True, kw_only=True):
+    """A saved histogram."""
+
+    reference_seconds: Seconds
+    total_weight: TotalWeight
+    bucket_weights: dict[int, BucketWeight]
+
+    def kept(self) -> PeakCheckpoint:
+        """Convert to the rule's type."""
+        return PeakCheckpoint(
+            reference_ms=self.reference_seconds * 1000,
+            total_weight=self.total_weight,
+            bucket_weights=self.bucket_weights,
+        )
+
+
+class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
+    """A checkpoint is loaded; if it is rejected, the histogram starts empty."""
+
+    checkpoint: Checkpoint | None = None
+
+
+class PeakHistogramInput(Given, frozen=True, kw_only=True):
+    """A resource, the half-life, and the histogram's events in the order of time."""
+
+    resource: Literal["cpu", "memory"]
+    half_life_seconds: HalfLife
+    events: list[Sample | Restart | Load]
+
+
+def calc_peak_histogram(given: PeakHistogramInput) -> Calculated:
+    """Compute percentiles of a usage with decaying weights."""
+    buckets = CPU_BUCKETS if given.resource == "cpu" else MEM_BUCKETS
+    half_life_ms = given.half_life_seconds * 1000
+    histogram, refused = PeakHistogram(buckets=buckets, half_life_ms=half_life_ms), 0
+    for event in given.events:
+        if isinstance(event, Sample):
+            histogram.add(event.value, at_ms=event.at_seconds * 1000, weight=event.weight)
+            continue
+        kept: PeakCheckpoint | None = histogram.checkpoint()
+        if isinstance(event, Load):
+            kept = event.checkpoint.kept() if event.checkpoint else None
+        loaded = PeakHistogram.restored(kept, buckets, half_life_ms=half_life_ms)
+        refused += loaded is None
+        histogram = loaded or PeakHistogram(buckets=buckets, half_life_ms=half_life_ms)
+    peaks = {name: histogram.peak(share) for name, share in PERCENTILES.items()}
+    return Calculated(
+        output={
+            "percentiles": {name: peak.amount for name, peak in peaks.items()},
+            "empty": histogram.empty,
+            "loads_refused": refused,
+            "checkpoint": _written_checkpoint(histogram.checkpoint()),
+        },
+        because=[because(f"percentiles/{name}", peak) for name, peak in peaks.items()],
+    )
+
+
+def _written_checkpoint(kept: PeakCheckpoint) -> dict[str, object]:
+    return {
+        "reference_seconds": kept.reference_ms // 1000,
+        "total_weight": float(f"{kept.total_weight:.6g}"),
+        "bucket_weights": {str(bucket): weight for bucket, weight in kept.bucket_weights.items()},
+    }
+
+
+class GivenPeakUse(PeakUse, frozen=True, kw_only=True, rename=name_in_cases):
+    """The usage of the last minute."""
+
+    cpu_cores: Cores = 0.0
+    mem_bytes: Amount = 0
+
+
+class GivenUsedPod(GivenPod, frozen=True, kw_only=True):
+    """A pod on the node, and its usage; null: none."""
+
+    uid: str
+    usage: GivenPeakUse | None = None
+
+
+class Event(Given, frozen=True, kw_only=True):
+    """An event of the models. Training reads pods and usage, a restart reads pods."""
+
+    type: Literal["train", "gc", "checkpoint", "restart"]
+    at_seconds: Seconds
+    pods: list[GivenUsedPod] | None = None
+    node_usage: GivenPeakUse | None = None
+
+
+class PeakModelsInput(Given, frozen=True, kw_only=True):
+    """Events in the order of time."""
+
+    events: list[Event]
+
+
+def calc_peak_models(given: PeakModelsInput) -> Calculated:
+    """Train, save, restore and expire models of a node's peaks."""
+    node = PeakModels()
+    saved: dict[str, SavedModel] = {}
+    after: list[dict[str, object]] = []
+    for event in given.events:
+        node, saved = _happen(node, saved, event)
+        after.append({"synced": node.synced, "models": sorted(node.models), "saved": sorted(saved)})
+    models: dict[str, object] = {}
+    reasons: list[Because] = []
+    for uid, model in sorted(node.models.items()):
+        peaks = _peaks(model)
+        percentiles = {name: peak.amount for name, peak in peaks.items()}
+        models[uid] = {"last_updated_seconds": model.updated_ms // 1000, "percentiles": percentiles}
+        reasons += [because(f"models/{uid}/{name}", each) for name, each in peaks.items()]
+    return Calculated(output={"after_each_event": after, "models": models}, because=reasons)
+
+
+def _happen(node: PeakModels, saved: dict[str, SavedModel], event: Event) -> tuple[PeakModels, dict[str, SavedModel]]:
+    """Return the models and the saved models after an event."""
+    at_ms, pods = event.at_seconds * 1000, event.pods or ()
+    if event.type == "restart":
+        node = PeakModels.restored(saved, {pod.uid for pod in pods})
+        return node, {uid: each for uid, each in saved.items() if uid in node.models}
+    if event.type == "gc":
+        gone = node.expire(at_ms=at_ms)
+        return node, {uid: each for uid, each in saved.items() if uid not in gone}
+    if event.type == "checkpoint":
+        return node, saved | node.save(at_ms=at_ms)
+    node.train([(pod, pod.usage) for pod in pods], event.node_usage, at_ms=at_ms)
+    return node, saved
+
+
+def _peaks(model: PeakModel) -> dict[str, Peak]:
+    found: dict[str, Peak] = {}
+    for name, share in PERCENTILES.items():
+        found |= {f"{name}_cpu_milli": model.cpu.peak(share), f"{name}_memory_bytes": model.mem.peak(share)}
+    return found
+
+
+COLD_START_S = 86_400
+SAFETY_MARGIN_PCT = 10
+Margin = Annotated[int, msgspec.Meta(ge=-100, le=1_000_000)]
+
+
+class GivenPeaks(
+    Use, frozen=True, kw_only=True, rename={"cpu_milli": "p95_cpu_milli", "mem_bytes": "p98_memory_bytes"}
+):
+    """A model's prediction."""
+
+    cpu_milli: Amount
+    mem_bytes: Amount
+
+
+class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
+    """A pod with its age and its model's prediction; null: none."""
+
+    uid: str
+    age_seconds: Seconds
+    deleting: bool = False
+    prediction: GivenPeaks | None = None
+
+    def predicted(self) -> PredictedPod:
+        """Convert to the rule's type."""
+        return PredictedPod.of(self, age_s=self.age_seconds, deleting=self.deleting, peak=self.prediction)
+
+
+class ProdReclaimableInput(Given, frozen=True, kw_only=True):
+    """A node with its pods and models. ``raw_allocatable`` replaces all of ``node_allocatable``."""
+
+    cold_start_seconds: Seconds = COLD_START_S
+    safety_margin_percent: Margin = SAFETY_MARGIN_PCT
+    node_allocatable: GivenResources | None = None
+    raw_allocatable: GivenResources | None = None
+    node_items: dict[str, GivenPeaks | None] | None = None
+    pods: list[GivenPredictedPod] | None = None
+
+
+def calc_prod_reclaimable(given: ProdReclaimableInput) -> Calculated:
+    """Compute mid resources from the predicted use of production pods."""
+    items = given.node_items or {}
+    found = prod_reclaimable(
+        [pod.predicted() for pod in given.pods or ()],
+        NodePeaks(system=items.get("sys"), prod=items.get("koord-prod"), unclassed=items.get("")),
+        allocatable=given.node_allocatable if given.raw_allocatable is None else given.raw_allocatable,
+        cold_start_s=given.cold_start_seconds,
+        safety_margin_pct=given.safety_margin_percent,
+    )
+    return Calculated(
+        output={
+            "pod_reclaimable": _written_use(found.by_pods),
+            "priority_reclaimable": _written_use(found.by_node),
+            "prod_reclaimable": _written_use(found.reclaimable),
+            "pod_peak": _written_use(found.pod_peak),
+            "priority_peak": _written_use(found.node_peak),
+            "prod_peak": _written_use(found.peak),
+            "pods_refused": list(found.refused),
+        },
+        because=found.because,
+    )
+
+
+def _written_use(use: Use | None) -> dict[str, int] | None:
+    return None if use is None else {"cpu_milli": use.cpu_milli, "memory_bytes": use.mem_bytes}

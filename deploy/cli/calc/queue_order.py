@@ -1,0 +1,269 @@
+"""Cases of the rules that order, requeue and evict workloads of a ClusterQueue."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, into, unique, unique_ids
+from slacktide.deploy.cli.calc.queue_quota import (
+    ClusterInput,
+    GivenCondition,
+    GivenWorkload,
+    QueueAmount,
+    condition_of,
+    known,
+)
+from slacktide.schemas.errors import CaseError
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.queue.pending_queue import Pending, PendingQueue, QueueingStrategy
+from slacktide.streams.decisions.queue.pods_ready import (
+    JobProgress,
+    PodsReadyAction,
+    PodsReadyConfig,
+    Waiting,
+    admission_open,
+    pods_ready_action,
+    pods_ready_condition,
+)
+from slacktide.streams.decisions.queue.queue_order import RequeuingTimestamp, place
+
+
+class QueueOrderInput(Given, frozen=True, kw_only=True):
+    """Workloads of a ClusterQueue."""
+
+    requeuing_timestamp: RequeuingTimestamp = "Eviction"
+    workloads: list[GivenWorkload]
+
+
+def calc_queue_order(given: QueueOrderInput) -> Calculated:
+    """Sort the workloads of a ClusterQueue; the first is next."""
+    unique((one.name for one in given.workloads), "input.workloads[{}].name")
+    places = [(place(one.queued(), given.requeuing_timestamp), one) for one in given.workloads]
+    places.sort(key=lambda each: each[0])
+    because = [
+        Because(
+            of=f"order/{one.name}",
+            bound="created" if at.queue_time_s == one.created_seconds else "evicted",
+            terms={"priority": -at.priority_negated, "queue_time_s": at.queue_time_s},
+        )
+        for at, one in places
+    ]
+    return Calculated(output={"order": [one.name for _, one in places]}, because=because)
+
+
+Duration = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class GivenConfig(Given, frozen=True, kw_only=True):
+    """The settings. Absent ones have their defaults; without ``recovery_timeout_s`` that timeout is off."""
+
+    timeout_s: Duration = PodsReadyConfig().timeout_s
+    recovery_timeout_s: Duration | None = None
+    backoff_base_s: Duration = PodsReadyConfig().backoff_base_s
+    backoff_max_s: Duration = PodsReadyConfig().backoff_max_s
+    backoff_limit_count: Count | None = None
+    corrected: bool = False
+    """The maximum also bounds the first backoff."""
+
+
+class GivenWaiting(Given, frozen=True, kw_only=True):
+    """A workload."""
+
+    active: bool = True
+    admitted_at_s: Seconds | None = None
+    evicted: bool = False
+    pods_ready: GivenCondition | None = None
+    requeue_count: Count | None = None
+    requeue_at_s: Seconds | None = None
+
+
+class QueuePodsReadyInput(Given, frozen=True, kw_only=True):
+    """A workload at a time; without settings, no workload waits for pods."""
+
+    now_seconds: Seconds
+    config: GivenConfig | None = None
+    workload: GivenWaiting
+
+
+def calc_queue_pods_ready(given: QueuePodsReadyInput) -> Calculated:
+    """Decide the action on an admitted workload without ready pods."""
+    config = None if given.config is None else into(PodsReadyConfig, given.config)
+    one = given.workload
+    waiting = into(Waiting, one, admitted_at_s=one.admitted_at_s, pods_ready=condition_of(one.pods_ready))
+    done = pods_ready_action(waiting, config, given.now_seconds)
+    terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}
+    return Calculated(output=_shown(done), because=[Because(of="action", bound=done.cause or "none", terms=terms)])
+
+
+def _shown(done: PodsReadyAction) -> dict[str, object]:
+    output: dict[str, object] = {"action": done.action}
+    if done.cause:
+        output["cause"] = done.cause
+    if done.action == "recheck":
+        output["after_seconds"] = done.after_s
+    if done.action == "evict":
+        output |= {
+            "backoff_seconds": done.backoff_s,
+            "requeue_count": done.requeue_count,
+            "requeue_at_seconds": done.requeue_at_s,
+        }
+    return output
+
+
+class GivenProgress(Given, frozen=True, kw_only=True):
+    """Pod counts of a Job; absent counts are 0, absent completions are not set."""
+
+    parallelism: QueueAmount = 1
+    completions: QueueAmount | None = None
+    succeeded: QueueAmount | None = None
+    ready: QueueAmount | None = None
+    uncounted_succeeded: QueueAmount | None = None
+
+    def progress(self) -> JobProgress:
+        """Convert to the rule's type."""
+        return into(JobProgress, self)
+
+
+class QueuePodsReadyConditionInput(GivenProgress, frozen=True, kw_only=True):
+    """A Job, and its workload's old condition."""
+
+    admitted: bool
+    pods_ready: GivenCondition | None = None
+
+
+def calc_queue_pods_ready_condition(given: QueuePodsReadyConditionInput) -> Calculated:
+    """Compute the PodsReady condition of a workload."""
+    progress = given.progress()
+    status, reason = pods_ready_condition(
+        condition_of(given.pods_ready), admitted=given.admitted, ready=progress.pods_ready
+    )
+    terms: Terms = {
+        "succeeded_count": progress.succeeded,
+        "ready_count": progress.ready,
+        "uncounted_succeeded_count": progress.uncounted_succeeded,
+        "spec_count": progress.spec_count,
+    }
+    return Calculated(
+        output={"status": status, "reason": reason}, because=[Because(of="status", bound=reason, terms=terms)]
+    )
+
+
+Elapsed = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+
+
+class GivenPending(GivenWorkload, frozen=True, kw_only=True):
+    """A pending workload. Pod sets are compared as text."""
+
+    generation: int = 0
+    namespace_mismatch: bool = False
+    requeued: GivenCondition | None = None
+    requeue_at_s: Seconds | None = None
+    pod_sets: list[dict[str, Any]] | None = None
+
+    def pending(self) -> Pending:
+        """Convert to the rule's type."""
+        return into(
+            Pending,
+            self,
+            queued=self.queued(),
+            namespace_matches=not self.namespace_mismatch,
+            requeued=condition_of(self.requeued),
+            pod_sets=msgspec.json.encode(self.pod_sets or (), order="deterministic"),
+        )
+
+
+class GivenEvent(Given, frozen=True, kw_only=True):
+    """An event of a ClusterQueue, at the time set by ``advance``."""
+
+    type: Literal["push", "pop", "requeue", "retry", "delete", "advance"]
+    workload: str | None = None
+    update: GivenPending | None = None
+    """The new version of the workload."""
+    reason: str = ""
+    pending_flavors: bool = False
+    seconds: Elapsed = 0
+
+
+class QueueRequeueInput(Given, frozen=True, kw_only=True):
+    """Workloads of a ClusterQueue, and events in order."""
+
+    now_seconds: Seconds = 0
+    queueing_strategy: QueueingStrategy = "BestEffortFIFO"
+    workloads: list[GivenPending]
+    events: list[GivenEvent] | None = None
+
+
+class _Run:
+    """A ClusterQueue, its current workloads, and the time."""
+
+    def __init__(self, given: QueueRequeueInput) -> None:
+        unique((one.name for one in given.workloads), "input.workloads[{}].name")
+        self.queue = PendingQueue(given.queueing_strategy)
+        self.workloads = {one.name: one.pending() for one in given.workloads}
+        self.names = {one.uid: name for name, one in self.workloads.items()}
+        unique_ids([one.uid for one in self.workloads.values()], "input.workloads")
+        self.now_s = given.now_seconds
+
+    def done(self, event: GivenEvent, field: str) -> dict[str, object]:
+        """Apply an event, and return its result."""
+        if event.type == "pop":
+            popped = self.queue.pop()
+            return {"popped": None if popped is None else self.names[popped.uid]}
+        if event.type == "retry":
+            return {"moved": self.queue.retry(self.now_s)}
+        if event.type == "advance":
+            self.now_s += event.seconds
+            return {}
+        return self._of_workload(event, field)
+
+    def _of_workload(self, event: GivenEvent, field: str) -> dict[str, object]:
+        name = event.workload or ""
+        one = known(self.workloads, name, f"{field}.workload")
+        if event.type == "requeue":
+            return {"added": self.queue.requeue(one, event.reason, self.now_s, pending_flavors=event.pending_flavors)}
+        if event.type == "delete":
+            self.queue.delete(one.uid)
+            return {}
+        if event.update is not None:
+            updated = event.update.pending()
+            if updated.uid != one.uid:
+                raise CaseError(f"{field}.update.uid", f"{updated.uid}: accepted: {one.uid}, the uid of the workload")
+            self.workloads[name] = one = updated
+        self.queue.push(one, self.now_s)
+        return {}
+
+
+def calc_queue_requeue(given: QueueRequeueInput) -> Calculated:
+    """Compute which workloads are active, inadmissible and requeued."""
+    run = _Run(given)
+    after, because = [], []
+    for at, event in enumerate(given.events or ()):
+        done = run.done(event, f"input.events[{at}]")
+        active = [run.names[one.uid] for one in run.queue.active]
+        inadmissible = sorted(run.names[one.uid] for one in run.queue.inadmissible)
+        after.append({"active_in_order": active, "inadmissible": inadmissible} | done)
+        terms: Terms = {"now_s": run.now_s, "active_count": len(active), "inadmissible_count": len(inadmissible)}
+        because.append(Because(of=f"after_each_event/{at}", bound=event.reason or event.type, terms=terms))
+    return Calculated(output={"after_each_event": after}, because=because)
+
+
+class QueueBlockAdmissionInput(ClusterInput, frozen=True, kw_only=True):
+    """Workloads that hold quota, and their PodsReady conditions by name."""
+
+    block_admission: bool = False
+    ready: dict[str, GivenCondition] | None = None
+
+
+def calc_queue_block_admission(given: QueueBlockAdmissionInput) -> Calculated:
+    """Decide whether a workload may be admitted now."""
+    conditions = given.ready or {}
+    holding = [condition_of(conditions.get(one.name)) for one in given.admitted or ()]
+    is_open = admission_open(block_admission=given.block_admission, holding=holding)
+    ready = sum(one is not None and one.status for one in holding)
+    bound = "off" if not given.block_admission else "all_ready" if is_open else "not_ready"
+    because = Because(of="open", bound=bound, terms={"holding_count": len(holding), "ready_count": ready})
+    return Calculated(output={"open": is_open}, because=[because])

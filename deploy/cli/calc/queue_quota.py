@@ -1,0 +1,422 @@
+"""Cases of the rules of quota, and the types that all cases of the job queue share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, into, kubernetes_names, unique
+from slacktide.schemas.errors import CaseError
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.queue.admitted_usage import AdmittedPodSet, admitted_usage, pod_set_usage
+from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.quota_tree import (
+    UNLIMITED,
+    FlavorResource,
+    NodeSpec,
+    Quota,
+    QuotaNode,
+    QuotaTree,
+    cohort_on_cycle,
+    quota_tree,
+)
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share, potential_available
+
+QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
+QuotaAmount = QueueAmount | Literal["unlimited"]
+RESOURCES = kubernetes_names()
+"""The Kubernetes names of resources by their keys in cases; all others have their Kubernetes name."""
+KEYS = {resource: key for key, resource in RESOURCES.items()}
+WEIGHT_MAX = 1e9
+T = TypeVar("T")
+
+
+def resource_of(key: str, field: str) -> str:
+    """Convert a case's resource key to the Kubernetes name."""
+    if key in KEYS:
+        raise CaseError(field, f"{key}: accepted: {KEYS[key]}, pods, or the name of another resource")
+    return RESOURCES.get(key, key)
+
+
+def written(of: FlavorResource) -> str:
+    """Return the case's key: ``flavor/resource key``."""
+    return f"{of.flavor}/{key_of(of.resource)}"
+
+
+def key_of(resource: str) -> str:
+    """Convert to the case's format."""
+    return KEYS.get(resource, resource)
+
+
+def unit_of(resource: str) -> str:
+    """Return the unit of the resource's amounts."""
+    return {"cpu": "milli", "memory": "bytes"}.get(resource, "count")
+
+
+def amount_of(given: QuotaAmount) -> int:
+    """Convert a case's quota to the rule's type."""
+    return UNLIMITED if given == "unlimited" else given
+
+
+def written_amount(amount: int) -> int | str:
+    """Convert to the case's format."""
+    return "unlimited" if amount == UNLIMITED else amount
+
+
+class GivenQuota(Given, frozen=True, kw_only=True):
+    """A quota; an absent limit means unlimited."""
+
+    nominal: QuotaAmount = 0
+    borrowing_limit: QuotaAmount | None = None
+    lending_limit: QuotaAmount | None = None
+
+    def quota(self) -> Quota:
+        """Convert to the rule's type."""
+        borrowing, lending = self.borrowing_limit, self.lending_limit
+        return Quota(
+            nominal=amount_of(self.nominal),
+            borrowing_limit=None if borrowing is None else amount_of(borrowing),
+            lending_limit=None if lending is None else amount_of(lending),
+        )
+
+
+class GivenCohortQuota(GivenQuota, frozen=True, kw_only=True):
+    """A cohort's quota of one flavor's resource."""
+
+    flavor: str
+    resource: str
+
+
+class GivenCohort(Given, frozen=True, kw_only=True):
+    """A cohort."""
+
+    name: str
+    parent: str | None = None
+    fair_weight: str | None = None
+    quotas: list[GivenCohortQuota] | None = None
+
+    def spec(self, field: str) -> NodeSpec:
+        """Convert to the rule's type."""
+        pairs = (
+            (FlavorResource(one.flavor, resource_of(one.resource, f"{field}.quotas[{at}].resource")), one.quota())
+            for at, one in enumerate(self.quotas or ())
+        )
+        weight = weight_of(self.fair_weight, f"{field}.fair_weight")
+        return NodeSpec(self.name, self.parent or None, _once(pairs, f"{field}.quotas"), weight)
+
+
+class GivenFlavorQuotas(Given, frozen=True, kw_only=True):
+    """A flavor of a resource group."""
+
+    name: str
+    quotas: dict[str, GivenQuota] = {}
+
+
+class GivenResourceGroup(Given, frozen=True, kw_only=True):
+    """Resources of the same flavor; flavors in the order of preference."""
+
+    resources: list[str] = []
+    flavors: list[GivenFlavorQuotas] = []
+
+
+class GivenClusterQueue(Given, frozen=True, kw_only=True):
+    """A ClusterQueue."""
+
+    name: str
+    cohort: str | None = None
+    fair_weight: str | None = None
+    resource_groups: list[GivenResourceGroup] | None = None
+
+    def spec(self, field: str) -> NodeSpec:
+        """Convert to the rule's type."""
+        quotas = [
+            (FlavorResource(flavor.name, resource_of(key, f"{at}.flavors[{index}].quotas")), one.quota())
+            for at, group in self.groups(field)
+            for index, flavor in enumerate(group.flavors)
+            for key, one in flavor.quotas.items()
+        ]
+        weight = weight_of(self.fair_weight, f"{field}.fair_weight")
+        return NodeSpec(self.name, self.cohort or None, _once(quotas, f"{field}.resource_groups"), weight)
+
+    def groups(self, field: str) -> list[tuple[str, GivenResourceGroup]]:
+        """Return each resource group with its path."""
+        return [(f"{field}.resource_groups[{at}]", group) for at, group in enumerate(self.resource_groups or ())]
+
+
+class GivenCondition(Given, frozen=True, kw_only=True):
+    """A condition; an absent status is True."""
+
+    reason: str = ""
+    at_s: Seconds = 0
+    status: bool = True
+
+
+def condition_of(given: GivenCondition | None) -> Condition | None:
+    """Convert to the rule's type."""
+    return None if given is None else into(Condition, given)
+
+
+class GivenWorkload(Given, frozen=True, kw_only=True):
+    """A workload. Subclasses add a rule's other fields."""
+
+    name: str
+    uid: str | None = None
+    priority: Whole | None = None
+    created_seconds: Seconds = 0
+    evicted: GivenCondition | None = None
+
+    def queued(self) -> Queued:
+        """Convert to the rule's type."""
+        uid = self.name if self.uid is None else self.uid
+        return Queued(uid, self.priority, self.created_seconds, condition_of(self.evicted))
+
+
+class GivenUsage(Given, frozen=True, kw_only=True):
+    """Usage of a pod set: totals by resource, and the flavor of each."""
+
+    name: str = ""
+    count: QueueAmount | None = None
+    flavors: dict[str, str] = {}
+    usage: dict[str, QueueAmount] = {}
+
+    def flavor_resources(self, field: str) -> dict[str, FlavorResource]:
+        """Return the flavor resources by key; "": no flavor."""
+        keys = {**self.flavors, **self.usage}
+        return {key: FlavorResource(self.flavors.get(key, ""), resource_of(key, field)) for key in keys}
+
+
+class GivenAdmitted(GivenWorkload, frozen=True, kw_only=True):
+    """A workload that holds quota."""
+
+    cluster_queue: str
+    pod_sets: list[GivenUsage] = []
+
+
+class ClusterInput(Given, frozen=True, kw_only=True):
+    """A cluster's cohorts, ClusterQueues and workloads that hold quota."""
+
+    cohorts: list[GivenCohort] | None = None
+    cluster_queues: list[GivenClusterQueue]
+    admitted: list[GivenAdmitted] | None = None
+
+    def tree(self) -> QuotaTree:
+        """Convert to the rule's type."""
+        cohorts = [one.spec(f"input.cohorts[{at}]") for at, one in enumerate(self.cohorts or ())]
+        queues = [one.spec(f"input.cluster_queues[{at}]") for at, one in enumerate(self.cluster_queues)]
+        unique((one.name for one in cohorts), "input.cohorts[{}].name")
+        unique((one.name for one in queues), "input.cluster_queues[{}].name")
+        on_cycle = cohort_on_cycle(cohorts)
+        if on_cycle is not None:
+            at = next(index for index, one in enumerate(cohorts) if one.name == on_cycle)
+            accepted = "accepted: a parent that is not a descendant of the cohort"
+            raise CaseError(f"input.cohorts[{at}].parent", f"{cohorts[at].parent}: {accepted}")
+        return quota_tree(queues, cohorts)
+
+    def usage(self, tree: QuotaTree) -> QuotaUsage:
+        """Compute the usage of all workloads that hold quota."""
+        usage = QuotaUsage()
+        for at, one in enumerate(self.admitted or ()):
+            field = f"input.admitted[{at}]"
+            node = known(tree.queues, one.cluster_queue, f"{field}.cluster_queue")
+            for index, pod_set in enumerate(one.pod_sets):
+                of = pod_set.flavor_resources(f"{field}.pod_sets[{index}].usage")
+                for key, amount in pod_set.usage.items():
+                    usage.book(node, of[key], amount)
+        return usage
+
+
+def known(by_name: Mapping[str, T], name: str, field: str) -> T:
+    """Return the value of that name."""
+    if name not in by_name:
+        raise CaseError(field, f"{name}: accepted: {', '.join(sorted(by_name)) or 'nothing, because none is defined'}")
+    return by_name[name]
+
+
+def weight_of(text: str | None, field: str) -> float:
+    """Parse a decimal number that is at least 0."""
+    try:
+        weight = 1.0 if text is None else float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 <= weight <= WEIGHT_MAX:
+        raise CaseError(field, f"{text}: accepted: a decimal number from 0 to {WEIGHT_MAX:.0f}, as text")
+    return weight
+
+
+def _once(pairs: Iterable[tuple[FlavorResource, Quota]], field: str) -> dict[FlavorResource, Quota]:
+    quotas: dict[FlavorResource, Quota] = {}
+    for of, quota in pairs:
+        if of in quotas:
+            raise CaseError(field, f"{written(of)} is given twice; accepted: one quota for each resource of a flavor")
+        quotas[of] = quota
+    return quotas
+
+
+class Probe(Given, frozen=True, kw_only=True):
+    """An amount of a flavor's resource at a ClusterQueue."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    amount: QueueAmount = 0
+
+    def at(self, tree: QuotaTree, field: str) -> tuple[QuotaNode, FlavorResource]:
+        """Return the ClusterQueue and the flavor's resource."""
+        node = known(tree.queues, self.cluster_queue, f"{field}.cluster_queue")
+        return node, FlavorResource(self.flavor, resource_of(self.resource, f"{field}.resource"))
+
+
+class Op(Probe, frozen=True, kw_only=True):
+    """A change of usage."""
+
+    op: Literal["add", "remove"]
+
+
+class QueueQuotaInput(ClusterInput, frozen=True, kw_only=True):
+    """Quotas, changes of usage in order, and requests to check at the end."""
+
+    ops: list[Op] | None = None
+    probes: list[Probe] | None = None
+
+
+def calc_queue_quota(given: QueueQuotaInput) -> Calculated:
+    """Compute the quota, usage and available amount of every node, and check requests."""
+    tree = given.tree()
+    usage = given.usage(tree)
+    after_each = [_changed(op, tree, usage, f"input.ops[{at}]") for at, op in enumerate(given.ops or ())]
+    named = {of for node in tree.nodes() for of in (*node.quotas, *usage.used(node))}
+    nodes = {
+        f"{'cq' if node.is_queue else 'cohort'}:{node.name}": {
+            written(of): _shown_node(node, of, usage) for of in sorted(named)
+        }
+        for node in tree.nodes()
+    }
+    probes = [_probed(probe, tree, usage, at) for at, probe in enumerate(given.probes or ())]
+    return Calculated(
+        output={"after_each_op": after_each, "nodes": nodes, "probes": [answer for answer, _ in probes]},
+        because=[because for _, because in probes],
+    )
+
+
+def _changed(op: Op, tree: QuotaTree, usage: QuotaUsage, field: str) -> dict[str, int | str | None]:
+    node, of = op.at(tree, field)
+    usage.book(node, of, op.amount if op.op == "add" else -op.amount)
+    root_usage = None if node.parent is None else written_amount(usage.usage(node.root(), of))
+    return {"available": written_amount(usage.available(node, of)), "root_usage": root_usage}
+
+
+def _shown_node(node: QuotaNode, of: FlavorResource, usage: QuotaUsage) -> dict[str, int | str]:
+    return {
+        "subtree_quota": written_amount(node.subtree_quota(of)),
+        "usage": written_amount(usage.usage(node, of)),
+        "local_available": written_amount(usage.local_available(node, of)),
+        "available": written_amount(usage.available(node, of)),
+        "potential_available": written_amount(potential_available(node, of)),
+        "borrowing": usage.borrowing(node, of),
+    }
+
+
+def _probed(probe: Probe, tree: QuotaTree, usage: QuotaUsage, at: int) -> tuple[dict[str, int | bool], Because]:
+    node, of = probe.at(tree, f"input.probes[{at}]")
+    fits, borrowing = usage.fits(node, of, probe.amount), usage.borrowing(node, of, probe.amount)
+    lowest = usage.lowest_fit(node, of, probe.amount)
+    unit = unit_of(of.resource)
+    because = Because(
+        of=f"probes/{at}/{written(of)}",
+        bound="short" if not fits else "borrowed" if borrowing else "own_quota",
+        terms={
+            f"requested_{unit}": probe.amount,
+            f"nominal_{unit}": node.quota(of).nominal,
+            f"usage_{unit}": usage.usage(node, of),
+            f"available_{unit}": usage.available(node, of),
+        },
+    )
+    answer = {"fits": fits, "borrowing_with": borrowing, "height": lowest.height, "below_root": lowest.below_root}
+    return answer, because
+
+
+def calc_queue_share(given: ClusterInput) -> Calculated:
+    """Compute each node's borrowed share of the lendable amount."""
+    tree = given.tree()
+    usage = given.usage(tree)
+    shares = {f"{'cq' if node.is_queue else 'cohort'}:{node.name}": node_share(node, usage) for node in tree.nodes()}
+    return Calculated(
+        output={"shares": {name: _shown_share(share) for name, share in shares.items()}},
+        because=[_because(name, share) for name, share in shares.items() if share.borrowing_on],
+    )
+
+
+def _shown_share(share: Share) -> dict[str, object]:
+    endless = math.isinf(share.share)
+    return {
+        "share": "infinite" if endless else share.share,
+        "rounded_share": "infinite" if endless else math.ceil(share.share),
+        "ratio_per_mille": share.ratio_permille,
+        "dominant_resource": key_of(share.dominant_resource),
+        "borrowing_on": sorted(map(written, share.borrowing_on)),
+    }
+
+
+def _because(name: str, share: Share) -> Because:
+    """Return the arithmetic of the dominant resource; none if nothing is lendable."""
+    terms: Terms = {}
+    resource = share.dominant_resource
+    if resource:
+        unit = unit_of(resource)
+        terms[f"borrowed_{unit}"] = share.borrowed[resource]
+        terms[f"lendable_{unit}"] = share.lendable[resource]
+    terms |= {"ratio_permille": share.ratio_permille, "weight": share.weight}
+    return Because(of=f"shares/{name}", bound=key_of(resource) or "nothing_lendable", terms=terms)
+
+
+class GivenPodSet(Given, frozen=True, kw_only=True):
+    """A pod set as the workload requests it."""
+
+    name: str
+    count: QueueAmount
+    reclaimable: QueueAmount = 0
+
+
+class QueueAdmittedUsageInput(Given, frozen=True, kw_only=True):
+    """Pod sets and their admission."""
+
+    pod_sets: list[GivenPodSet]
+    admission: list[GivenUsage]
+
+
+def calc_queue_admitted_usage(given: QueueAdmittedUsageInput) -> Calculated:
+    """Compute the usage of an admitted workload."""
+    unique((one.name for one in given.pod_sets), "input.pod_sets[{}].name")
+    unique((one.name for one in given.admission), "input.admission[{}].name")
+    by_name = {one.name: one for one in given.pod_sets}
+    sets = [pod_set_usage(_admitted(one, by_name, f"input.admission[{at}]")) for at, one in enumerate(given.admission)]
+    return Calculated(
+        output={
+            "usage": {written(of): amount for of, amount in admitted_usage(sets).items()},
+            "pod_sets": [{"name": one.name, "count": one.pods} for one in sets],
+        },
+        because=[
+            Because(
+                of=f"pod_sets/{one.name}/count",
+                bound="reclaimed" if one.pods < one.admitted_pods else "admitted",
+                terms={"admitted_count": one.admitted_pods, "count": one.pods},
+            )
+            for one in sets
+        ],
+    )
+
+
+def _admitted(one: GivenUsage, pod_sets: dict[str, GivenPodSet], field: str) -> AdmittedPodSet:
+    spec = known(pod_sets, one.name, f"{field}.name")
+    of = one.flavor_resources(f"{field}.usage")
+    return AdmittedPodSet(
+        name=one.name,
+        spec_count=spec.count,
+        reclaimable=spec.reclaimable,
+        admitted_count=one.count,
+        usage={of[key]: amount for key, amount in one.usage.items()},
+    )

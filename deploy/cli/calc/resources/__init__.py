@@ -1,1 +1,0 @@
-"""Cases for the rules of batch, mid and free resources."""
