@@ -15,7 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from generate.reference import derived
 from slacktide.deploy.cli.main import cli
-from slacktide.deploy.cli.savings import textfile
+from slacktide.deploy.cli.savings import report as savings
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.prometheus import all_metrics
@@ -61,7 +61,7 @@ def test_each_topic_that_is_named_is_in_the_table(page: Path) -> None:
 
 def served() -> dict[str, set[str]]:
     """The labels of each metric by its name, also of those that are written to a file."""
-    written = [one for one in vars(textfile).values() if isinstance(one, MetricWrapperBase)]
+    written = [one for one in vars(savings).values() if isinstance(one, MetricWrapperBase)]
     named = ((family, one) for one in [*all_metrics(), *written] for family in one.describe())
     return {family.name + ENDS[family.type]: set(one._labelnames) for family, one in named}
 

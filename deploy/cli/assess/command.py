@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,24 +19,10 @@ from slacktide.deploy.runtime.text import Duration, show
 from slacktide.schemas import policy as policies
 
 if TYPE_CHECKING:
-    from slacktide.deploy.cli.assess.queries import Asked
     from slacktide.deploy.cli.assess.recording import Answer
 
 STEPS_MAX = 50_000
 USER, PASSWORD = "SLACKTIDE_PROMETHEUS_USER", "SLACKTIDE_PROMETHEUS_PASSWORD"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
-    """The queried span."""
-
-    since: Moment
-    until: Moment | None
-    step: int
-    node_label: str
-    pool_label: str
-    matcher: str
-    window: int
 
 
 @click.command(epilog="Example: slacktide assess --prometheus http://127.0.0.1:9090 --html assess.html")
@@ -118,6 +103,7 @@ def command(  # noqa: PLR0913 - one argument per option
     from slacktide.deploy.cli.assess import page, report  # noqa: PLC0415 - numpy: not for --help
     from slacktide.deploy.cli.assess import recording as recordings  # noqa: PLC0415
     from slacktide.deploy.cli.assess.gathering import Gathering  # noqa: PLC0415
+    from slacktide.deploy.cli.assess.prometheus import Prometheus, Server  # noqa: PLC0415
     from slacktide.streams.assess.assessment import assess  # noqa: PLC0415
 
     in_force = policies.DEFAULT if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
@@ -125,16 +111,20 @@ def command(  # noqa: PLR0913 - one argument per option
         asked, coming = recordings.read(recording)
     else:
         assert url is not None
-        span = _Span(
-            since=since,
-            until=until,
-            step=step,
+        start_s, steps = _steps(since, until, step, window)
+        asked = recordings.Asked(
+            start_s=start_s,
+            step_s=step // 1000,
+            steps=steps,
             node_label=node_label,
             pool_label=pool_label,
             matcher=matcher,
-            window=window,
+            max_used_request=_needs_larger(in_force),
+            window_s=window // 1000,
         )
-        asked, coming = _live(url, span, token_file, ca, larger=_needs_larger(in_force))
+        login = {"user": os.environ.get(USER), "password": os.environ.get(PASSWORD)}
+        server = Prometheus(Server(url=url, token_file=token_file, ca=ca, **login))
+        coming = recordings.answers(server, asked)
     if _needs_larger(in_force) and not asked.max_used_request:
         raise click.UsageError(
             f"{recording} lacks the series that maxUsageRequest needs: record it again with this --policy"
@@ -155,35 +145,19 @@ def _needs_larger(policy: policies.Policy) -> bool:
     return "maxUsageRequest" in {colocation.cpu_calculate_policy, colocation.mem_calculate_policy}
 
 
-def _live(
-    url: str, span: _Span, token_file: Path | None, ca: Path | None, *, larger: bool
-) -> tuple[Asked, Iterator[Answer]]:
-    from slacktide.deploy.cli.assess import recording as recordings  # noqa: PLC0415
-    from slacktide.deploy.cli.assess.prometheus import Prometheus, Server  # noqa: PLC0415
-    from slacktide.deploy.cli.assess.queries import Asked  # noqa: PLC0415
-
-    for name, span_ms in (("--step", span.step), ("--window", span.window)):
+def _steps(since: Moment, until: Moment | None, step: int, window: int) -> tuple[int, int]:
+    """Return the first step in seconds, and the number of steps."""
+    for name, span_ms in (("--step", step), ("--window", window)):
         if span_ms < 1000 or span_ms % 1000:
             raise click.UsageError(f"{name}: whole seconds are accepted")
-    step_s = span.step // 1000
+    step_s = step // 1000
     now_ms = SystemClock().wall_ms()
-    until_ms = now_ms if span.until is None else span.until.at(now_ms)
-    start_s, end_s = (at // 1000 // step_s * step_s for at in (span.since.at(until_ms), until_ms))
+    until_ms = now_ms if until is None else until.at(now_ms)
+    start_s, end_s = (at // 1000 // step_s * step_s for at in (since.at(until_ms), until_ms))
     steps = (end_s - start_s) // step_s + 1
     if not 2 <= steps <= STEPS_MAX:
         raise click.UsageError(f"--since, --until and --step give {steps} steps; from 2 to {STEPS_MAX} are accepted")
-    server = Server(url=url, token_file=token_file, user=os.environ.get(USER), password=os.environ.get(PASSWORD), ca=ca)
-    asked = Asked(
-        start_s=start_s,
-        step_s=step_s,
-        steps=steps,
-        node_label=span.node_label,
-        pool_label=span.pool_label,
-        matcher=span.matcher,
-        max_used_request=larger,
-        window_s=span.window // 1000,
-    )
-    return asked, recordings.answers(Prometheus(server), asked)
+    return start_s, steps
 
 
 def _shown(coming: Iterator[Answer]) -> Iterator[Answer]:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from slacktide.deploy.cli.assess.prometheus import Series
-from slacktide.deploy.cli.assess.queries import POOL_LABELS, Asked, queries
-from slacktide.deploy.cli.assess.recording import LABELS, Answer
+from slacktide.deploy.cli.assess.recording import LABELS, POOL_LABELS, Answer, Asked, queries
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.assess.usage import Amounts, Matrix, Usage

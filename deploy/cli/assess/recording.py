@@ -1,18 +1,117 @@
-"""Reads Prometheus responses in chunks: from the server, or from the file of an earlier run."""
+"""Queries Prometheus in chunks, or reads the answers from the file of an earlier run.
+
+The queries sum by node, so that responses do not grow with pods.
+"""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from slacktide.deploy.cli.assess.prometheus import Prometheus, Series, TooMuchError
-from slacktide.deploy.cli.assess.queries import Asked, labels, queries
 from slacktide.schemas.errors import SlacktideError
+
+WINDOW_S = 300
+"""Rates are averaged over a NodeMetric's default window."""
+LOW = 'priority_class=~"koord-(batch|free).*"'
+POOL_LABELS = (
+    "label_node_pool",
+    "label_cloud_google_com_gke_nodepool",
+    "label_eks_amazonaws_com_nodegroup",
+    "label_kubernetes_azure_com_agentpool",
+    "label_karpenter_sh_nodepool",
+    "label_node_koordinator_sh_pool",
+)
+"""Labels of common node pools, as kube-state-metrics writes them."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The span and the selectors of a recording."""
+
+    start_s: int
+    step_s: int
+    steps: int
+    node_label: str
+    """The label of cAdvisor's series with the node name."""
+    pool_label: str = ""
+    """The label of kube_node_labels; "": the usual labels."""
+    matcher: str = ""
+    """A matcher for every series, such as ``cluster="prod"``."""
+    max_used_request: bool = False
+    window_s: int = WINDOW_S
+    """Minimum averaging window. A window longer than a counter's history understates its rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query, and its label with the node name."""
+
+    label: str
+    text: str
+
+
+def queries(asked: Asked) -> dict[str, Query]:
+    """Return the queries by name. Capacity is first, since it determines the nodes."""
+    more = f",{asked.matcher}" if asked.matcher else ""
+    window = f"[{max(asked.step_s, asked.window_s)}s]"
+    by, label = f"by ({asked.node_label})", asked.node_label
+    low = f"max by (namespace, pod) (kube_pod_info{{{LOW}{more}}})"
+    alive = f'max by (namespace, pod) (kube_pod_status_phase{{phase=~"Pending|Running"{more}}} == 1)'
+    found: dict[str, Query] = {}
+    for short, resource, counted in (
+        ("cpu", "cpu", "rate(container_cpu_usage_seconds_total{{{0}}}{1})"),
+        ("mem", "memory", "container_memory_working_set_bytes{{{0}}}"),
+    ):
+        of = f'resource="{resource}"{more}'
+        root = counted.format(f'id="/"{more}', window)
+        pods = counted.format(f'pod!="",container!="",container!="POD"{more}', window)
+        request = (
+            f'sum by (namespace, pod, node) (kube_pod_container_resource_requests{{node!="",{of}}})'
+            f" and on (namespace, pod) {alive} unless on (namespace, pod) {low}"
+        )
+        found |= {
+            f"{short}_capacity": Query(label="node", text=f"max by (node) (kube_node_status_capacity{{{of}}})"),
+            f"{short}_allocatable": Query(label="node", text=f"max by (node) (kube_node_status_allocatable{{{of}}})"),
+            f"{short}_node_used": Query(label=label, text=f"sum {by} ({root})"),
+            f"{short}_pods_used": Query(label=label, text=f"sum {by} ({pods})"),
+            f"{short}_low_used": Query(label=label, text=f"sum {by} ({pods} and on (namespace, pod) {low})"),
+            f"{short}_requested": Query(label="node", text=f"sum by (node) ({request})"),
+        }
+        if asked.max_used_request:
+            renamed = f'label_replace({pods}, "node", "$1", "{label}", "(.+)")'
+            used = f"sum by (namespace, pod, node) ({renamed}) unless on (namespace, pod) {low}"
+            larger = f"sum by (node) ((({used}) > ({request})) or ({request}) or ({used}))"
+            found[f"{short}_max_used_request"] = Query(label="node", text=larger)
+        if short == "cpu":
+            found["cpu_exclusive_idle"] = Query(label="node", text=_exclusive_idle(request, pods, label, more))
+    return found
+
+
+def _exclusive_idle(request: str, pods: str, label: str, more: str) -> str:
+    """Query the idle part of exclusive CPUs by node. The kubelet counts them without their owners.
+
+    Exclusive CPUs belong to Guaranteed pods with a container that requests whole CPUs.
+    """
+    counted = f"kubelet_cpu_manager_exclusive_cpu_allocation_count{{{more.removeprefix(',')}}} > 0"
+    nodes = f'label_replace({counted}, "node", "$1", "{label}", "(.+)")'
+    asked = f'kube_pod_container_resource_requests{{node!="",resource="cpu"{more}}}'
+    whole = f"max by (namespace, pod) ({asked} >= 1 and {asked} % 1 == 0)"
+    guaranteed = f'max by (namespace, pod) (kube_pod_status_qos_class{{qos_class="Guaranteed"{more}}} == 1)'
+    owners = f"({request}) and on (namespace, pod) {whole} and on (namespace, pod) {guaranteed} and on (node) {nodes}"
+    used = f"sum by (namespace, pod) ({pods})"
+    return f"sum by (node) (clamp_min(({owners}) - on (namespace, pod) group_left {used}, 0))"
+
+
+def labels(asked: Asked) -> str:
+    """Return the query for the nodes' labels."""
+    return f"kube_node_labels{{{asked.matcher}}}"
+
 
 CHUNK_STEPS = 72
 """Steps per query: six hours at five minutes."""

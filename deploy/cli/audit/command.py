@@ -41,8 +41,7 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
     Records stay after pod and node are deleted. With -o json: a list of {"partition", "offset", "body"}, the
     body being a NodeOutcome.
     """
-    from slacktide.deploy.cli.audit.log import audit_records  # noqa: PLC0415 - the client: not for --help
-    from slacktide.deploy.cli.audit.words import nothing, shown  # noqa: PLC0415
+    from slacktide.deploy.cli.audit import listing  # noqa: PLC0415 - the client: not for --help
     from slacktide.streams.audit.acts import Choice, acts_of, prefilter  # noqa: PLC0415
     from slacktide.streams.records import Record, text_of  # noqa: PLC0415
 
@@ -54,11 +53,11 @@ def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, unti
         read.add(text_of(record.key or b""))
         return keep(record)
 
-    found = acts_of(asyncio.run(audit_records(bootstrap, since_ms, until_ms, wanted)), choice)
+    found = acts_of(asyncio.run(listing.audit_records(bootstrap, since_ms, until_ms, wanted)), choice)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found.acts), indent=2).decode())
     else:
-        click.echo(shown(found.acts) if found.acts else nothing(node, read, since_ms, until_ms))
+        click.echo(listing.shown(found.acts) if found.acts else listing.nothing(node, read, since_ms, until_ms))
     if found.unreadable:
         click.echo(
             f"{count(found.unreadable, 'record')} cannot be decoded; `slacktide audit export` writes them undecoded",
@@ -76,7 +75,7 @@ def export(file: Path, *, bootstrap: Cluster, since: Moment | None, until: Momen
 
     It prints the hash of the last line. Keep it apart from the file: audit verify --hash compares it.
     """
-    from slacktide.deploy.cli.audit.log import audit_records  # noqa: PLC0415
+    from slacktide.deploy.cli.audit.listing import audit_records  # noqa: PLC0415
     from slacktide.deploy.cli.replay.source import writing  # noqa: PLC0415
     from slacktide.streams.audit.chain import Chain  # noqa: PLC0415
     from slacktide.streams.audit.export import content_of  # noqa: PLC0415

@@ -9,12 +9,11 @@ import msgspec
 
 from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.queue import run, topics
-from slacktide.deploy.cli.queue.files import cluster_of
 from slacktide.deploy.cli.queue.report import lines, report
 from slacktide.deploy.runtime.settings import file
 from slacktide.deploy.runtime.text import Duration, show
 from slacktide.schemas.connection import Cluster
-from slacktide.streams.decisions.queue.cluster_objects import QueueCluster
+from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
 
@@ -68,12 +67,12 @@ def simulate(
     if live == (cluster is not None):
         raise click.UsageError("give either a FILE or --live")
     files, objects = ([cluster] if cluster is not None else []), topics.live_objects(bootstrap) if live else []
-    given = cluster_of([*files, *changes], objects)
+    given = queue_cluster(topics.objects_in([*files, *changes], objects))
     settings = Settings(given.flavors, fair_sharing, corrected=corrected)
     done, happened = _simulated(given, settings, for_ms)
     before: dict[str, Outcome] = {}
     if changes:
-        base, _ = _simulated(cluster_of(files, objects), settings, for_ms)
+        base, _ = _simulated(queue_cluster(topics.objects_in(files, objects)), settings, for_ms)
         before = {one.uid: one for one in base.outcomes()}
     if as_json:
         for line in lines(given, done, happened, before):

@@ -1,31 +1,30 @@
-"""The queue's topics: publish objects, show usage, report outcomes."""
+"""The queue's objects: read them from files and Kafka, publish them, show usage, report outcomes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.not_found import NotFoundError, near
-from slacktide.deploy.cli.queue.carrying import carrying
-from slacktide.deploy.cli.queue.files import objects_of as objects_of_files
 from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
 from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, Kafka, file, option
 from slacktide.deploy.runtime.text import count, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.errors import CaseError, ConfigError, Finding, SlacktideError
 from slacktide.schemas.message import Message
 from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result
 from slacktide.schemas.queue_objects import JobObject, QueueObject
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
-from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, read_objects
 from slacktide.streams.decisions.queue.published import Published, published
 from slacktide.streams.queue.ledger import ledger_of
 from slacktide.streams.queue.projection import objects_of
@@ -48,7 +47,7 @@ def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> Non
     An object without a creation time gets the current time. A Workload with the condition Finished is done. A Job
     becomes its Workload; the files must contain its priority class.
     """
-    objects = objects_of_files(files)
+    objects = objects_in(files)
     given = QueueObjects(objects)
     made = [given.workload_of(one) if isinstance(one, JobObject) else one for one in objects]
     now_ms = SystemClock().wall_ms()
@@ -86,7 +85,7 @@ def status(bootstrap: Cluster, output: str, kubeconfig: Path | None) -> None:
     for one in found.exceeds:
         show(exceeds_text(one))
     if kubeconfig is not None:
-        show(carrying(kubeconfig))
+        show(asyncio.run(_carrying(kubeconfig)))
     for note in found.notes:
         show(note)
 
@@ -148,3 +147,55 @@ async def _read(bootstrap: Cluster, topics: Sequence[Topic]) -> list[Record]:
         async with aclosing(read_topic(bootstrap, topic.name)) as records:
             found += [record async for record in records]
     return found
+
+
+def objects_in(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list[QueueObject]:
+    """Read files; a later object replaces an earlier one of the same name.
+
+    Raises:
+        ConfigError: a file is unreadable, or an object invalid.
+    """
+    found = {(type(one).__name__, one.metadata.namespace, one.metadata.name): one for one in given}
+    for path in files:
+        try:
+            for one in read_objects(_items(load_yaml(path))):
+                found[type(one).__name__, one.metadata.namespace, one.metadata.name] = one
+        except CaseError as exc:
+            finding = Finding(file=str(path), field=exc.field, value="unusable", accepted=exc.why)
+            raise ConfigError([finding]) from exc
+    return list(found.values())
+
+
+def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the items of a List, or the file's one object, each with its path."""
+    if not isinstance(document, dict):
+        raise CaseError("content", "a Kubernetes object, or a List of them")
+    if not str(document.get("kind", "")).endswith("List"):
+        yield "", document
+        return
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise CaseError("items", "a list of Kubernetes objects")
+    for at, one in enumerate(items):
+        if not isinstance(one, dict):
+            raise CaseError(f"items[{at}]", "a Kubernetes object")
+        yield f"items[{at}]", one
+
+
+async def _carrying(kubeconfig: Path) -> str:
+    """Report in one line that Jobs are started and stopped, or why not.
+
+    Raises:
+        ApiError: the API server is unavailable.
+        ConfigError: the kubeconfig is invalid.
+    """
+    from slacktide.agents.cluster.queue.kinds import GROUP, kueue, served, workloads_of  # noqa: PLC0415 - loads HTTP
+    from slacktide.agents.kubernetes.access import access  # noqa: PLC0415 - as above
+    from slacktide.agents.kubernetes.api_server import ApiServer  # noqa: PLC0415 - as above
+
+    async with ApiServer(await access(kubeconfig), name="slacktide-queue-status") as api:
+        kinds, plurals = await served(api)
+        if not kinds:
+            return f"shadow: the API server does not serve {GROUP}"
+        rival = await kueue(api, workloads_of(plurals), SystemClock().wall_ms)
+    return f"shadow: Kueue admits there: {rival}" if rival else "live: a bridge with --queue starts and stops Jobs"

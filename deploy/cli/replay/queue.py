@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
-from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.replay import source
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
@@ -39,17 +36,7 @@ def decided(where: source.Where, shown: int) -> QueueResult:
         shown: limit for listed differences.
     """
     records: list[Record] = []
-
-    def begin(_: source.Opened) -> source.Sink:
-        return records.extend
-
-    if where.file is not None:
-        source.from_file(where.file, where.since, where.until, begin)
-    else:
-        assert where.bootstrap is not None
-        now_ms = SystemClock().wall_ms()
-        until_ms = now_ms if where.until is None else where.until.at(now_ms)
-        asyncio.run(source.from_log(where.bootstrap, TOPICS, 0, until_ms, begin))
+    source.read(where, TOPICS, lambda _: records.extend)
     again = list(replay(records))
     different = [f"{one.recorded.epoch}/{one.recorded.turn}" for one in again if not one.equal]
     return QueueResult(turns=len(again), equal=len(again) - len(different), different=different[:shown])

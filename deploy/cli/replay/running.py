@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.replay import source
 from slacktide.deploy.cli.replay.jobs import Jobs, Plan
@@ -55,14 +53,7 @@ def decided(
 
         return take if nodes else made[0].take
 
-    if where.file is not None:
-        source.from_file(where.file, where.since, where.until, begin)
-    else:
-        assert where.bootstrap is not None
-        now_ms = SystemClock().wall_ms()
-        until_ms = now_ms if where.until is None else where.until.at(now_ms)
-        since_ms = 0 if where.since is None else where.since.at(now_ms)
-        asyncio.run(source.from_log(where.bootstrap, REPLAYED, since_ms, until_ms, begin))
+    source.read(where, REPLAYED, begin)
     result = made[0].finish()
     names = {text_of(key) for key in known if key is not None}
     if names and (unknown := next((node for node in nodes if node not in names), None)):

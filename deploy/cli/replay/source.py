@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import sys
 import time
@@ -14,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.moment import Moment
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, SlacktideError
@@ -134,6 +136,23 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             progress.done()
         except (OSError, EOFError, zlib.error) as exc:
             raise ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
+
+
+def read(where: Where, topics: Sequence[str], begin: Callable[[Opened], Sink]) -> None:
+    """Pass on the records of a file, or of ``topics`` in Kafka; without a start: all that Kafka has.
+
+    Raises:
+        ExportFileError, TraceError: the file is unreadable or invalid.
+        LogError: Kafka cannot be read, or a topic is missing.
+    """
+    if where.file is not None:
+        from_file(where.file, where.since, where.until, begin)
+        return
+    assert where.bootstrap is not None
+    now_ms = SystemClock().wall_ms()
+    until_ms = now_ms if where.until is None else where.until.at(now_ms)
+    since_ms = 0 if where.since is None else where.since.at(now_ms)
+    asyncio.run(from_log(where.bootstrap, topics, since_ms, until_ms, begin))
 
 
 def _policies(blocks: Iterator[Records]) -> tuple[list[Record], Iterator[Records]]:

@@ -72,9 +72,7 @@ def command(
     if unknown := next((node for node in nodes if node not in known), None):
         raise NotFoundError(f"node {unknown} has no sample or outcome in the span; list all nodes: slacktide nodes")
     if textfile is not None:
-        from slacktide.deploy.cli.savings.textfile import write  # noqa: PLC0415
-
-        write(made, textfile)
+        report.write_metrics(made, textfile)
     if output == "json":
         click.echo(msgspec.json.encode(made))
     elif output == "csv":
