@@ -61,8 +61,8 @@ def command(
 ) -> None:
     """List all nodes, or those whose name matches a pattern: batch resources, use, limit and problems of each.
 
-    STATE is ok, note, warning or problem. USED is the node's CPU over the policy's window. OFFERED is batch-cpu. LIMIT is
-    that of best-effort pods. AGE is the time since a worker published the figures or covered them by a heartbeat.
+    STATE is ok, note, warning or problem. USED is the node's CPU over the policy's window. OFFERED is batch-cpu. LIMIT
+    is that of best-effort pods. AGE is the time since a worker published the figures or covered them by a heartbeat.
 
     With -o json or yaml: a list of {"node", "severity", "why", "age_ms", "capacity_cpu_milli", "used_cpu_milli",
     "batch_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "batch_mem_bytes", "limits", "policy_version"}.
