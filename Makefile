@@ -58,7 +58,7 @@ bench-cluster: setup ## A thousand kwok nodes on a real API server; ARGS="--node
 	@tests/testbed/setup kwok
 	@$(V)/python bench --only cluster $(ARGS)
 
-mutate: setup ## Break decision modules and see whether tests complain: ARGS="memory_evict evict_loop"
+mutate: setup ## Break decision modules and see whether tests complain: ARGS="memory_evict evict_tasks"
 	@tests/mutation/run $(ARGS)
 
 lint: setup ## ruff: rules and format; plain English in pages and names

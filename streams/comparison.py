@@ -21,7 +21,7 @@ from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.sample_columns_codec import BEGIN, identity_of
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SAMPLE_COLUMNS, SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams.decisions.suppress.be_limits import measured, quota_rate
+from slacktide.streams.decisions.suppress.cpu_suppress import measured, quota_rate
 from slacktide.streams.records import Record
 
 WAITING_MAX = 50_000

@@ -13,7 +13,7 @@ from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.suppress.be_limits import capped, looser
+from slacktide.streams.decisions.suppress.cpu_suppress import capped, looser
 
 THROTTLED = "throttled"
 

@@ -11,8 +11,7 @@ from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.evict.node_evict import Eviction
 from slacktide.streams.decisions.knobs.node_knobs import WantedSetting
 from slacktide.streams.decisions.node_decision import NodeDecision
-from slacktide.streams.decisions.suppress.be_limits import looser
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, looser
 
 PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000_000
 """The kernel's range, on cgroup v1 and v2."""

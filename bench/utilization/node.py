@@ -13,7 +13,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Drift, Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import NODE_PARTITIONS
 from slacktide.streams.decisions.knobs.node_knobs import wanted
-from slacktide.streams.decisions.suppress.be_limits import looser, quota_rate
+from slacktide.streams.decisions.suppress.cpu_suppress import looser, quota_rate
 from slacktide.streams.kafka import partition_of
 
 CPU_MILLI, MEM_BYTES = 32_000, 128 << 30

@@ -13,8 +13,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.streams.decisions.suppress.be_limits import looser
-from slacktide.streams.decisions.suppress.cpu_suppress import BY_QUOTA
+from slacktide.streams.decisions.suppress.cpu_suppress import BY_QUOTA, looser
 
 MOVED_MILLI_MIN = 20
 PLAIN = {"disabled": "the policy does not limit batch work", "restored": "the agent removed its limits"}

@@ -16,7 +16,7 @@ from slacktide.streams.advise.cpu_window import CpuWindow
 from slacktide.streams.advise.demand import BUCKETS, Demand
 from slacktide.streams.decisions.known_pods import KnownPods, known
 from slacktide.streams.decisions.node_decision import decide_node
-from slacktide.streams.decisions.suppress.be_limits import measured
+from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.replay.model import Hypothetical, Range, allowed_milli, best_effort, held_back, used_milli
 from slacktide.streams.replay.policies import Policies

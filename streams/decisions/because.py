@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Self
 
 import msgspec
 
@@ -32,6 +33,20 @@ class Because(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def added(self) -> int | float:
         """Return the sum of the parts."""
         return sum(self.terms[part[1:]] * (1 if part[0] == "+" else -1) for part in self.adds)
+
+
+class Figured(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
+
+    cpu_milli: int
+    mem_bytes: int
+    because: tuple[Because, Because]
+
+    @classmethod
+    def by(cls, name: str, cpu: Because, mem: Because) -> Self:
+        """Return the terms of that name, without its unit."""
+        amounts = int(cpu.terms[f"{name}_milli"]), int(mem.terms[f"{name}_bytes"])
+        return cls(cpu_milli=amounts[0], mem_bytes=amounts[1], because=(cpu, mem))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,17 +44,9 @@ class Coverage:
         self._owners.clear()
 
     def receive(self, record: Record, received_s: float) -> Sequence[str]:
-        """Process a heartbeat.
+        """Return the nodes that a heartbeat covers from ``received_s`` on; none if it is invalid.
 
-        Args:
-            record: the heartbeat.
-            received_s: time of receipt by the reader's clock, in seconds.
-
-        Returns:
-            The nodes that it covers from ``received_s`` on; none if it is invalid.
-
-        Raises:
-            BadMessageError: the heartbeat is malformed.
+        ``received_s``: seconds by the reader's clock. Raises BadMessageError if the heartbeat is malformed.
         """
         beat, place = heartbeat_of(record.headers), (record.topic, record.partition)
         owners = self._owners.get(place)

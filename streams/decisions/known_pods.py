@@ -3,6 +3,11 @@
 A worker keeps one list per node, for thousands of nodes. So names are in memory once, requests in arrays, and pods
 as JSON, because rules seldom need whole pods. Apart from names and container ids, all pods of a workload have the same
 JSON. It is in memory once for all nodes.
+
+Some pods of the best-effort tier are not suppressed: critical pods, and mid pods with their own limit. kubeadm creates
+kube-proxy without requests, so it is in the best-effort tier. A quota of that tier would starve it, and its liveness
+probe would fail. Mid pods are in that tier because the kubelet ignores mid resources. Their own CPU limits throttle
+them instead.
 """
 
 from __future__ import annotations
@@ -24,10 +29,33 @@ from slacktide.schemas.bounds import AMOUNT_MAX, PODS_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.metric import Use
-from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
+from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort, raw_qos
 from slacktide.schemas.score import use_of
 from slacktide.streams.decisions.cpu_list import cpu_list
-from slacktide.streams.decisions.spared_pods import is_unsuppressed
+
+CRITICAL_PRIORITY_MIN = 2_000_000_000
+"""Priority of system-cluster-critical; system-node-critical is higher. Users may define only lower classes."""
+
+
+def is_spared(pod: Pod) -> bool:
+    """Return whether a pod is critical, in the best-effort tier, and not labeled BE."""
+    critical = pod.priority is not None and pod.priority >= CRITICAL_PRIORITY_MIN
+    return critical and pod.kube_qos == "BestEffort" and raw_qos(pod.qos_label) != "BE"
+
+
+def is_unsuppressed(pod: Pod) -> bool:
+    """Return whether the tier's quota must not apply to a pod: it is spared, or a mid pod with a CPU limit."""
+    return is_spared(pod) or is_limited_mid(pod)
+
+
+def is_limited_mid(pod: Pod) -> bool:
+    """Return whether it is a best-effort mid pod, not labeled BE, whose containers all have a mid CPU limit."""
+    mid = pod.kube_qos == "BestEffort" and raw_qos(pod.qos_label) != "BE" and bool(pod.requests.mid_cpu_milli)
+    limited = (
+        bool(pod.containers) and all(one.limits.mid_cpu_milli for one in pod.containers) and not pod.init_unlimited
+    )
+    return mid and limited and effective_priority_class(pod) == "koord-mid"
+
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
 PROD: Final = "koord-prod"
@@ -200,14 +228,9 @@ class KnownPods(Sequence[Pod]):
 
     @classmethod
     def packed(cls, raw: bytes, before: KnownPods | None = None) -> Self:
-        """Read a list from JSON, and keep the JSON.
+        """Read a list from JSON, and keep the JSON. Raises BadMessageError if the list is invalid.
 
-        Args:
-            raw: a list of pods.
-            before: the node's previous list: pods with the same JSON are not read again.
-
-        Raises:
-            BadMessageError: the list is invalid.
+        ``before``: the node's previous list: pods with the same JSON are not read again.
         """
         lately = before.by_hash() if before else {}
         try:

@@ -5,31 +5,19 @@ Reading: kubernetes v1.34, component-helpers/resource/helpers.go, PodRequests, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import ROUND_CEILING
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.pod_resources import Amounts, Needs, Parts, parts_of
-from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.because import Because, Figured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRequests:
-    """CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
-
-    cpu_milli: int
-    mem_bytes: int
-    because: tuple[Because, Because]
-
-
-def pod_requests(needs: Needs) -> PodRequests:
+def pod_requests(needs: Needs) -> Figured:
     """Return the larger of containers plus sidecars and of the initialization peak, plus the overhead."""
     parts = parts_of(needs, "requests")
     cpu = _because(parts, "cpu_milli", "cpu_milli", "milli")
     mem = _because(parts, "mem_bytes", "memory_bytes", "bytes")
-    return PodRequests(
-        cpu_milli=int(cpu.terms["request_milli"]), mem_bytes=int(mem.terms["request_bytes"]), because=(cpu, mem)
-    )
+    return Figured.by("request", cpu, mem)
 
 
 def _because(parts: Parts, field: str, of: str, unit: str) -> Because:

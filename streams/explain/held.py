@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
-from slacktide.streams.decisions.spared_pods import is_unsuppressed
+from slacktide.streams.decisions.known_pods import is_unsuppressed
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.explain.selling import amount

@@ -18,7 +18,7 @@ from slacktide.schemas.qos import (
     is_best_effort,
     vain_claim,
 )
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.streams.decisions.known_pods import is_spared
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.manifest import Manifest
 from slacktide.streams.explain.placement import NATIVE

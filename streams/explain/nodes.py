@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.suppress.be_limits import measured
+from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.explain.carried_out import SUSPEND
 from slacktide.streams.explain.evidence import Logged, Severity
 from slacktide.streams.explain.node_log import NodeLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.inventory import LIVE_PHASES, Pod
-from slacktide.streams.decisions.spared_pods import is_limited_mid, is_spared
+from slacktide.streams.decisions.known_pods import is_limited_mid, is_spared
 from slacktide.streams.explain.evidence import Finding
 
 NAMED_MAX = 3

@@ -32,22 +32,14 @@ class NodeLiveness(Message, frozen=True, kw_only=True):
 
 
 def outcome_of(record: Record) -> NodeOutcome:
-    """Decode an outcome.
-
-    Raises:
-        BadMessageError: it is not an outcome, or its key names another node.
-    """
+    """Decode an outcome. Raises BadMessageError if it is none, or its key names another node."""
     outcome = decode(record.value, NodeOutcome)
     _check_key(record, outcome.node, "NodeOutcome")
     return outcome
 
 
 def lease_of(record: Record) -> EvictionCredit:
-    """Decode a lease.
-
-    Raises:
-        BadMessageError: it is not a lease, or its key names another node.
-    """
+    """Decode a lease. Raises BadMessageError if it is none, or its key names another node."""
     lease = decode(record.value, EvictionCredit)
     _check_key(record, lease.node, "EvictionCredit")
     return lease
@@ -80,12 +72,7 @@ class Figures:
 
 
 class Governor:
-    """Grants eviction credit. Its state survives between terms.
-
-    Args:
-        name: the name of this candidate in records.
-        judge: checks the node proof of outcomes; None: there are no keys.
-    """
+    """Grants eviction credit. Its state survives between terms. ``judge`` checks proofs of outcomes; None: no keys."""
 
     def __init__(self, name: str, judge: Judge | None = None) -> None:
         self.epoch = 0
@@ -132,11 +119,8 @@ class Governor:
     def begin(self, leases: Sequence[Record], outcomes: Iterable[Record], since_ms: int, now_ms: int) -> list[Out]:
         """Begin a term from the leases and evictions before it.
 
-        Args:
-            leases: the whole credit topic, in order.
-            outcomes: in order per node, at least since ``since_ms``.
-            since_ms: ``read_back_ms`` ago, by record timestamps; older outcomes only show totals.
-            now_ms: this process's monotonic clock.
+        ``leases``: the whole credit topic, in order. ``outcomes``: in order per node, at least since ``since_ms``.
+        ``since_ms``: ``read_back_ms`` ago, by record timestamps. ``now_ms``: this process's monotonic clock.
         """
         outs: list[Out] = []
         recent: list[tuple[Node, Ledger, EvictionCredit]] = []
@@ -182,12 +166,7 @@ class Governor:
         self._highest, self._namesake = (self.epoch, self._number), False
 
     def tick(self, now_ms: int, wall_ms: int) -> list[Out]:
-        """Grant and renew leases.
-
-        Args:
-            now_ms: this process's monotonic clock.
-            wall_ms: UTC epoch, for the records.
-        """
+        """Grant and renew leases. ``now_ms``: this process's monotonic clock; ``wall_ms``: UTC epoch, for records."""
         budget = self.in_force.eviction_budget
         for node in self._nodes.values():
             node.forget(now_ms - budget.interval_s * 1_000, now_ms)

@@ -71,12 +71,9 @@ class Ledger:
         self.leases.append(Lease(granted, spared, over_ms))
 
     def saw(self, total: int, now_ms: int, *, done: str | None = None) -> None:
-        """Record the total that the agent reports.
+        """Record the total since boot that the agent reports. A lower one is ignored; the granted total bounds it.
 
-        Args:
-            total: since boot. A lower total is ignored, and the granted total bounds it.
-            now_ms: when it was reported.
-            done: the namespace, if the outcome itself is an eviction.
+        ``done``: the namespace, if the outcome itself is an eviction.
         """
         base = self.total
         total = min(total, self.granted_max)

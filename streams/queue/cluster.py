@@ -7,18 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.queue import REQUEUING_LIMIT, QueueBooking, QueueState
 from slacktide.schemas.queue_objects import QueueObject
-from slacktide.streams.decisions.queue.cluster_objects import (
-    Admitted,
-    QueueCluster,
-    QueueObjects,
-    Wanted,
-    booked,
-    sharing_queues,
-)
+from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, QueueObjects, sharing_queues
 from slacktide.streams.decisions.queue.flavor_match import PodGroup, pod_groups
 from slacktide.streams.decisions.queue.preempt import Holder
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
+from slacktide.streams.decisions.queue.workload_objects import Wanted, booked
 from slacktide.streams.queue.ledger import object_of
 from slacktide.streams.records import Record
 
@@ -165,9 +159,8 @@ class View:
         queue = self.scheduling.queues.get(booking.cluster_queue) if booking is not None else None
         if queue is None or booking is None:
             return None
-        sets = [Admitted(each.name, each.count, each.flavors, each.usage) for each in booking.pod_sets]
         pods = {each.name: each.pods for each in one.pod_sets} if one is not None else {}
-        usage, assigned = booked(sets, pods, one.done if one is not None else {})
+        usage, assigned = booked(booking.pod_sets, pods, one.done if one is not None else {})
         evicted = Condition(
             state.evicted_reason or "Preempted", state.evicted_ms // 1_000, status=state.phase == "evicting"
         )

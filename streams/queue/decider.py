@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import failure
 from slacktide.schemas.queue import (
@@ -19,7 +18,6 @@ from slacktide.schemas.queue import (
     QueueDecision,
     QueueEviction,
     QueueOutcome,
-    QueueParty,
     QueuePodSet,
     QueueRead,
     QueueState,
@@ -27,14 +25,13 @@ from slacktide.schemas.queue import (
 )
 from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_STATE
-from slacktide.streams.decisions.queue.assign import Assignment
-from slacktide.streams.decisions.queue.cluster_objects import Wanted, admitted_sets, wanted
-from slacktide.streams.decisions.queue.cycle import Entry, Eviction, Party
-from slacktide.streams.decisions.queue.excess import excess
+from slacktide.streams.decisions.queue.cycle import Entry
+from slacktide.streams.decisions.queue.preempt import excess
 from slacktide.streams.decisions.queue.scheduling import Cycle
+from slacktide.streams.decisions.queue.workload_objects import Wanted, admitted_sets, wanted
+from slacktide.streams.queue.changes import action, evicted, eviction_record, pod_sets_of, ready_reason
 from slacktide.streams.queue.cluster import Specs, View
 from slacktide.streams.queue.ledger import Inputs, Ledger, last_of_each, outcome_of, read_up_to, workload_of
-from slacktide.streams.queue.pods_ready import action, evicted, ready_reason
 from slacktide.streams.records import Out, Record, dead_letter, of_queue, text_of
 
 CHANGES_MAX = 500
@@ -233,10 +230,7 @@ class Decider:
         admission = found.admission
         assert admission is not None, "the caller has looked"
         pods = {each.name: each.pods for each in found.pod_sets}
-        sets = [
-            QueuePodSet(name=each.name, count=each.pods, flavors=dict(each.flavors), usage=dict(each.usage))
-            for each in admitted_sets(admission, pods, one.workload.metadata.name)
-        ]
+        sets = admitted_sets(admission, pods, one.workload.metadata.name)
         booking = self._booking(admission.cluster_queue, sets)
         self._change(one.uid, "reserved", ADOPTED, booking=booking, started=True)
 
@@ -346,7 +340,7 @@ class Decider:
         uid, done = one.head.queued.uid, one.assignment
         state = self.ledger.states.get(uid)
         if one.status == "assumed" and done is not None:
-            booking = self._booking(one.head.cluster.queue.name, _pod_sets(done))
+            booking = self._booking(one.head.cluster.queue.name, pod_sets_of(done))
             self._change(uid, "reserved", booking=booking)
             self._view.sync(uid, self._now_ms)
             return True
@@ -372,7 +366,7 @@ class Decider:
                     evicted_reason="",
                 )
                 self._view.sync(one.victim.uid, self._now_ms)
-                found.append(_eviction(one))
+                found.append(eviction_record(one))
         return found
 
     def _booking(self, cluster_queue: str, sets: list[QueuePodSet]) -> QueueBooking:
@@ -403,29 +397,3 @@ class Decider:
         return msgspec.structs.replace(
             new, evicted_ms=state.evicted_ms, evicted_reason=state.evicted_reason, requeue_count=state.requeue_count
         )
-
-
-def _pod_sets(done: Assignment) -> list[QueuePodSet]:
-    return [
-        QueuePodSet(
-            name=one.name,
-            count=one.pods,
-            flavors={resource: one.flavors[resource].flavor for resource in sorted(one.flavors)},
-            usage={resource: min(one.requests[resource], INT64_MAX) for resource in sorted(one.flavors)},
-        )
-        for one in done.pod_sets
-    ]
-
-
-def _eviction(one: Eviction) -> QueueEviction:
-    return QueueEviction(cycle=one.cycle, preemptor=_party(one.preemptor), victim=_party(one.victim), reason=one.reason)
-
-
-def _party(one: Party) -> QueueParty:
-    return QueueParty(
-        uid=one.uid,
-        cluster_queue=one.queue,
-        priority=one.priority,
-        share_before=min(one.share_before, float(AMOUNT_MAX)),
-        share_after=min(one.share_after, float(AMOUNT_MAX)),
-    )

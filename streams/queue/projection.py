@@ -20,7 +20,8 @@ from slacktide.schemas.queue_objects import (
     WorkloadStatus,
 )
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
-from slacktide.streams.decisions.queue.cluster_objects import queue_cluster, wanted
+from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
+from slacktide.streams.decisions.queue.workload_objects import wanted
 from slacktide.streams.queue.ledger import last_of_each, ledger_of, object_of, workload_of
 from slacktide.streams.records import Record
 

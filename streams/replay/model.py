@@ -12,7 +12,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.suppress.be_limits import looser, measured, quota_rate
+from slacktide.streams.decisions.suppress.cpu_suppress import looser, measured, quota_rate
 from slacktide.streams.replay.successors import Part, Successors
 
 END_MS = 450

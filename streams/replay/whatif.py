@@ -17,7 +17,7 @@ from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import BEGIN, encoded, with_limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, POLICY, SAMPLE, SAMPLE_COLUMNS
-from slacktide.streams.decisions.suppress.be_limits import measured
+from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.rendering import RenderedAnswers

@@ -18,8 +18,7 @@ from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic, use_of
 from slacktide.streams.decisions.evict.node_evict import mem_below_line
 from slacktide.streams.decisions.known_pods import KnownPods, known
-from slacktide.streams.decisions.load.load_aware_args import LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, estimate
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod, estimate
 from slacktide.streams.decisions.load.load_aware_existing import is_prod
 
 CPU_SUPPRESSED = "cpu_suppressed"

@@ -1,6 +1,6 @@
 """Mutation testing of the decision core: break each line in turn and see whether a test complains.
 
-``tests/mutation/run memory_evict evict_loop`` breaks these modules, in a copy of the project, and runs the tests and
+``tests/mutation/run memory_evict evict_tasks`` breaks these modules, in a copy of the project, and runs the tests and
 vectors of the same names. Each run is a fork of one process that has loaded all of them. It prints what survived and
 the share that was killed; 90% per module is the aim. What survives for good has its reason in
 tests/mutation/survivors/.

@@ -19,8 +19,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.suppress.be_limits import looser
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, decide
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, UNLIMITED, decide, looser
 from testbed.virtual.best_effort import VirtualBestEffort
 
 BOOT = "000000000007-0badcafe"

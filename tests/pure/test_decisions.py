@@ -10,8 +10,7 @@ from slacktide.schemas.policy import DEFAULT, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.resources.node_load import cpu_list, node_reserved
-from slacktide.streams.decisions.suppress.be_limits import looser
-from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
+from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide, looser
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))

@@ -9,8 +9,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod, Processor, Resources
 from slacktide.schemas.policy import DEFAULT, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.suppress.be_limits import looser, quota_rate, tighter
-from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide
+from slacktide.streams.decisions.suppress.cpu_suppress import Decision, decide, looser, quota_rate, tighter
 from slacktide.streams.decisions.suppress.node_cpus import ANNOTATION_SYSTEM_QOS
 
 CPUS = 20

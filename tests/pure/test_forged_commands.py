@@ -26,8 +26,7 @@ from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.topics import COMMAND, SAMPLE
-from slacktide.streams.decisions.suppress.be_limits import quota_rate
-from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.suppress.cpu_suppress import RULE, TARGET, quota_rate
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from

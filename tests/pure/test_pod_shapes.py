@@ -23,8 +23,7 @@ from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Measure
 from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, by_allocatable
 from slacktide.streams.decisions.knobs.be_isolation import isolation
 from slacktide.streams.decisions.known_pods import KnownPods
-from slacktide.streams.decisions.load.load_aware_args import LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, estimate
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod, estimate
 from slacktide.streams.decisions.prediction.prod_reclaimable import NodePeaks, PredictedPod, prod_reclaimable
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.free_resource import free_resource

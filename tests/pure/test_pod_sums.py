@@ -14,7 +14,7 @@ from slacktide.agents.cluster.scheduler.pod import parsed, zoned_pod
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.pod_resources import Container, Needs
-from slacktide.streams.decisions.numa.pod import corrected_request
+from slacktide.streams.decisions.numa.topology import corrected_request
 from slacktide.streams.decisions.pod_requests import pod_requests
 
 amounts = st.fixed_dictionaries(

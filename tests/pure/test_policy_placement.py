@@ -10,8 +10,7 @@ from slacktide.schemas.policy import DEFAULT, parse
 from slacktide.schemas.policy.descheduling import UsagePercents
 from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.policy.unused import unused
-from slacktide.streams.decisions.load.load_aware_args import Factors, Percents
-from slacktide.streams.decisions.load.load_aware_estimator import DEFAULT_FACTORS
+from slacktide.streams.decisions.load.load_aware_estimator import DEFAULT_FACTORS, Factors, Percents
 from slacktide.streams.decisions.load.load_aware_scheduling import DEFAULT_THRESHOLDS
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from testbed.policies import config_map, policy_from

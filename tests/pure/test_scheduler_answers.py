@@ -23,7 +23,7 @@ from slacktide.schemas.placement import PodPlacement, RefusingNodes
 from slacktide.schemas.policy.descheduling import UsagePercents
 from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.score import NodeScore
-from slacktide.streams.decisions.load.load_aware_args import Percents, Thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.explain.placement import refused_by_all
 

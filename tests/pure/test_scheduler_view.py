@@ -23,7 +23,7 @@ from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, SCORE
-from slacktide.streams.decisions.load.load_aware_args import Aggregation, Percents, Thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import Aggregation, Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
 

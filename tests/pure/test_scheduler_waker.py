@@ -19,7 +19,7 @@ from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.streams.decisions.load.load_aware_args import Percents, Thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs, asking
 
 PATH = "/api/v1/namespaces/batch/pods/p/status"

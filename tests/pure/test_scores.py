@@ -18,8 +18,7 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.schemas.sample import EvictState, Limits, NodeSample, NodeUse
 from slacktide.schemas.score import NodeScore, Statistic
-from slacktide.streams.decisions.load.load_aware_args import Amounts, LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, estimate
+from slacktide.streams.decisions.load.load_aware_estimator import Amounts, LoadAwareArgs, LoadAwarePod, estimate
 from slacktide.streams.decisions.load.load_aware_existing import AssignedPod, NodeReport, PodUse, existing_load, is_prod
 from slacktide.streams.decisions.load.load_aware_existing import NodeUse as ReportedUse
 from slacktide.streams.worker.scores import node_score

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slacktide.agents.node.cgroup.plan import Bandwidth
 from slacktide.agents.node.cgroup.shares import shares_of, total
 from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.streams.decisions.known_pods import is_spared
 
 FREE = Bandwidth(None, 100_000)
 

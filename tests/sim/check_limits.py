@@ -17,8 +17,15 @@ from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import KEYFRAME_MS, EvictState, Limits, NodeSample
-from slacktide.streams.decisions.suppress.be_limits import looser, quota_rate
-from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide
+from slacktide.streams.decisions.suppress.cpu_suppress import (
+    RAISE_SPACING_MS,
+    RULE,
+    TARGET,
+    Decision,
+    decide,
+    looser,
+    quota_rate,
+)
 from slacktide.streams.decisions.suppress.cpu_suppress_cfs_quota import QUOTA_US_MIN
 from testbed.virtual.kernel import VirtualKernel
 

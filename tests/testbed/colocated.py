@@ -23,7 +23,7 @@ from slacktide.streams.advise.advice import Choice, Tag, advise
 from slacktide.streams.advise.trials import Trials, Tried
 from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory
 from slacktide.streams.decisions.node_decision import decide_node
-from slacktide.streams.decisions.suppress.be_limits import looser
+from slacktide.streams.decisions.suppress.cpu_suppress import looser
 from slacktide.streams.records import Record
 from slacktide.streams.replay.policies import Policies
 from testbed.fitted import FITTED

@@ -17,12 +17,8 @@ from slacktide.streams.decisions.load.load_aware_classify import (
     SurveyPolicy,
     survey,
 )
-from slacktide.streams.decisions.load.load_aware_descheduling import (
-    Descheduled,
-    DeschedulingPolicy,
-    PassState,
-    deschedule,
-)
+from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled, PassState, deschedule
+from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy
 
 calculation = cache(Calculation)
 

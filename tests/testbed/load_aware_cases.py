@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.streams.decisions.load.load_aware_args import (
+from slacktide.streams.decisions.load.load_aware_estimator import (
     Aggregation,
     Amounts,
     Factors,
     LoadAwareArgs,
+    LoadAwarePod,
     Percents,
     Thresholds,
     Weights,
 )
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load.load_aware_existing import (
     AssignedPod,
     ExistingLoad,

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.numa.filter import Node
-from slacktide.streams.decisions.numa.pod import Container, Pod, Qos
-from slacktide.streams.decisions.numa.topology import Kubelet, Policy, Scope, Zone
+from slacktide.streams.decisions.numa.topology import Container, Kubelet, Pod, Policy, Qos, Scope, Zone
 
 GIB = 2**30
 GPU = "example.com/gpu"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slacktide.streams.decisions.numa.pod import Qos
 from slacktide.streams.decisions.numa.pod_fingerprint import pod_fingerprint
 from slacktide.streams.decisions.numa.reservations import Passthrough, SeenPod, Topology
-from slacktide.streams.decisions.numa.topology import NamedZone
+from slacktide.streams.decisions.numa.topology import NamedZone, Qos
 from testbed.numa_nodes import pod
 
 POLICY = "topologyManagerPolicy"

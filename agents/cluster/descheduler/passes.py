@@ -25,14 +25,8 @@ from slacktide.streams.decisions.load.load_aware_classify import (
     survey,
     with_unit,
 )
-from slacktide.streams.decisions.load.load_aware_descheduling import (
-    Descheduled,
-    DeschedulingPolicy,
-    PassState,
-    Rows,
-    deschedule,
-)
-from slacktide.streams.decisions.load.load_aware_phase import Eviction, Kind, view_of
+from slacktide.streams.decisions.load.load_aware_descheduling import Descheduled, PassState, Rows, deschedule
+from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy, Eviction, Kind, view_of
 
 NAMED, LISTED_MAX = 5, 100
 VIEWS: dict[str, Kind] = {"high": "whole", "prod_high": "prod"}

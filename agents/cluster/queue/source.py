@@ -31,7 +31,7 @@ from slacktide.schemas.queue_objects import (
 from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
-from slacktide.streams.decisions.queue.published import published
+from slacktide.streams.decisions.queue.workload_objects import published
 
 log = logging.getLogger(__name__)
 

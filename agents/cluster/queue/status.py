@@ -14,9 +14,10 @@ from slacktide.agents.cluster.queue.work import ACTIVE, Work
 from slacktide.schemas.queue import QueueBooking, QueueState
 from slacktide.schemas.queue_objects import ClusterQueueObject, LocalQueueObject, QueueObject
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.streams.decisions.queue.cluster_objects import Admitted, QueueObjects, booked
+from slacktide.streams.decisions.queue.cluster_objects import QueueObjects
 from slacktide.streams.decisions.queue.job import QUEUE_NAME
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode
+from slacktide.streams.decisions.queue.workload_objects import booked
 
 Json = dict[str, Any]
 
@@ -106,10 +107,9 @@ def _queues(cluster_queue: str, work: Work | None) -> Iterable[Queue]:
 
 
 def _usage(booking: QueueBooking, work: Work | None) -> Mapping[FlavorResource, int]:
-    sets = [Admitted(one.name, one.count, one.flavors, one.usage) for one in booking.pod_sets]
     done = {} if work is None else work.done
     pods = {one.name: one.count for one in work.pod_sets} if work is not None and done else {}
-    return booked(sets, pods, done)[0]
+    return booked(booking.pod_sets, pods, done)[0]
 
 
 def _flavors(node: QuotaNode, usage: Mapping[FlavorResource, int], *, borrows: bool) -> list[Json]:

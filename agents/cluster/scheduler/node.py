@@ -15,8 +15,13 @@ from slacktide.schemas.metric import UNCOVERED_MS, NodeMetric, Use
 from slacktide.schemas.score import NOTHING as NO_USE
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.zones import ZONES_STALE_S, NodeZones
-from slacktide.streams.decisions.load.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Thresholds
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import (
+    Aggregation,
+    Amounts,
+    LoadAwareArgs,
+    LoadAwarePod,
+    Thresholds,
+)
 from slacktide.streams.decisions.load.load_aware_existing import AssignCache, NodeReport, NodeUse, PodUse
 from slacktide.streams.decisions.load.load_aware_scheduling import NodeState
 from slacktide.streams.decisions.load.pod_placement import NodeView

@@ -19,11 +19,9 @@ from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy.keys import seconds_of
 from slacktide.schemas.units import cpu_milli, whole
-from slacktide.streams.decisions.load.load_aware_args import Aggregation, Percents, Thresholds
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import Aggregation, LoadAwarePod, Percents, Thresholds
 from slacktide.streams.decisions.numa.placement import ZonedPod, zoned
-from slacktide.streams.decisions.numa.pod import Container, Pod, Qos
-from slacktide.streams.decisions.numa.topology import CPU
+from slacktide.streams.decisions.numa.topology import CPU, Container, Pod, Qos
 
 SCHEDULER = "koord-scheduler"
 """The schedulerName of Koordinator."""

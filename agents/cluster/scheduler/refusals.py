@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from slacktide.agents.cluster.scheduler.pod import ANNOTATION
 from slacktide.schemas.policy.placement import KEY
 from slacktide.schemas.zones import ZONES_STALE_S
-from slacktide.streams.decisions.load.load_aware_args import RESOURCES
+from slacktide.streams.decisions.load.load_aware_estimator import RESOURCES
 from slacktide.streams.decisions.load.load_aware_scheduling import Check
 from slacktide.streams.decisions.load.pod_placement import Asking, Refusal
 from slacktide.streams.decisions.numa.filter import Lack

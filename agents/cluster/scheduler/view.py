@@ -12,8 +12,7 @@ from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.schemas.inventory import ENDED_PHASES, Resources
 from slacktide.schemas.zones import NodeZones
-from slacktide.streams.decisions.load.load_aware_args import Thresholds
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, Thresholds
 from slacktide.streams.decisions.load.pod_placement import (
     Asking,
     Choice,

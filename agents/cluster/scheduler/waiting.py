@@ -19,7 +19,7 @@ from itertools import islice
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.backoff import Backoff
-from slacktide.streams.decisions.load.load_aware_args import Amounts
+from slacktide.streams.decisions.load.load_aware_estimator import Amounts
 from slacktide.streams.decisions.load.pod_placement import Asking, asking
 
 

@@ -7,7 +7,7 @@ no cut. After a quiet time it is short again.
 from __future__ import annotations
 
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.suppress.be_limits import looser
+from slacktide.streams.decisions.suppress.cpu_suppress import looser
 
 APART_NS = 210_000_000
 """The sampler needs 200 ms, and a timer may fire early."""

@@ -28,7 +28,7 @@ from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
-from slacktide.streams.decisions.spared_pods import is_unsuppressed
+from slacktide.streams.decisions.known_pods import is_unsuppressed
 
 MISSING_MAX = 20
 """Most missing figures listed in one reading. The others are counted."""

@@ -24,8 +24,7 @@ from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
 from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Order
-from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
-from slacktide.streams.decisions.evict.evict_tasks import EvictNode
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictNode, EvictTask
 from slacktide.streams.decisions.evict.memory_evict import memory_evict
 
 

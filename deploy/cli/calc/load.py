@@ -21,16 +21,17 @@ from slacktide.deploy.cli.calc.case import (
 )
 from slacktide.schemas.errors import CaseError
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.load.load_aware_args import (
+from slacktide.streams.decisions.load.load_aware_estimator import (
     Aggregation,
     Amounts,
     Factors,
     LoadAwareArgs,
+    LoadAwarePod,
     Percents,
     Thresholds,
     Weights,
+    estimate,
 )
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, estimate
 from slacktide.streams.decisions.load.load_aware_existing import (
     REPORT_INTERVAL_S,
     AssignCache,

@@ -13,16 +13,18 @@ from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.numa.filter import Failure, Filtered, Lack, Node, lack_of, numa_filter
-from slacktide.streams.decisions.numa.pod import Container, Pod, Qos
 from slacktide.streams.decisions.numa.policy_admit import policy_admit
 from slacktide.streams.decisions.numa.score import Strategy, numa_score
 from slacktide.streams.decisions.numa.topology import (
     ID_MAX,
     ID_MAX_CORRECTED,
     Amounts,
+    Container,
     Kubelet,
     NamedZone,
+    Pod,
     Policy,
+    Qos,
     Scope,
     Zone,
     kubelet_of,

@@ -33,9 +33,9 @@ from slacktide.streams.decisions.queue.assign import (
     assign,
 )
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint
-from slacktide.streams.decisions.queue.pending_queue import QueueingStrategy
 from slacktide.streams.decisions.queue.preempt import Holder, Policy, Preemption, Preemptor, candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
+from slacktide.streams.decisions.queue.queue_order import QueueingStrategy
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaTree, plus
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Settings
 

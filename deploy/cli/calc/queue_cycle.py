@@ -12,7 +12,7 @@ from slacktide.deploy.cli.calc.queue_quota import GivenCondition, condition_of, 
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.cycle import Entry, Eviction
-from slacktide.streams.decisions.queue.pending_queue import Pending
+from slacktide.streams.decisions.queue.queue_order import Pending
 from slacktide.streams.decisions.queue.quota_tree import QuotaTree
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Workload
 

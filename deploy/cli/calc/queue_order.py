@@ -18,7 +18,6 @@ from slacktide.deploy.cli.calc.queue_quota import (
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.pending_queue import Pending, PendingQueue, QueueingStrategy
 from slacktide.streams.decisions.queue.pods_ready import (
     JobProgress,
     PodsReadyAction,
@@ -28,7 +27,13 @@ from slacktide.streams.decisions.queue.pods_ready import (
     pods_ready_action,
     pods_ready_condition,
 )
-from slacktide.streams.decisions.queue.queue_order import RequeuingTimestamp, place
+from slacktide.streams.decisions.queue.queue_order import (
+    Pending,
+    PendingQueue,
+    QueueingStrategy,
+    RequeuingTimestamp,
+    place,
+)
 
 
 class QueueOrderInput(Given, frozen=True, kw_only=True):

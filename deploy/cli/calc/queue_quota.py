@@ -12,7 +12,6 @@ from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, in
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.queue.admitted_usage import AdmittedPodSet, admitted_usage, pod_set_usage
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.quota_tree import (
     UNLIMITED,
@@ -25,6 +24,7 @@ from slacktide.streams.decisions.queue.quota_tree import (
     quota_tree,
 )
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share, potential_available
+from slacktide.streams.decisions.queue.workload_objects import AdmittedPodSet, admitted_usage, pod_set_usage
 
 QueueAmount = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
 QuotaAmount = QueueAmount | Literal["unlimited"]

@@ -12,11 +12,10 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.because import Because, Figured
 from slacktide.streams.decisions.known_pods import REQUEST_FIELDS
 from slacktide.streams.decisions.resources.batch_resource import (
     Zone,
-    ZoneResource,
     batch_resource,
     batch_resource_zones,
 )
@@ -198,13 +197,14 @@ def calc_batch_resource(given: NodeCase) -> Calculated:
         zip(BATCH_FIELDS, (batch.cpu_milli, batch.mem_bytes), strict=True)
     )
     bound = {key(pod.namespace, pod.name): pod.numa_nodes for pod in given.pods or () if pod.numa_nodes}
-    zones = batch_resource_zones(load, colocation, [zone.zone() for zone in given.node.numa_zones or ()], bound)
+    there = [zone.zone() for zone in given.node.numa_zones or ()]
+    zones = batch_resource_zones(load, colocation, there, bound)
     if zones:
-        output["zones"] = {zone.name: _written(zone) for zone in zones}
+        output["zones"] = {zone.name: _written(one) for zone, one in zip(there, zones, strict=True)}
     return Calculated(output=output, because=[*batch.because, *(one for zone in zones for one in zone.because)])
 
 
-def _written(zone: ZoneResource) -> dict[str, int]:
+def _written(zone: Figured) -> dict[str, int]:
     return dict(zip(BATCH_FIELDS, (zone.cpu_milli, zone.mem_bytes), strict=True))
 
 

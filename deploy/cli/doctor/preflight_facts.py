@@ -39,9 +39,9 @@ from slacktide.schemas.metric import Use
 from slacktide.schemas.policy import DEFAULT, parse
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import raw_qos
+from slacktide.streams.decisions.known_pods import is_spared
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
-from slacktide.streams.decisions.spared_pods import is_spared
 
 T = TypeVar("T")
 SYSTEM = "slacktide-system"

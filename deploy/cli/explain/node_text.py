@@ -16,7 +16,7 @@ from slacktide.schemas.metric import Aggregate, NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.cpu_list import cpu_ranges
-from slacktide.streams.decisions.suppress.be_limits import measured
+from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.explain.carried_out import what
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node import Input, NodeExplanation, Step

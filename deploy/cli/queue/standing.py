@@ -11,7 +11,7 @@ import msgspec
 from slacktide.schemas.queue_objects import QueueObject
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
-from slacktide.streams.decisions.queue.excess import excess
+from slacktide.streams.decisions.queue.preempt import excess
 from slacktide.streams.decisions.queue.quota_tree import UNLIMITED
 from slacktide.streams.decisions.queue.scheduling import Scheduling
 

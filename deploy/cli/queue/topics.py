@@ -25,7 +25,7 @@ from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result
 from slacktide.schemas.queue_objects import JobObject, QueueObject
 from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
 from slacktide.streams.decisions.queue.cluster_objects import QueueObjects, read_objects
-from slacktide.streams.decisions.queue.published import Published, published
+from slacktide.streams.decisions.queue.workload_objects import Published, published
 from slacktide.streams.queue.ledger import ledger_of
 from slacktide.streams.queue.projection import objects_of
 from slacktide.streams.records import Out, Record, of_queue

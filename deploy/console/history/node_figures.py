@@ -23,8 +23,8 @@ from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, SAMPLES
-from slacktide.streams.decisions.suppress.be_limits import measured, quota_rate
 from slacktide.streams.decisions.suppress.cpu_pressure import step
+from slacktide.streams.decisions.suppress.cpu_suppress import measured, quota_rate
 from slacktide.streams.explain.carried_out import SUSPEND
 from slacktide.streams.explain.evidence import Logged, Severity, place_of
 from slacktide.streams.explain.figures import figures as figures_of

@@ -16,13 +16,18 @@ from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.evict.evict_candidates import Measure, Order, amount_of, best_effort_by_ratio
-from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask, Release, evict, invalid, nothing
 from slacktide.streams.decisions.evict.evict_tasks import (
     AllocatableThreshold,
+    Evictions,
     EvictNode,
+    EvictTask,
+    Release,
     UsageThreshold,
     allocatable_task,
+    evict,
+    invalid,
     no_capacity,
+    nothing,
     used_task,
 )
 

@@ -9,13 +9,15 @@ from collections.abc import Collection
 
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.streams.decisions.evict.evict_candidates import Measure, Order, best_effort_by_memory
-from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask, evict
 from slacktide.streams.decisions.evict.evict_tasks import (
     AllocatableThreshold,
+    Evictions,
     EvictNode,
+    EvictTask,
     UsageThreshold,
     allocatable_task,
     by_usage,
+    evict,
     no_capacity,
     used,
     used_task,

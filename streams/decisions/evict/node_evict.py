@@ -21,8 +21,7 @@ from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.decisions.evict import cpu_evict, memory_evict
 from slacktide.streams.decisions.evict.cpu_evict import NOT_MEASURED
 from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Measure, Order
-from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
-from slacktide.streams.decisions.evict.evict_tasks import EvictNode
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictNode, EvictTask
 
 MEMORY_RULES, CPU_RULES = frozenset(memory_evict.FEATURES), frozenset(cpu_evict.FEATURES)
 MEMORY_COOL_MS, CPU_COOL_MS = 4_000, 20_000

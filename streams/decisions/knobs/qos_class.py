@@ -22,7 +22,7 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.resource_qos import MemoryQos, QosClass, ResourceQos
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.streams.decisions.because import WantedSetting
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.streams.decisions.known_pods import is_spared
 
 _CLASSES = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass", "SYSTEM": "systemClass"}
 

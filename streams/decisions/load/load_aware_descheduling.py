@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.load.load_aware_classify import Amounts, Survey, ViewedNode, with_unit
-from slacktide.streams.decisions.load.load_aware_phase import Eviction, Kind, Moved, Phase, move, room
+from slacktide.streams.decisions.load.load_aware_phase import DeschedulingPolicy, Eviction, Kind, Moved, move, room
 
 Rows = Mapping[str, int]
 """Node -> consecutive passes in which it was over, including this one."""
@@ -28,21 +28,6 @@ def counted(before: Rows, over: Iterable[str]) -> dict[str, int]:
 def lasts(row: int, tolerated: int) -> bool:
     """Return whether a row is longer than tolerated. A tolerance of 1 means no wait."""
     return tolerated == 1 or row > tolerated
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeschedulingPolicy:
-    """Settings of a descheduling pass."""
-
-    too_few_targets: int = 0
-    """Act only if more nodes than this have room."""
-    node_fit: bool = True
-    """Evict only pods that fit a target."""
-    lands: bool = False
-    """A placed pod takes its requests and a slot from the next pod. In the reference it takes only its usage."""
-    weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
-    consecutive_abnormalities: int = 5
-    """Tolerated consecutive passes in which a node is over; 1: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,28 +93,10 @@ def _phases(
     """Run the whole phase, then the production phase, which gets the room left on common targets."""
     low, prod_low, both_low = (seen.classes[name] for name in ("low", "prod_low", "both_low"))
     budget, reasons = _budget(seen)
-    first = move(_phase("whole", sources, [*low, *both_low], budget, policy))
+    first = move("whole", sources, [*low, *both_low], budget, policy)
     prod_budget, prod_reasons = _prod_budget(seen, first.left)
-    second = move(_phase("prod", prod_sources, [*prod_low, *both_low], prod_budget, policy))
+    second = move("prod", prod_sources, [*prod_low, *both_low], prod_budget, policy)
     return replace(first, because=(*reasons, *first.because)), replace(second, because=(*prod_reasons, *second.because))
-
-
-def _phase(
-    kind: Kind,
-    sources: Sequence[ViewedNode],
-    targets: Sequence[ViewedNode],
-    budget: Amounts,
-    policy: DeschedulingPolicy,
-) -> Phase:
-    return Phase(
-        kind=kind,
-        sources=sources,
-        targets=targets,
-        budget=budget,
-        node_fit=policy.node_fit,
-        lands=policy.lands,
-        weights=policy.weights,
-    )
 
 
 def _budget(seen: Survey) -> tuple[Amounts, list[Because]]:

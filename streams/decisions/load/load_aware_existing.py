@@ -17,15 +17,16 @@ from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.load.load_aware_args import (
+from slacktide.streams.decisions.load.load_aware_estimator import (
     NOTHING,
     RESOURCES,
     Aggregation,
     Amounts,
     LoadAwareArgs,
+    LoadAwarePod,
     View,
+    estimate,
 )
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, estimate
 
 REPORT_INTERVAL_S = 60
 

@@ -9,7 +9,7 @@ next pod.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from slacktide.schemas.inventory import LIVE_PHASES
@@ -142,22 +142,22 @@ def _spare(node: LoadedNode, view: View) -> _Spare:
 
 
 Kind = Literal["whole", "prod"]
+"""``whole``: all pods count. ``prod``: only production pods count and are evicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """The sources, targets and settings of one phase."""
+class DeschedulingPolicy:
+    """Settings of a descheduling pass."""
 
-    kind: Kind
-    """``whole``: all pods count. ``prod``: only production pods count and are evicted."""
-    sources: Sequence[ViewedNode]
-    targets: Sequence[ViewedNode]
-    """In order of preference."""
-    budget: Amounts
-    """The amount that may be moved, for every watched resource."""
-    node_fit: bool
-    lands: bool
-    weights: Mapping[str, int]
+    too_few_targets: int = 0
+    """Act only if more nodes than this have room."""
+    node_fit: bool = True
+    """Evict only pods that fit a target."""
+    lands: bool = False
+    """A placed pod takes its requests and a slot from the next pod. In the reference it takes only its usage."""
+    weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
+    consecutive_abnormalities: int = 5
+    """Tolerated consecutive passes in which a node is over; 1: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,16 +191,25 @@ def view_of(node: ViewedNode, kind: Kind) -> View:
     return node.prod if kind == "prod" else node.whole
 
 
-def move(phase: Phase) -> Moved:
-    """Evict pods from the sources, the most loaded first, ties by name."""
-    if not phase.targets:
-        return Moved(left=phase.budget)
-    targets = [(node.node, view_of(node, phase.kind)) for node in phase.targets]
-    places = Targets(targets, lands=phase.lands) if phase.node_fit else None
-    scored = [(load_score(node, phase.kind, phase.weights), node) for node in phase.sources]
-    left, gave = phase.budget, []
+def move(
+    kind: Kind,
+    sources: Sequence[ViewedNode],
+    targets: Sequence[ViewedNode],
+    budget: Amounts,
+    policy: DeschedulingPolicy,
+) -> Moved:
+    """Evict pods from the sources, the most loaded first, ties by name, to targets in order of preference.
+
+    ``budget``: the amount that may be moved, for every watched resource.
+    """
+    if not targets:
+        return Moved(left=budget)
+    viewed = [(node.node, view_of(node, kind)) for node in targets]
+    places = Targets(viewed, lands=policy.lands) if policy.node_fit else None
+    scored = [(load_score(node, kind, policy.weights), node) for node in sources]
+    left, gave = budget, []
     for score, node in sorted(scored, key=lambda one: (-one[0], one[1].node.name)):
-        gave.append(_relieve(node, score, left, places, phase))
+        gave.append(_relieve(kind, node, score, left, places, policy.weights))
         left = gave[-1].left
     return Moved(
         evictions=tuple(eviction for one in gave for eviction in one.evictions),
@@ -223,11 +232,13 @@ def _per_mille(used: int, capacity: int) -> int:
     return min(used, capacity) * 1000 // capacity if capacity else 0
 
 
-def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | None, phase: Phase) -> Moved:
+def _relieve(
+    kind: Kind, source: ViewedNode, score: int, budget: Amounts, places: Targets | None, weights: Mapping[str, int]
+) -> Moved:
     """Evict pods until the node is no longer over, the budget is spent, or no pod is left."""
-    view, left = view_of(source, phase.kind), budget
-    candidates = [pod for pod in source.node.pods if _may_leave(pod, phase.kind)]
-    removable = eviction_order(_placeable(candidates, places), view.excess, phase.weights)
+    view, left = view_of(source, kind), budget
+    candidates = [pod for pod in source.node.pods if _may_leave(pod, kind)]
+    removable = eviction_order(_placeable(candidates, places), view.excess, weights)
     leaving: list[PlacedPod] = []
     stopped = "no_more_pods"
     for pod in removable:
@@ -248,10 +259,10 @@ def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | 
         "evicted_pods": len(leaving),
     }
     return Moved(
-        evictions=tuple(Eviction(pod=pod, node=name, because_of_prod=phase.kind == "prod") for pod in leaving),
+        evictions=tuple(Eviction(pod=pod, node=name, because_of_prod=kind == "prod") for pod in leaving),
         relieved=(name,) if stopped == "relieved" else (),
         left=left,
-        because=(Because(of=f"{phase.kind}/sources/{name}", bound=stopped, terms=terms),),
+        because=(Because(of=f"{kind}/sources/{name}", bound=stopped, terms=terms),),
     )
 
 

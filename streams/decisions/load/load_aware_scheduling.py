@@ -13,18 +13,21 @@ from typing import NamedTuple
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.load.load_aware_args import (
+from slacktide.streams.decisions.load.load_aware_estimator import (
     NOTHING,
     RESOURCES,
     Aggregation,
     Amounts,
+    Estimate,
     LoadAwareArgs,
+    LoadAwarePod,
     Percents,
     Thresholds,
     View,
     Weights,
+    estimate,
+    round_half_away,
 )
-from slacktide.streams.decisions.load.load_aware_estimator import Estimate, LoadAwarePod, estimate, round_half_away
 from slacktide.streams.decisions.load.load_aware_existing import ExistingLoad, expired, is_prod
 
 BEST = 100

@@ -15,8 +15,13 @@ from typing import Literal, NamedTuple
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import effective_priority_class, is_best_effort
 from slacktide.streams.decisions.load.extender_levels import levels
-from slacktide.streams.decisions.load.load_aware_args import NOTHING, RESOURCES, Amounts, LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import (
+    NOTHING,
+    RESOURCES,
+    Amounts,
+    LoadAwareArgs,
+    LoadAwarePod,
+)
 from slacktide.streams.decisions.load.load_aware_scheduling import (
     Candidate,
     Check,

@@ -11,20 +11,24 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Literal, NamedTuple
 
-from slacktide.streams.decisions.numa.pod import Kind, Pod, Step, exclusive_cpu_milli, steps
 from slacktide.streams.decisions.numa.policy_admit import policy_admit
 from slacktide.streams.decisions.numa.topology import (
     ALWAYS_ON_NODE,
     BATCH,
     CPU,
     Amounts,
+    Kind,
     Kubelet,
+    Pod,
+    Step,
     Zone,
     charged,
+    exclusive_cpu_milli,
     is_affine,
     is_host_level,
     is_native,
     places_of,
+    steps,
 )
 
 Why = Literal["not_on_node", "no_zone", "not_aligned"]

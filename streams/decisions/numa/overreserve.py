@@ -10,10 +10,17 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Literal
 
-from slacktide.streams.decisions.numa.pod import Pod, effective_request
 from slacktide.streams.decisions.numa.pod_fingerprint import pod_fingerprint
 from slacktide.streams.decisions.numa.reservations import Passthrough, SeenPod, Topology, View, view_of
-from slacktide.streams.decisions.numa.topology import CPU, Amounts, is_memory, is_native, whole_cpus
+from slacktide.streams.decisions.numa.topology import (
+    CPU,
+    Amounts,
+    Pod,
+    effective_request,
+    is_memory,
+    is_native,
+    whole_cpus,
+)
 
 
 def is_exclusive(pod: Pod, listed: Collection[str]) -> bool:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from slacktide.schemas.message import Terms
 from slacktide.schemas.zones import NodeZones, ZoneResources
 from slacktide.streams.decisions.numa.filter import Filtered, Lack, Node, numa_filter
-from slacktide.streams.decisions.numa.pod import Container, Pod, steps
 from slacktide.streams.decisions.numa.policy_admit import distance
 from slacktide.streams.decisions.numa.reservations import reserved_request
 from slacktide.streams.decisions.numa.score import Strategy, numa_score
@@ -21,12 +20,15 @@ from slacktide.streams.decisions.numa.topology import (
     CPU,
     MEMORY,
     Amounts,
+    Container,
     Kubelet,
+    Pod,
     Zone,
     charged,
     is_affine,
     is_native,
     places_of,
+    steps,
 )
 
 SETS_ZONES_MAX = 8

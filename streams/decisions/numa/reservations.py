@@ -10,8 +10,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slacktide.streams.decisions.numa.pod import Pod, corrected_request, exclusive_cpu_milli
-from slacktide.streams.decisions.numa.topology import CPU, Amounts, Kubelet, NamedZone, is_affine, kubelet_of
+from slacktide.streams.decisions.numa.topology import (
+    CPU,
+    Amounts,
+    Kubelet,
+    NamedZone,
+    Pod,
+    corrected_request,
+    exclusive_cpu_milli,
+    is_affine,
+    kubelet_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

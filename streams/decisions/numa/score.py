@@ -13,9 +13,8 @@ from itertools import combinations
 from typing import Literal, NamedTuple, get_args
 
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.numa.pod import Pod, Step, steps
 from slacktide.streams.decisions.numa.policy_admit import DISTANCE_UNKNOWN, ZoneSet, covered, distance
-from slacktide.streams.decisions.numa.topology import CPU, Amounts, Kubelet, Zone, charged, places_of
+from slacktide.streams.decisions.numa.topology import CPU, Amounts, Kubelet, Pod, Step, Zone, charged, places_of, steps
 
 
 class Chosen(NamedTuple):

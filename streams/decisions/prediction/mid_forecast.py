@@ -74,15 +74,7 @@ class HeldForecast:
         return self.boot_id, self.seq
 
     def on(self, pods: Sequence[Pod], facts: NodeFacts, policy: Policy, *, boot_id: str, at_ms: int) -> MidForecast:
-        """Return the mid forecast. Compute it if an input changed.
-
-        Args:
-            pods: of the node.
-            facts: that its resources are computed from.
-            policy: in force.
-            boot_id: of the sample that its resources are computed from.
-            at_ms: event time of the sample.
-        """
+        """Return the mid forecast for a sample of ``boot_id`` at ``at_ms``. Compute it if an input changed."""
         state = OTHER_BOOT if boot_id != self.boot_id else STALE if at_ms - self.observed_ms > FORECAST_STALE_MS else ""
         had, asked = self._figured, (pods, facts, policy, state)
         if had is not None and all(map(_same, had[0], asked)):
@@ -111,12 +103,7 @@ def mid_forecast(
 ) -> MidForecast:
     """Compute the prod-reclaimable resources from a forecast.
 
-    Args:
-        peaks: the forecast.
-        there: production pods of the node that have not ended.
-        facts: of the node; its allocatable resources are the upper bound.
-        colocation: the strategy in force.
-        state: why the forecast is ignored; "": it is valid.
+    ``there``: production pods that have not ended. ``state``: why the forecast is ignored; "": it is valid.
     """
     if state:
         prediction = Prediction(state=state, observed_ms=peaks.observed_ms)

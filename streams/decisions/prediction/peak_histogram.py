@@ -176,11 +176,7 @@ class PeakHistogram:
 
     @classmethod
     def restored(cls, checkpoint: PeakCheckpoint | None, buckets: Buckets, *, half_life_ms: int) -> Self | None:
-        """Restore a checkpoint. Its total weight is distributed over the saved buckets.
-
-        Returns:
-            None if there is no checkpoint, its weight is negative, or a bucket is unknown.
-        """
+        """Restore a checkpoint: its total weight over the saved buckets. None without one, or if it is invalid."""
         if checkpoint is None or checkpoint.total_weight < 0:
             return None
         shape = checkpoint.bucket_weights

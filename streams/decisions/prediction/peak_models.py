@@ -128,8 +128,7 @@ class PeakModels:
     def train_known(self, pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None, *, at_ms: int) -> int:
         """Add a sample to each production pod and node item whose usage is known, but none to a class without pods.
 
-        Returns:
-            The number of samples dropped because their model has a newer one.
+        Return the number of samples dropped because their model has a newer one.
         """
         samples = list(_known_samples(pods, node))
         newer = [(uid, use) for uid, use in samples if uid not in self.models or self.models[uid].updated_ms <= at_ms]

@@ -132,12 +132,8 @@ def prod_reclaimable(
 ) -> ProdReclaimable:
     """Compute the part of production requests that mid pods may request.
 
-    Args:
-        pods: pods of the node that have a usage, of any class.
-        node: peaks of the node.
-        allocatable: of the node before amplification; None: unknown. An absent amount counts as 0.
-        cold_start_s: pods of this age or younger are not predicted.
-        safety_margin_pct: percent added to peaks, at least -100.
+    ``pods`` have a usage, of any class. ``allocatable`` is that before amplification; None: unknown; an absent amount
+    is 0. Pods of ``cold_start_s`` or younger are not predicted. ``safety_margin_pct`` is at least -100.
     """
     found = _sorted(pods, cold_start_s)
     cpu, mem = (_figured(each, found, node, allocatable, safety_margin_pct) for each in (_CPU, _MEM))

@@ -10,9 +10,15 @@ from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet, assign, exceeds_max_quota
 from slacktide.streams.decisions.queue.flavor_match import NO_ROOM
-from slacktide.streams.decisions.queue.pending_queue import EXCEEDS_MAX_QUOTA, WAITING_FOR_PODS_READY
 from slacktide.streams.decisions.queue.preempt import Target, remove
-from slacktide.streams.decisions.queue.queue_order import Place, Queued, RequeuingTimestamp, place
+from slacktide.streams.decisions.queue.queue_order import (
+    EXCEEDS_MAX_QUOTA,
+    WAITING_FOR_PODS_READY,
+    Place,
+    Queued,
+    RequeuingTimestamp,
+    place,
+)
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, QuotaNode, minus, plus
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, Share, node_share
 

@@ -1,12 +1,13 @@
-"""Orders the workloads of a ClusterQueue.
+"""Orders the workloads of a ClusterQueue. Its pending ones are active or inadmissible; events requeue them.
 
-Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, queueOrderingFunc; pkg/workload/workload.go,
-GetQueueOrderTimestamp.
+Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, queueOrderingFunc; inadmissible_workloads.go;
+pkg/workload/workload.go, GetQueueOrderTimestamp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterable
 from typing import Literal, NamedTuple
 
 RequeuingTimestamp = Literal["Eviction", "Creation"]
@@ -61,3 +62,206 @@ def in_order(
 ) -> list[Queued]:
     """Return the workloads in order; ties keep the given order."""
     return sorted(workloads, key=lambda one: place(one, requeuing, sticky=one.uid == sticky_uid))
+
+
+QueueingStrategy = Literal["BestEffortFIFO", "StrictFIFO"]
+PREEMPTS = frozenset({"PendingPreemption", "PendingMigration"})
+"""Reasons of a workload that waits for its victims to stop."""
+WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+"""Not decided, because other workloads wait for ready pods. The reference has no such reason."""
+EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+"""It does not fit even without other usage, until quotas or flavors change. The reference has no such reason."""
+AT_ONCE = PREEMPTS | {"FailedAfterNomination", "PreemptionFailed", WAITING_FOR_PODS_READY}
+"""Reasons after which BestEffortFIFO retries a workload without an event."""
+NEVER_AT_ONCE = "NamespaceMismatch"
+BAD_SHAPE = frozenset({"NoFit", "PreemptionNoCandidates"})
+"""Reasons that apply to all workloads of equal shape."""
+
+
+class Pending(NamedTuple):
+    """A pending workload."""
+
+    queued: Queued
+    generation: int = 0
+    namespace_matches: bool = True
+    requeued: Condition | None = None
+    requeue_at_s: int | None = None
+    pod_sets: Hashable = ()
+    """A key of all data that flavors and quota depend on."""
+    reclaimable: Hashable = ()
+
+    @property
+    def uid(self) -> str:
+        """Return the workload's uid."""
+        return self.queued.uid
+
+    @property
+    def shape(self) -> Hashable:
+        """Return a key; workloads with equal shape fit alike."""
+        return self.queued.priority or 0, self.pod_sets
+
+    @property
+    def matters(self) -> Hashable:
+        """Return the data that decides whether a retry is useful."""
+        return self.queued.priority, self.pod_sets, self.queued.evicted, self.requeued, self.reclaimable
+
+    def ready(self, now_s: int) -> bool:
+        """Return whether no backoff holds it."""
+        waits = self.requeued is not None and not self.requeued.status
+        return not waits and (self.requeue_at_s is None or self.requeue_at_s <= now_s)
+
+
+class PendingQueue:
+    """The pending workloads of one ClusterQueue. Callers pass the time."""
+
+    def __init__(
+        self, strategy: QueueingStrategy = "BestEffortFIFO", requeuing: RequeuingTimestamp = "Eviction"
+    ) -> None:
+        self._best_effort = strategy == "BestEffortFIFO"
+        self._requeuing: RequeuingTimestamp = requeuing
+        self._active: dict[str, Pending] = {}
+        self._order: list[Place] = []
+        """Active workloads in order, without regard to the sticky one."""
+        self._places: dict[str, Place] = {}
+        self._shapes: dict[str, Hashable] = {}
+        self._by_shape: dict[Hashable, dict[str, None]] = {}
+        self._aside: dict[str, Pending] = {}
+        self._looked_at: dict[str, int] = {}
+        """Generation at the last try, until the workload is pushed again; 0 or absent: it matches any."""
+        self._inflight: str | None = None
+        self._sticky: str | None = None
+        self._retried = False
+        self._bad_shapes: set[Hashable] = set()
+        self._too_large: set[str] = set()
+        """Inadmissible until quotas or flavors change."""
+
+    def __len__(self) -> int:
+        return len(self._active) + len(self._aside)
+
+    @property
+    def active(self) -> list[Pending]:
+        """Return the active workloads in order."""
+        first = [self._sticky] if self._sticky in self._active else []
+        return [self._active[uid] for uid in dict.fromkeys([*first, *(one.uid for one in self._order)])]
+
+    @property
+    def inadmissible(self) -> list[Pending]:
+        """Return the inadmissible workloads, unordered."""
+        return list(self._aside.values())
+
+    def is_active(self, uid: str) -> bool:
+        """Return whether a workload is active."""
+        return uid in self._active
+
+    def push(self, one: Pending, now_s: int) -> None:
+        """Add or update a workload."""
+        if one.uid == self._inflight:
+            return
+        aside = self._aside.get(one.uid)
+        same = aside is not None and aside.matters == one.matters
+        same = same and self._looked_at.get(one.uid, 0) in {0, one.generation}
+        self._looked_at.pop(one.uid, None)
+        held_back = not one.ready(now_s) or (self._best_effort and one.shape in self._bad_shapes)
+        stays_aside = same or (one.uid not in self._active and held_back)
+        self._enter(one)
+        if stays_aside:
+            self._aside[one.uid] = one
+            if not same:
+                self._too_large.discard(one.uid)
+        else:
+            self._activate(one)
+
+    def pop(self) -> Pending | None:
+        """Take the next workload for a try."""
+        self._retried = False
+        one = self._next()
+        self._inflight = None if one is None else one.uid
+        if one is not None:
+            self._leave(one.uid)
+            self._looked_at[one.uid] = one.generation
+        return one
+
+    def requeue(self, one: Pending, reason: str, now_s: int, *, pending_flavors: bool = False) -> bool:
+        """Requeue a workload; return whether it is pending again. ``pending_flavors``: untried flavors remain."""
+        if reason in PREEMPTS:
+            self._sticky = one.uid if self._best_effort else None
+        if self._inflight == one.uid:
+            self._inflight = None
+        if reason == EXCEEDS_MAX_QUOTA:
+            self._enter(one)
+            self._aside[one.uid] = one
+            self._too_large.add(one.uid)
+            return True
+        at_once = reason in AT_ONCE if self._best_effort else reason != NEVER_AT_ONCE
+        back = one.ready(now_s) and (at_once or self._retried or pending_flavors)
+        if one.uid in self._active or (one.uid in self._aside and not back):
+            return False
+        self._enter(one)
+        if back:
+            self._activate(one)
+            return True
+        self._aside[one.uid] = one
+        if self._best_effort and reason in BAD_SHAPE:
+            self._set_aside(one.shape)
+        return True
+
+    def retry(self, now_s: int, *, changed: bool = False) -> int:
+        """Activate inadmissible workloads; return their number. ``changed``: also those above the maximum quota."""
+        self._retried = True
+        self._bad_shapes.clear()
+        if changed:
+            self._too_large.clear()
+        stays = self._too_large
+        back = {
+            uid: one
+            for uid, one in self._aside.items()
+            if one.ready(now_s) and one.namespace_matches and uid not in stays
+        }
+        self._active.update(back)
+        self._aside = {uid: one for uid, one in self._aside.items() if uid not in back}
+        if back:
+            self._order = sorted([*self._order, *(self._places[uid] for uid in back)])
+        return len(back)
+
+    def delete(self, uid: str) -> None:
+        """Remove a workload that was deleted or admitted."""
+        self._leave(uid)
+        self._aside.pop(uid, None)
+        self._places.pop(uid, None)
+        if uid in self._shapes:
+            del self._by_shape[self._shapes.pop(uid)][uid]
+        self._looked_at.pop(uid, None)
+        self._too_large.discard(uid)
+        self._inflight = None if self._inflight == uid else self._inflight
+        self._sticky = None if self._sticky == uid else self._sticky
+
+    def _next(self) -> Pending | None:
+        if self._sticky in self._active:
+            return self._active[self._sticky]
+        return self._active[self._order[0].uid] if self._order else None
+
+    def _set_aside(self, shape: Hashable) -> None:
+        self._bad_shapes.add(shape)
+        out = [uid for uid in self._by_shape.get(shape, ()) if uid in self._active]
+        if out:
+            self._aside |= {uid: self._active.pop(uid) for uid in out}
+            self._order = [one for one in self._order if one.uid in self._active]
+
+    def _activate(self, one: Pending) -> None:
+        self._aside.pop(one.uid, None)
+        self._too_large.discard(one.uid)
+        self._active[one.uid] = one
+        insort(self._order, self._places[one.uid])
+
+    def _leave(self, uid: str) -> None:
+        if self._active.pop(uid, None) is not None:
+            del self._order[bisect_left(self._order, self._places[uid])]
+
+    def _enter(self, one: Pending) -> None:
+        uid, shape = one.uid, one.shape
+        self._leave(uid)
+        self._places[uid] = place(one.queued, self._requeuing)
+        if uid in self._shapes:
+            del self._by_shape[self._shapes[uid]][uid]
+        self._shapes[uid] = shape
+        self._by_shape.setdefault(shape, {})[uid] = None

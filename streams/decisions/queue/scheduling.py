@@ -12,10 +12,9 @@ from typing import NamedTuple
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Entry, Eviction, Head, cycle, evictions
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Room
-from slacktide.streams.decisions.queue.pending_queue import Pending, PendingQueue, QueueingStrategy
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, remove, restore
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy
-from slacktide.streams.decisions.queue.queue_order import RequeuingTimestamp
+from slacktide.streams.decisions.queue.queue_order import Pending, PendingQueue, QueueingStrategy, RequeuingTimestamp
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 

@@ -18,19 +18,11 @@ import msgspec
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
-from slacktide.streams.decisions.because import Because, in_unit
+from slacktide.streams.decisions.because import Because, Figured, in_unit
 from slacktide.streams.decisions.resources.node_load import NodeLoad, high_priority, node_reserved
 
 _TERMS = ("capacity", "margin", "system", "reserved", "system_or_reserved", "high_priority", "available")
 _ADDS = ("+capacity", "-margin", "-system_or_reserved", "-high_priority")
-
-
-class BatchResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Batch CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
-
-    cpu_milli: int
-    mem_bytes: int
-    because: tuple[Because, Because]
 
 
 Asked: TypeAlias = tuple[int, int | None, bool]
@@ -62,34 +54,10 @@ def sums(pods: Iterable[Asked]) -> Sums:
     return Sums(request=requests, used=uses, max_used_request=larger)
 
 
-def batch_resource(load: NodeLoad, colocation: Colocation) -> BatchResource:
+def batch_resource(load: NodeLoad, colocation: Colocation) -> Figured:
     """Subtract the margin, the system and the usage or requests of high-priority pods from capacity."""
-    cpu, mem = _high_priority_sums(load)
-    facts, reserved = load.facts, node_reserved(load.facts)
-    capacity_milli, capacity_bytes = facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0
-    because_cpu = available(
-        of="batch_cpu_milli",
-        unit="milli",
-        capacity=Capacity(capacity_milli, colocation.cpu_reclaim_threshold_pct, colocation.batch_cpu_threshold_pct),
-        system=load.system.cpu_milli + load.host_use.cpu_milli,
-        reserved=reserved.cpu_milli or 0,
-        sums=cpu,
-        policy=cpu_policy(colocation),
-    )
-    because_mem = available(
-        of="batch_memory_bytes",
-        unit="bytes",
-        capacity=Capacity(capacity_bytes, colocation.mem_reclaim_threshold_pct, colocation.batch_mem_threshold_pct),
-        system=load.system.mem_bytes + load.host_use.mem_bytes,
-        reserved=reserved.mem_bytes or 0,
-        sums=mem,
-        policy=colocation.mem_calculate_policy,
-    )
-    return BatchResource(
-        cpu_milli=int(because_cpu.terms["batch_milli"]),
-        mem_bytes=int(because_mem.terms["batch_bytes"]),
-        because=(because_cpu, because_mem),
-    )
+    cpu, mem = _available("", load.facts.capacity, _kept(load), _high_priority_sums(load), colocation)
+    return Figured.by("batch", cpu, mem)
 
 
 def cpu_policy(colocation: Colocation) -> CalculatePolicy:
@@ -98,14 +66,14 @@ def cpu_policy(colocation: Colocation) -> CalculatePolicy:
 
 
 def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
-    high = high_priority(load)
-    uses = [high.uses.get(uid) for uid in high.pods.uids]
+    pods, by_uid, dangling = high_priority(load)
+    uses = [by_uid.get(uid) for uid in pods.uids]
     used_milli = [None if use is None else use.cpu_milli for use in uses]
     used_bytes = [None if use is None else use.mem_bytes for use in uses]
-    cpu: list[Asked] = list(zip(high.pods.cpu_milli, used_milli, high.pods.lse, strict=True))
-    mem: list[Asked] = list(zip(high.pods.mem_bytes, used_bytes, repeat(False)))
-    cpu += [(0, use.cpu_milli, False) for use in high.dangling]
-    mem += [(0, use.mem_bytes, False) for use in high.dangling]
+    cpu: list[Asked] = list(zip(pods.cpu_milli, used_milli, pods.lse, strict=True))
+    mem: list[Asked] = list(zip(pods.mem_bytes, used_bytes, repeat(False)))
+    cpu += [(0, use.cpu_milli, False) for use in dangling]
+    mem += [(0, use.mem_bytes, False) for use in dangling]
     return sums(cpu), sums(mem)
 
 
@@ -147,6 +115,52 @@ def available(
     return batch_because(of, unit, terms)
 
 
+class Kept(NamedTuple):
+    """What the system uses, and what is reserved for it."""
+
+    system: int
+    reserved: int
+
+
+def _kept(load: NodeLoad) -> tuple[Kept, Kept]:
+    """Return CPU in millicores and memory in bytes."""
+    system, host, reserved = load.system, load.host_use, node_reserved(load.facts)
+    cpu = Kept(system.cpu_milli + host.cpu_milli, reserved.cpu_milli or 0)
+    return cpu, Kept(system.mem_bytes + host.mem_bytes, reserved.mem_bytes or 0)
+
+
+def _available(
+    path: str,
+    amounts: Resources,
+    kept: tuple[Kept, Kept],
+    sums: tuple[Sums, Sums],
+    colocation: Colocation,
+    scale: int = 1,
+) -> tuple[Because, Because]:
+    """Compute CPU, and memory in the unit of ``scale``, of a node or zone."""
+    cpu = available(
+        of=f"{path}batch_cpu_milli",
+        unit="milli",
+        capacity=Capacity(
+            amounts.cpu_milli or 0, colocation.cpu_reclaim_threshold_pct, colocation.batch_cpu_threshold_pct
+        ),
+        **kept[0]._asdict(),
+        sums=sums[0],
+        policy=cpu_policy(colocation),
+    )
+    mem = available(
+        of=f"{path}batch_memory_bytes",
+        unit="bytes" if scale == 1 else "millibytes",
+        capacity=Capacity(
+            amounts.mem_bytes or 0, colocation.mem_reclaim_threshold_pct, colocation.batch_mem_threshold_pct, scale
+        ),
+        **kept[1]._asdict(),
+        sums=sums[1],
+        policy=colocation.mem_calculate_policy,
+    )
+    return cpu, mem
+
+
 def batch_because(of: str, unit: str, terms: Terms) -> Because:
     """Build the reason from computed or recorded terms."""
     left, value = (terms[name] for name in in_unit(unit, "available", "batch"))
@@ -162,50 +176,22 @@ class Zone:
     allocatable: Resources
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZoneResource:
-    """Batch CPU in millicores and memory in bytes of one zone, each with its arithmetic (CPU first)."""
-
-    name: str
-    cpu_milli: int
-    mem_bytes: int
-    because: tuple[Because, Because]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shares:
-    """A zone's share of the node's system usage and reservation."""
-
-    system_milli: int
-    reserved_milli: int
-    system_millibytes: int
-    reserved_millibytes: int
-
-
 def batch_resource_zones(
     load: NodeLoad, colocation: Colocation, zones: Sequence[Zone], zones_of: Mapping[str, Sequence[int]]
-) -> list[ZoneResource]:
+) -> list[Figured]:
     """Compute each zone like a node. A pod's amounts are divided over its zones, all others over all zones.
 
-    Args:
-        load: of the node.
-        colocation: the strategy in force.
-        zones: all zones of the node; the result is empty unless one has CPU or memory.
-        zones_of: zone ids by uid; unknown ids are ignored, and a pod without ids is in all zones.
+    ``zones_of``: zone ids by uid; unknown ids are ignored, and a pod without ids is in all zones. The result is empty
+    unless a zone has CPU or memory.
     """
     if all(zone.allocatable.cpu_milli is None and zone.allocatable.mem_bytes is None for zone in zones):
         return []
     count = len(zones)
     cpu, mem = _asked(load, zones_of, count)
-    reserved = node_reserved(load.facts)
-    shares = _Shares(
-        system_milli=_part(load.system.cpu_milli + load.host_use.cpu_milli, count),
-        reserved_milli=_part(reserved.cpu_milli or 0, count),
-        system_millibytes=_part((load.system.mem_bytes + load.host_use.mem_bytes) * 1000, count),
-        reserved_millibytes=_part((reserved.mem_bytes or 0) * 1000, count),
-    )
+    kept_cpu, kept_mem = _kept(load)
+    kept = Kept(*(_part(one, count) for one in kept_cpu)), Kept(*(_part(one * 1000, count) for one in kept_mem))
     return [
-        _zone(zone, shares, sums(of_cpu), sums(of_mem), colocation)
+        _zone(zone, kept, (sums(of_cpu), sums(of_mem)), colocation)
         for zone, of_cpu, of_mem in zip(zones, cpu, mem, strict=True)
     ]
 
@@ -221,9 +207,9 @@ def _asked(
     everywhere = range(count)
     cpu: list[list[Asked]] = [[] for _ in everywhere]
     mem: list[list[Asked]] = [[] for _ in everywhere]
-    high = high_priority(load)
-    for uid, milli, size, lse in high.pods.rows():
-        used = high.uses.get(uid)
+    pods, uses, dangling = high_priority(load)
+    for uid, milli, size, lse in pods.rows():
+        used = uses.get(uid)
         places = sorted({place for place in zones_of.get(uid, ()) if place in everywhere}) or everywhere
         parts = len(places)
         asked_milli, asked_millibytes = _part(milli, parts), _part(size * 1000, parts)
@@ -232,39 +218,14 @@ def _asked(
         for place in places:
             cpu[place].append((asked_milli, used_milli, lse))
             mem[place].append((asked_millibytes, used_millibytes, False))
-    for used in high.dangling:
+    for used in dangling:
         for place in everywhere:
             cpu[place].append((0, _part(used.cpu_milli, count), False))
             mem[place].append((0, _part(used.mem_bytes * 1000, count), False))
     return cpu, mem
 
 
-def _zone(zone: Zone, shares: _Shares, cpu: Sums, mem: Sums, colocation: Colocation) -> ZoneResource:
-    milli, size = zone.allocatable.cpu_milli or 0, zone.allocatable.mem_bytes or 0
-    because_cpu = available(
-        of=f"zones/{zone.name}/batch_cpu_milli",
-        unit="milli",
-        capacity=Capacity(milli, colocation.cpu_reclaim_threshold_pct, colocation.batch_cpu_threshold_pct),
-        system=shares.system_milli,
-        reserved=shares.reserved_milli,
-        sums=cpu,
-        policy=cpu_policy(colocation),
-    )
-    in_milli = available(
-        of=f"zones/{zone.name}/batch_memory_bytes",
-        unit="millibytes",
-        capacity=Capacity(size, colocation.mem_reclaim_threshold_pct, colocation.batch_mem_threshold_pct, scale=1000),
-        system=shares.system_millibytes,
-        reserved=shares.reserved_millibytes,
-        sums=mem,
-        policy=colocation.mem_calculate_policy,
-    )
-    mem_bytes = -(-int(in_milli.terms["batch_millibytes"]) // 1000)
-    terms: Terms = in_milli.terms | {"batch_bytes": mem_bytes}
-    because_mem = Because(of=in_milli.of, bound=in_milli.bound, terms=terms, adds=in_milli.adds)
-    return ZoneResource(
-        name=zone.name,
-        cpu_milli=int(because_cpu.terms["batch_milli"]),
-        mem_bytes=mem_bytes,
-        because=(because_cpu, because_mem),
-    )
+def _zone(zone: Zone, kept: tuple[Kept, Kept], sums: tuple[Sums, Sums], colocation: Colocation) -> Figured:
+    cpu, in_milli = _available(f"zones/{zone.name}/", zone.allocatable, kept, sums, colocation, scale=1000)
+    terms: Terms = in_milli.terms | {"batch_bytes": -(-int(in_milli.terms["batch_millibytes"]) // 1000)}
+    return Figured.by("batch", cpu, msgspec.structs.replace(in_milli, terms=terms))

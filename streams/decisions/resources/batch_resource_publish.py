@@ -41,10 +41,9 @@ def batch_resource_publish(
 ) -> Published:
     """Amplify CPU by the node's normalization ratio, then subtract third-party allocations from CPU and memory.
 
-    Args:
-        calculated: the computed batch resources; None: the node is degraded or reset.
-        ratio: annotation node.koordinator.sh/cpu-normalization-ratio; ignored unless it is a decimal above 1.
-        third_party: allocations of other schedulers, if any.
+    ``calculated`` None: the node is degraded or reset. ``ratio``: annotation
+    node.koordinator.sh/cpu-normalization-ratio; ignored unless it is a decimal above 1. ``third_party``: allocations of
+    other schedulers.
     """
     if calculated is None:
         cpu, mem = (Because(of=of, bound="degraded", terms={}) for of in ("batch_cpu_milli", "batch_memory_bytes"))

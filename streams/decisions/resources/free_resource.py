@@ -6,7 +6,6 @@ The reference names this class but publishes no resources for it. Free resources
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -15,7 +14,7 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_priority_class
-from slacktide.streams.decisions.because import Because, in_unit
+from slacktide.streams.decisions.because import Because, Figured, in_unit
 from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 
@@ -23,16 +22,7 @@ BATCH = "koord-batch"
 _ADDS = ("+capacity", "-margin", "-system_or_reserved", "-high_priority", "-batch_used")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeResource:
-    """Free CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
-
-    cpu_milli: int
-    mem_bytes: int
-    because: tuple[Because, Because]
-
-
-def free_resource(load: NodeLoad, colocation: Colocation) -> FreeResource:
+def free_resource(load: NodeLoad, colocation: Colocation) -> Figured:
     """Subtract the margin, system, high-priority and batch usage from capacity.
 
     The calculation policy is always "usage". A batch pod without a metric counts with its requests.
@@ -48,9 +38,7 @@ def free_resource(load: NodeLoad, colocation: Colocation) -> FreeResource:
     used = list(_batch_uses(load))
     cpu = _less(left_cpu, "free_cpu_milli", "milli", sum(use.cpu_milli for use in used))
     mem = _less(left_mem, "free_memory_bytes", "bytes", sum(use.mem_bytes for use in used))
-    return FreeResource(
-        cpu_milli=int(cpu.terms["free_milli"]), mem_bytes=int(mem.terms["free_bytes"]), because=(cpu, mem)
-    )
+    return Figured.by("free", cpu, mem)
 
 
 def _batch_uses(load: NodeLoad) -> Iterable[Use]:

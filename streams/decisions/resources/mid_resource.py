@@ -11,21 +11,13 @@ import msgspec
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.because import Because, in_unit
+from slacktide.streams.decisions.because import Because, Figured, in_unit
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.resources.node_load import NodeLoad, node_reserved
 
 STATIC = "static"
 _TERMS = ("capacity", "reclaimable", "unused", "base", "system_or_reserved", "prod_request", "unallocated")
 _PARTS = ("base", "unallocated_part", "static")
-
-
-class MidResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Mid CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
-
-    cpu_milli: int
-    mem_bytes: int
-    because: tuple[Because, Because]
 
 
 class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -41,14 +33,11 @@ class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     threshold_pct: int
 
 
-def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, node_use: Use | None) -> MidResource:
+def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, node_use: Use | None) -> Figured:
     """Compute the static share of capacity, or the unused reclaimable plus a share of the unallocated.
 
-    Args:
-        load: the node, its pods, its system usage; host usage is that of production applications only.
-        colocation: the strategy in force.
-        reclaimable: the prod-reclaimable resources.
-        node_use: usage of the whole node; None: CPU or memory is unknown.
+    The host usage in ``load`` is that of production applications only. ``reclaimable``: the prod-reclaimable resources.
+    ``node_use``: usage of the whole node; None: CPU or memory is unknown.
     """
     reserved, facts = node_reserved(load.facts), load.facts
     prod = known(load.pods).prod_request
@@ -75,12 +64,7 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
         threshold_pct=colocation.mid_mem_threshold_pct,
     )
     rule = _static if colocation.mid_reclaim_mode == STATIC else _dynamic
-    because_cpu, because_mem = rule(cpu, "mid_cpu_milli", "milli"), rule(mem, "mid_memory_bytes", "bytes")
-    return MidResource(
-        cpu_milli=int(because_cpu.terms["mid_milli"]),
-        mem_bytes=int(because_mem.terms["mid_bytes"]),
-        because=(because_cpu, because_mem),
-    )
+    return Figured.by("mid", rule(cpu, "mid_cpu_milli", "milli"), rule(mem, "mid_memory_bytes", "bytes"))
 
 
 def _idle_exclusive_milli(load: NodeLoad) -> int:

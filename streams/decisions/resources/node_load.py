@@ -33,28 +33,17 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Usage of host applications with a higher priority than batch pods."""
 
 
-class HighPriority(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The load with a higher priority than batch pods."""
+def high_priority(load: NodeLoad) -> tuple[HighPods, Mapping[str, Use], list[Use]]:
+    """Collect the load with a higher priority than batch pods.
 
-    pods: HighPods
-    uses: Mapping[str, Use]
-    """Usage by uid; a missing uid has no metric."""
-    dangling: list[Use]
-    """Metrics without a live pod, except those of batch and free pods."""
-
-
-def high_priority(load: NodeLoad) -> HighPriority:
-    """Collect the load with a higher priority than batch pods."""
+    Return pods, usage by uid (a missing uid has no metric), and usage without a live pod except of batch and free pods.
+    """
     pods = known(load.pods)
     uses = {metric.uid: metric.use for metric in load.metrics}
     dangling: dict[str, PodMetric] = {}
     if not uses.keys() <= pods.live:
         dangling = {metric.uid: metric for metric in load.metrics if metric.uid not in pods.live}
-    return HighPriority(
-        pods=pods.high,
-        uses=uses,
-        dangling=[metric.use for metric in dangling.values() if metric.priority_class not in LOW_CLASSES],
-    )
+    return pods.high, uses, [metric.use for metric in dangling.values() if metric.priority_class not in LOW_CLASSES]
 
 
 def node_reserved(facts: NodeFacts) -> Resources:
@@ -77,10 +66,7 @@ def node_reserved(facts: NodeFacts) -> Resources:
 def degraded(*, now_s: int, updated_s: int | None, degrade_time_min: int) -> Terms | None:
     """Return the age and its limit, or None if the metric is fresh. A metric at the limit or from the future is fresh.
 
-    Args:
-        now_s: the current time.
-        updated_s: the time of the last report; None if there is none.
-        degrade_time_min: the maximum age in minutes.
+    ``updated_s``: the time of the last report; None if there is none. ``degrade_time_min``: the maximum age.
     """
     limit_s = degrade_time_min * 60
     if updated_s is None:

@@ -26,9 +26,7 @@ class Floored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> Floored:
     """Raise each amount to the total request of the node's live pods.
 
-    Args:
-        figures: by field of ``Resources``; None: nothing to publish (stale, degraded or disabled).
-        pods: of the node. Pods that are neither Running nor Pending do not count.
+    ``figures``: by field of ``Resources``; None: nothing to publish (stale, degraded or disabled).
     """
     asked = known(pods).asked
     because = tuple([_because(field, figures[field], asked[field]) for field in REQUEST_FIELDS if field in figures])

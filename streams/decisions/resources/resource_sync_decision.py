@@ -32,12 +32,7 @@ class SyncDecision:
 
 
 def resource_sync_decision(pairs: Iterable[Pair], diff_threshold: float = DIFF_THRESHOLD) -> SyncDecision:
-    """Write if a resource appeared, disappeared, or changed by more than a fraction of the published amount.
-
-    Args:
-        pairs: the resources of one tier, in the order of ``because``.
-        diff_threshold: a fraction, 0.1 for a tenth.
-    """
+    """Write if a resource of a tier appeared, disappeared, or changed by more than a fraction of the old amount."""
     because = tuple(_because(pair, diff_threshold) for pair in pairs)
     return SyncDecision(need_sync=any(one.bound in {"appeared", "gone", "moved"} for one in because), because=because)
 

@@ -19,7 +19,7 @@ ZONES = (Zone(name="node-0", allocatable=HALF), Zone(name="node-1", allocatable=
 def figured(node: NodeLoad, zones=ZONES, bound=None, **strategy) -> dict[str, tuple[int, float]]:
     """Millicores and GiB by zone."""
     found = batch_resource_zones(node, msgspec.structs.replace(PLAIN, **strategy), zones, bound or {})
-    return {zone.name: (zone.cpu_milli, zone.mem_bytes / GIB) for zone in found}
+    return {zone.name: (one.cpu_milli, one.mem_bytes / GIB) for zone, one in zip(zones, found, strict=False)}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
 from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Order
-from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictTask
 from testbed.evict_cases import any_pods, be, distinct, evicted, gone, names, sold
 
 BE, REQUESTED, USED = "BECPUEvict", "CPUAllocatableEvict", "CPUEvict"

@@ -4,8 +4,7 @@ import pytest
 
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Measure
-from slacktide.streams.decisions.evict.evict_loop import Release
-from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, by_allocatable
+from slacktide.streams.decisions.evict.evict_tasks import AllocatableThreshold, Release, by_allocatable
 from testbed.evict_cases import be
 
 

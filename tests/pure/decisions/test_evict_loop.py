@@ -3,7 +3,7 @@
 import pytest
 
 from slacktide.streams.decisions.evict.evict_candidates import Amounts, EvictPod
-from slacktide.streams.decisions.evict.evict_loop import EvictTask, Kind, Release, evict
+from slacktide.streams.decisions.evict.evict_tasks import EvictTask, Kind, Release, evict
 from testbed.evict_cases import be, evicted
 
 A, B, C, D = (be(name) for name in "abcd")

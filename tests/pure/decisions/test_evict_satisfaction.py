@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import by_satisfaction
-from slacktide.streams.decisions.evict.evict_loop import Release
+from slacktide.streams.decisions.evict.evict_tasks import Release
 
 STARVED = BeCpu(usage_milli=9_500, request_milli=40_000, limit_milli=10_000)
 """A quarter of what was requested, and all but 5% of it used."""

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.evict.evict_loop import Release
-from slacktide.streams.decisions.evict.evict_tasks import UsageThreshold, by_usage
+from slacktide.streams.decisions.evict.evict_tasks import Release, UsageThreshold, by_usage
 
 
 def release(

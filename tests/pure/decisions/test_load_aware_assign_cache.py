@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Resources
-from slacktide.streams.decisions.load.load_aware_args import LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import LoadAwareArgs, LoadAwarePod
 from slacktide.streams.decisions.load.load_aware_existing import (
     AssignCache,
     ExistingLoad,

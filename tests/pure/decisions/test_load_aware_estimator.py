@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.streams.decisions.load.load_aware_args import Factors, LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod, estimate, round_half_away
+from slacktide.streams.decisions.load.load_aware_estimator import (
+    Factors,
+    LoadAwareArgs,
+    LoadAwarePod,
+    estimate,
+    round_half_away,
+)
 from testbed.load_aware_cases import all_args, answered, asked, pods
 
 MIB = 2**20

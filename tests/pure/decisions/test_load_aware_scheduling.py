@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 
 from slacktide.schemas.inventory import Resources
-from slacktide.streams.decisions.load.load_aware_args import Amounts, LoadAwareArgs, Percents, Thresholds, Weights
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import (
+    Amounts,
+    LoadAwareArgs,
+    LoadAwarePod,
+    Percents,
+    Thresholds,
+    Weights,
+)
 from slacktide.streams.decisions.load.load_aware_existing import ExistingLoad, NodeReport
 from slacktide.streams.decisions.load.load_aware_scheduling import (
     NodeState,

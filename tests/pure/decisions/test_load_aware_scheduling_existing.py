@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.load.load_aware_args import Aggregation, Amounts, LoadAwareArgs
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import Aggregation, Amounts, LoadAwareArgs, LoadAwarePod
 from slacktide.streams.decisions.load.load_aware_existing import NodeReport, existing_load, expired
 from testbed.load_aware_cases import EXACT, T, all_args, asked, assigned, load, pods, pods_there, report, reports
 

@@ -2,7 +2,13 @@
 
 import pytest
 
-from slacktide.streams.decisions.load.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Percents, Thresholds
+from slacktide.streams.decisions.load.load_aware_estimator import (
+    Aggregation,
+    Amounts,
+    LoadAwareArgs,
+    Percents,
+    Thresholds,
+)
 from slacktide.streams.decisions.load.load_aware_existing import ExistingLoad
 from slacktide.streams.decisions.load.load_aware_scheduling import Filtered, filter_pod, gate_for
 from testbed.load_aware_cases import GIB, asked, load, report

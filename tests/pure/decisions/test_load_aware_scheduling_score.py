@@ -2,7 +2,7 @@
 
 import pytest
 
-from slacktide.streams.decisions.load.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Weights
+from slacktide.streams.decisions.load.load_aware_estimator import Aggregation, Amounts, LoadAwareArgs, Weights
 from slacktide.streams.decisions.load.load_aware_existing import ExistingLoad
 from slacktide.streams.decisions.load.load_aware_scheduling import Scored, scale_for, score_pod
 from testbed.load_aware_cases import asked, load, report

@@ -12,8 +12,7 @@ from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.streams.decisions.evict.evict_candidates import EvictPod, Order
-from slacktide.streams.decisions.evict.evict_loop import Evictions, EvictTask
-from slacktide.streams.decisions.evict.evict_tasks import EvictNode
+from slacktide.streams.decisions.evict.evict_tasks import Evictions, EvictNode, EvictTask
 from slacktide.streams.decisions.evict.memory_evict import memory_evict
 from testbed.evict_cases import any_pods, be, distinct, evicted, gone, names, sold
 

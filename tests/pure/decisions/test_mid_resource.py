@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.resources.mid_resource import MidResource, mid_resource
+from slacktide.streams.decisions.because import Figured
+from slacktide.streams.decisions.resources.mid_resource import mid_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 from testbed.node_loads import GIB, batch_pod, load, pod, pods_and_metrics, use, uses
 
 MID = pod("mid", 5_000, 50, priority=7_500)
 
 
-def figured(node: NodeLoad, reclaimable=(0, 0), node_use=(0, 0), **strategy) -> MidResource:
+def figured(node: NodeLoad, reclaimable=(0, 0), node_use=(0, 0), **strategy) -> Figured:
     return mid_resource(
         node,
         Colocation(**strategy),

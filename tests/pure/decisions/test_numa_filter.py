@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from slacktide.streams.decisions.numa.filter import FITS, Failure, Filtered, Lack, Node, Placed, numa_filter
-from slacktide.streams.decisions.numa.pod import Pod, steps
+from slacktide.streams.decisions.numa.topology import Pod, steps
 from testbed.numa_nodes import BATCH_CPU, GPU, KNOWN, init, node, nodes, pod, pods, zone
 
 EIGHT = (zone(0, 8000, memory=8), zone(1, 8000, memory=8))

@@ -4,10 +4,9 @@ from itertools import combinations
 
 from hypothesis import given
 
-from slacktide.streams.decisions.numa.pod import Step
 from slacktide.streams.decisions.numa.policy_admit import covered
 from slacktide.streams.decisions.numa.score import Needed, least_numa
-from slacktide.streams.decisions.numa.topology import Kubelet, Zone
+from slacktide.streams.decisions.numa.topology import Kubelet, Step, Zone
 from testbed.numa_nodes import GPU, REQUESTS, zone, zone_lists
 
 

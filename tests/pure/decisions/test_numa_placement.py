@@ -20,8 +20,7 @@ from slacktide.streams.decisions.numa.placement import (
     zones_refusal,
     zones_score,
 )
-from slacktide.streams.decisions.numa.pod import Container, Pod
-from slacktide.streams.decisions.numa.topology import Kubelet
+from slacktide.streams.decisions.numa.topology import Container, Kubelet, Pod
 from testbed.numa_nodes import GPU, REQUESTS, as_read, init, pod
 from testbed.zone_views import asks, record, view, zone
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 
-from slacktide.streams.decisions.numa.pod import (
+from slacktide.streams.decisions.numa.topology import (
     Container,
     Pod,
     Step,

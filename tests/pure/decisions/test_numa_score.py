@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.numa.filter import Node
-from slacktide.streams.decisions.numa.pod import Pod
 from slacktide.streams.decisions.numa.score import STRATEGIES, Score, Strategy, numa_score
-from slacktide.streams.decisions.numa.topology import Kubelet, Zone
+from slacktide.streams.decisions.numa.topology import Kubelet, Pod, Zone
 from testbed.numa_nodes import init, nodes, pod, pods, zone
 
 ZONES = [zone(0, 8000), zone(1, 4000)]

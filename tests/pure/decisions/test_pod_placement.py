@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.load.load_aware_args import Amounts, LoadAwareArgs, Percents, Thresholds
-from slacktide.streams.decisions.load.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load.load_aware_estimator import (
+    Amounts,
+    LoadAwareArgs,
+    LoadAwarePod,
+    Percents,
+    Thresholds,
+)
 from slacktide.streams.decisions.load.load_aware_existing import AssignCache
 from slacktide.streams.decisions.load.load_aware_scheduling import NodeState, place
 from slacktide.streams.decisions.load.pod_placement import Asking, Choice, NodeView, PlacementArgs, asking, choose

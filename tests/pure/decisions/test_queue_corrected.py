@@ -9,11 +9,10 @@ from slacktide.streams.decisions.queue.cycle import Eviction, Party
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
 from slacktide.streams.decisions.queue.job import PriorityClass, job_priority
 from slacktide.streams.decisions.queue.missing import wait
-from slacktide.streams.decisions.queue.pending_queue import Pending
 from slacktide.streams.decisions.queue.pods_ready import PodsReadyConfig, backoff_s
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption, Preemptor, candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
-from slacktide.streams.decisions.queue.queue_order import Queued
+from slacktide.streams.decisions.queue.queue_order import Pending, Queued
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Cycle, Scheduling, Settings, Workload

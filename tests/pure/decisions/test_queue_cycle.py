@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Entry, Head, cycle
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
-from slacktide.streams.decisions.queue.pending_queue import Pending
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption
-from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.queue_order import Condition, Pending, Queued
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaTree, quota_tree
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Scheduling, Settings, Workload
 from testbed.queue_worlds import trees

@@ -9,15 +9,11 @@ import pytest
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue_objects import WorkloadObject
 from slacktide.streams.decisions.queue.assign import PodSet
-from slacktide.streams.decisions.queue.cluster_objects import (
-    Wanted,
-    booked,
-    wanted,
-)
 from slacktide.streams.decisions.queue.flavor_match import Expression, NodeNeeds
 from slacktide.streams.decisions.queue.job import Toleration
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource
+from slacktide.streams.decisions.queue.workload_objects import Wanted, booked, wanted
 from testbed.queue_items import (
     CPU,
     T0,

@@ -19,8 +19,8 @@ from slacktide.streams.decisions.queue.cluster_objects import (
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, Taint
 from slacktide.streams.decisions.queue.job import Toleration
 from slacktide.streams.decisions.queue.preempt import Preemption
-from slacktide.streams.decisions.queue.published import published
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, Quota
+from slacktide.streams.decisions.queue.workload_objects import published
 from testbed.queue_items import (
     CPU,
     MEMORY,

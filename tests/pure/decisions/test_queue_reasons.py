@@ -16,8 +16,8 @@ from slacktide.streams.queue.decider import ADOPTED, DEACTIVATED
 ROOT = Path(__file__).parents[3]
 CORE = [
     *(f"streams/decisions/queue/{name}.py" for name in
-      ("cycle", "flavor_match", "pending_queue", "preempt", "preempt_fair", "scheduling")),
-    *(f"streams/queue/{name}.py" for name in ("cluster", "decider", "pods_ready")),
+      ("cycle", "flavor_match", "preempt", "preempt_fair", "queue_order", "scheduling")),
+    *(f"streams/queue/{name}.py" for name in ("cluster", "decider", "changes")),
     "schemas/queue.py",
 ]  # fmt: skip
 WORDS = {
@@ -28,7 +28,7 @@ WORDS = {
     # Reasons of the condition QuotaReserved, and of PodsReady and Requeued.
     "WaitingForQuota", "WaitingForPreemptedWorkloads", "WaitForStart", "WaitForRecovery", "BackoffFinished",
     # Kueue's for what the core does not do.
-    "PendingMigration", "PreemptionFailed",
+    "PendingMigration", "PreemptionFailed", "AdmissionCheck",
 }  # fmt: skip
 
 

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
-from slacktide.streams.decisions.queue.pending_queue import EXCEEDS_MAX_QUOTA, Pending, PendingQueue
-from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.queue_order import EXCEEDS_MAX_QUOTA, Condition, Pending, PendingQueue, Queued
 
 REASONS = ["", "NoFit", "PreemptionNoCandidates", "PendingPreemption", "FailedAfterNomination", "NamespaceMismatch"]
 STRATEGIES = st.sampled_from(["BestEffortFIFO", "StrictFIFO"])

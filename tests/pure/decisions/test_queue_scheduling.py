@@ -2,9 +2,8 @@
 
 from slacktide.streams.decisions.queue.assign import Group, PodSet
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds, PodGroup
-from slacktide.streams.decisions.queue.pending_queue import Pending
 from slacktide.streams.decisions.queue.preempt import Holder, Preemption
-from slacktide.streams.decisions.queue.queue_order import Queued
+from slacktide.streams.decisions.queue.queue_order import Pending, Queued
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, quota_tree
 from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Scheduling, Settings, Workload
 

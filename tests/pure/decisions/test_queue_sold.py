@@ -4,9 +4,8 @@ import pytest
 
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.queue_objects import SoldSpec
-from slacktide.streams.decisions.queue.excess import excess
 from slacktide.streams.decisions.queue.flavor_match import PodGroup, Room, pod_groups
-from slacktide.streams.decisions.queue.preempt import Holder
+from slacktide.streams.decisions.queue.preempt import Holder, excess
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.quota_tree import FlavorResource, NodeSpec, Quota, QuotaNode, quota_tree
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from slacktide.schemas.inventory import Container, Pod, Resources
-from slacktide.streams.decisions.known_pods import known
-from slacktide.streams.decisions.spared_pods import is_unsuppressed
+from slacktide.streams.decisions.known_pods import is_unsuppressed, known
 
 BOUGHT = Resources(mid_cpu_milli=500, mid_mem_bytes=1 << 20)
 MID = Pod(

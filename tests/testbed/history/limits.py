@@ -7,8 +7,7 @@ from itertools import pairwise
 
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.suppress.be_limits import looser
-from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS, RULE
+from slacktide.streams.decisions.suppress.cpu_suppress import RAISE_SPACING_MS, RULE, looser
 from testbed.history.records import DONE, History
 from testbed.history.verdict import Verdict, verdict
 

@@ -1,10 +1,21 @@
-"""Timeouts of workloads that wait for ready pods, by state and settings; the rules are in ``decisions``."""
+"""Converts results of rules to fields of records: timeouts for ready pods, pod sets, evictions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slacktide.schemas.queue import REQUEUING_LIMIT, PodsReadySettings, QueueState, Result
+from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX
+from slacktide.schemas.queue import (
+    REQUEUING_LIMIT,
+    PodsReadySettings,
+    QueueEviction,
+    QueueParty,
+    QueuePodSet,
+    QueueState,
+    Result,
+)
+from slacktide.streams.decisions.queue.assign import Assignment
+from slacktide.streams.decisions.queue.cycle import Eviction, Party
 from slacktide.streams.decisions.queue.pods_ready import (
     PodsReadyAction,
     PodsReadyConfig,
@@ -61,4 +72,32 @@ def _config(given: PodsReadySettings) -> PodsReadyConfig:
         given.backoff_max_s,
         corrected=True,
         backoff_limit_count=given.backoff_limit,
+    )
+
+
+def pod_sets_of(done: Assignment) -> list[QueuePodSet]:
+    """Return the pod sets of an assignment."""
+    return [
+        QueuePodSet(
+            name=one.name,
+            count=one.pods,
+            flavors={resource: one.flavors[resource].flavor for resource in sorted(one.flavors)},
+            usage={resource: min(one.requests[resource], INT64_MAX) for resource in sorted(one.flavors)},
+        )
+        for one in done.pod_sets
+    ]
+
+
+def eviction_record(one: Eviction) -> QueueEviction:
+    """Return the record of an eviction."""
+    return QueueEviction(cycle=one.cycle, preemptor=_party(one.preemptor), victim=_party(one.victim), reason=one.reason)
+
+
+def _party(one: Party) -> QueueParty:
+    return QueueParty(
+        uid=one.uid,
+        cluster_queue=one.queue,
+        priority=one.priority,
+        share_before=min(one.share_before, float(AMOUNT_MAX)),
+        share_after=min(one.share_after, float(AMOUNT_MAX)),
     )
