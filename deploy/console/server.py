@@ -129,26 +129,21 @@ class _Pages:
         self._files = page_files()
         self._viewers: set[asyncio.Task[Any]] = set()
 
-    @property
-    def guarded(self) -> Any:
+    @web.middleware
+    async def guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Refuse unauthorized requests; add headers to every response."""
-
-        @web.middleware
-        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-            headers = request.headers
-            token = "" if self._token is None else self._token()
-            refused = refusal(token, headers.get("Host", ""), headers.get("Authorization", ""))
-            if refused is None or request.path == LIVE:
-                try:
-                    return await handler(request)
-                except web.HTTPException as exc:
-                    return _text(exc.status, exc.reason)
-            response = _text(*refused)
-            if refused[0] == web.HTTPUnauthorized.status_code:
-                response.headers["WWW-Authenticate"] = CHALLENGE
-            return response
-
-        return guard
+        headers = request.headers
+        token = "" if self._token is None else self._token()
+        refused = refusal(token, headers.get("Host", ""), headers.get("Authorization", ""))
+        if refused is None or request.path == LIVE:
+            try:
+                return await handler(request)
+            except web.HTTPException as exc:
+                return _text(exc.status, exc.reason)
+        response = _text(*refused)
+        if refused[0] == web.HTTPUnauthorized.status_code:
+            response.headers["WWW-Authenticate"] = CHALLENGE
+        return response
 
     async def live(self, _: web.Request) -> web.Response:
         """Respond 200, or 503 with the reason. The response has the process id, for the supervisor."""

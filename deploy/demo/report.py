@@ -106,12 +106,12 @@ def not_closed(report: Report) -> str:
 
 def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
     """Return the comparison: condition, description, p99 latency, slowdown, utilization, batch work."""
-    slowdowns = _slowdowns(report)
+    slower = slowdowns(report)
     found: list[tuple[str, str, str, str, str, str]] = []
     for name in NAMES[report.scenario]:
         share = report.shares.get(name)
         used = (None, None) if share is None else (share.utilization, share.batch_cpus)
-        figures = _ms(report.ls_p99_ms.get(name)), _times(slowdowns[name]), _part(used[0]), _cpus(used[1])
+        figures = _ms(report.ls_p99_ms.get(name)), _times(slower[name]), _part(used[0]), _cpus(used[1])
         found.append((name, MEANINGS[name], *figures))
     return found
 
@@ -119,7 +119,7 @@ def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
 def verdict(report: Report) -> str:
     """Return the conclusion in one or two sentences, even if weights alone do as well; "": not all conditions ran."""
     slow, shares = report.ls_slowdown, report.shares
-    if not all(_slowdowns(report)[name] and name in shares for name in NAMES[report.scenario]):
+    if not all(slowdowns(report)[name] and name in shares for name in NAMES[report.scenario]):
         return ""
     if report.scenario == "memory":
         return _memory_verdict(report)
@@ -152,7 +152,8 @@ def _memory_verdict(report: Report) -> str:
     return text
 
 
-def _slowdowns(report: Report) -> dict[str, float | None]:
+def slowdowns(report: Report) -> dict[str, float | None]:
+    """Return the slowdown of each condition; of the service alone it is 1."""
     found: dict[str, Any] = msgspec.structs.asdict(report.ls_slowdown) | {"alone": 1.0}
     return found
 

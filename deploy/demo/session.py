@@ -171,10 +171,7 @@ class Session:
             stage=conductor.stage,
             left_s=conductor.left_s(),
             done_part=self._done_part(conductor),
-            p99_ms=conductor.ledger.p99_ms(),
-            slowdowns=conductor.ledger.slowdowns(),
-            reaction=conductor.ledger.reaction(story.cuts, conductor.now_s()),
-            decided=conductor.ledger.decided(story, conductor.now_s()),
+            report=conductor.report(),
         )
 
     def _spans_s(self) -> list[float]:

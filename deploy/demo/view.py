@@ -7,7 +7,7 @@ the measured machine.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log10
@@ -18,8 +18,8 @@ from rich.style import Style
 
 from slacktide.deploy.demo import chart
 from slacktide.deploy.demo.chart import Run, Scale
-from slacktide.deploy.demo.conditions import BLOCKS, MEANINGS, NAMES, Condition, Name
-from slacktide.deploy.demo.report import Decided, Reaction
+from slacktide.deploy.demo.conditions import BLOCKS, MEANINGS, NAMES, Condition
+from slacktide.deploy.demo.report import Report, slowdowns
 from slacktide.deploy.demo.story import NodeStory, Point, Story
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -58,12 +58,8 @@ class Frame:
     """Seconds left of the condition."""
     done_part: float
     """Progress of the demo, 0 to 1."""
-    p99_ms: Mapping[Name, float]
-    """The median of the blocks so far, by condition."""
-    slowdowns: Mapping[Name, float]
-    reaction: Reaction
-    decided: Decided
-    """During controlled time."""
+    report: Report
+    """The figures so far."""
 
     @property
     def node(self) -> str:
@@ -285,13 +281,13 @@ def _now(frame: Frame) -> list[Runs]:
 def _so_far(frame: Frame) -> list[Runs]:
     lines: list[Runs] = [[("Service p99, slowdown", HEAD)]]
     for name in NAMES[frame.condition.scenario if frame.condition else "cpu"]:
-        p99, slower = frame.p99_ms.get(name), frame.slowdowns.get(name)
+        p99, slower = frame.report.ls_p99_ms.get(name), slowdowns(frame.report)[name]
         shown = "-" if p99 is None else f"{p99:.0f} ms"
-        lines.append(_figure(name, f"{shown}  {'' if slower is None else f'{slower:.1f}x':>6}", ""))
-    reaction = frame.reaction
+        lines.append(_figure(name, f"{shown}  {'' if p99 is None or slower is None else f'{slower:.1f}x':>6}", ""))
+    reaction, decided = frame.report.reaction_ms, frame.report.decided_by
     answered = f"{reaction.n}/{reaction.steps}" if reaction.steps else ""
     lines.append(_figure("reaction p50", f"{_or_dash(reaction.p50, ' ms')}  {answered:>6}", ""))
-    lines.append(_figure("by stream, guard", f"{frame.decided.stream}, {frame.decided.guard}", ""))
+    lines.append(_figure("by stream, guard", f"{decided.stream}, {decided.guard}", ""))
     return lines
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slacktide.deploy.demo import chart
 from slacktide.deploy.demo.chart import Scale
 from slacktide.deploy.demo.conditions import conditions
-from slacktide.deploy.demo.report import Decided, Reaction
+from slacktide.deploy.demo.report import Decided, Reaction, Report, Slowdown, Utilization
 from slacktide.deploy.demo.screen import PlainScreen
 from slacktide.deploy.demo.story import Point, Story, because
 from slacktide.deploy.demo.view import Frame, layout, plain_line
@@ -21,6 +21,12 @@ from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 SCALE = Scale(capacity_milli=2000, ceiling_milli=1300, request_milli=1000)
 TERMS = {"ceiling_milli": 1300, "nonbe_pods_milli": 890, "nonbe_hosts_milli": 0, "system_milli": 100,
          "formula_milli": 310, "target_us": 2000, "step_us_max": 20_000}  # fmt: skip
+REPORT = Report(
+    mode="real", reaction_ms=Reaction(p50=600, p99=900, n=2, steps=2), decided_by=Decided(stream=3, guard=0),
+    utilization=Utilization(ls_alone=None, colocated=None, others=None), ls_p99_ms={"alone": 9.0}, shares={},
+    ls_slowdown=Slowdown(uncontrolled=None, weights=None, controlled=None), batch_cpu_seconds=0.0, ls_requests=9,
+    applied=0, controlled_seconds=0.0,
+)  # fmt: skip
 
 
 def sample(seq: int, service_milli: int, *, batch_milli: int = 300, limit_us: int | None = 30_000) -> NodeSample:
@@ -60,9 +66,7 @@ def frame_of(story: Story, **other) -> Frame:
     values = {
         "mode": "real", "why": "root, cgroup v1", "takes_s": 90.0, "console": "", "now_ms": 2_500, "story": story,
         "scale": SCALE,
-        "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "p99_ms": {"alone": 9.0},
-        "slowdowns": {"alone": 1.0}, "reaction": Reaction(p50=600, p99=900, n=2, steps=2),
-        "decided": Decided(stream=3, guard=0),
+        "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "report": REPORT,
     } | other  # fmt: skip
     return Frame(**values)
 
