@@ -13,6 +13,7 @@ import msgspec
 from slacktide.schemas.errors import CaseError
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import Use
 from slacktide.streams.decisions.because import Because
 
 AMOUNT_MAX = 2**53
@@ -83,6 +84,17 @@ def kubernetes_names(*tiers: str) -> dict[str, str]:
         names |= {f"{tier}_cpu_milli": f"kubernetes.io/{tier}-cpu"}
         names |= {f"{tier}_memory_bytes": f"kubernetes.io/{tier}-memory"}
     return names
+
+
+class GivenUse(Given, frozen=True, kw_only=True):
+    """A use; an absent amount was not measured."""
+
+    cpu_milli: Amount | None = None
+    mem_bytes: Amount | None = None
+
+    def use(self) -> Use:
+        """Convert to the rule's type; absent amounts are 0."""
+        return Use(cpu_milli=self.cpu_milli or 0, mem_bytes=self.mem_bytes or 0)
 
 
 class GivenResources(Resources, frozen=True, kw_only=True, rename=name_in_cases):

@@ -170,26 +170,22 @@ class CpuEvictInput(GivenEvictNode, frozen=True, kw_only=True):
     be_current: BestEffort | None = None
     strategy: CpuStrategy | None = None
 
-    def window(self) -> BeCpuWindow:
-        """Convert to the rule's type; the default collection interval is one second."""
-        interval_s = self.metric_collect_interval_seconds
-        return BeCpuWindow(
-            average=(self.be_average or BestEffort()).be_cpu(),
-            current=(self.be_current or BestEffort()).be_cpu(),
-            samples=self.be_metric_sample_count or 0,
-            interval_s=1 if interval_s is None else interval_s,
-        )
-
 
 def calc_cpu_evict(given: CpuEvictInput) -> Calculated:
     """Compute the victims when CPU is short, in order."""
     strategy = given.strategy or CpuStrategy()
+    interval_s = given.metric_collect_interval_seconds
     node = CpuEvictNode(
         capacity=given.node_capacity_cpu_milli,
         used=milli(given.node_cpu_used_cores_average),
         allocatable=given.node_allocatable or Resources(),
         pods=[pod.evictable(used=milli(pod.cpu_used_cores)) for pod in given.pods or ()],
-        be=given.window(),
+        be=BeCpuWindow(
+            average=(given.be_average or BestEffort()).be_cpu(),
+            current=(given.be_current or BestEffort()).be_cpu(),
+            samples=given.be_metric_sample_count or 0,
+            interval_s=1 if interval_s is None else interval_s,
+        ),
     )
     policy = into(ResourceThreshold, strategy)
     return shown(cpu_evict(node, features=given.enabled_features or (), policy=policy, order=strategy.order()))

@@ -14,6 +14,7 @@ from slacktide.deploy.cli.calc.case import (
     Given,
     GivenPod,
     GivenResources,
+    GivenUse,
     Percent,
     Seconds,
     because,
@@ -48,31 +49,14 @@ PerResource = dict[str, Percent | None]
 Share = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
-class GivenUse(Given, frozen=True, kw_only=True):
-    """The use of each resource."""
-
-    cpu_milli: Amount | None = None
-    memory_bytes: Amount | None = None
-
-    @property
-    def amounts(self) -> Amounts:
-        """Convert to the rule's type."""
-        return Amounts(self.cpu_milli or 0, self.memory_bytes or 0)
-
-
 _NOTHING = GivenUse()
 
 
-class GivenFactors(Given, frozen=True, kw_only=True):
+class GivenFactors(Given, frozen=True, kw_only=True, rename={"cpu_pct": "cpu", "mem_pct": "memory"}):
     """Percent per resource."""
 
-    cpu: Share | None = None
-    memory: Share | None = None
-
-    @property
-    def factors(self) -> Factors:
-        """Convert to the rule's type."""
-        return Factors(self.cpu, self.memory)
+    cpu_pct: Share | None = None
+    mem_pct: Share | None = None
 
 
 class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
@@ -90,7 +74,7 @@ class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
         """Convert to the rule's type."""
         return LoadAwarePod(
             pod=self,
-            custom_factors=(self.custom_scaling_factors or GivenFactors()).factors,
+            custom_factors=into(Factors, self.custom_scaling_factors or GivenFactors()),
             custom_after_scheduled_s=self.custom_estimated_seconds_after_pod_scheduled,
             custom_after_initialized_s=self.custom_estimated_seconds_after_initialized,
             scheduled_s=self.scheduled_time_seconds,
@@ -136,7 +120,7 @@ class GivenReport(Given, frozen=True, kw_only=True):
             interval_s=REPORT_INTERVAL_S if interval_s is None else interval_s,
             node=None if self.node_level_missing else self._node(),
             pods={
-                (pod.namespace, pod.name): PodUse(pod.usage.amounts, pod.priority_class == "koord-prod")
+                (pod.namespace, pod.name): PodUse(_amounts(pod.usage), pod.priority_class == "koord-prod")
                 for pod in self.pod_metrics or ()
                 if pod.usage is not None and pod.usage != _NOTHING
             },
@@ -144,10 +128,10 @@ class GivenReport(Given, frozen=True, kw_only=True):
 
     def _node(self) -> NodeUse:
         return NodeUse(
-            use=(self.node_usage or _NOTHING).amounts,
-            system=(self.system_usage or _NOTHING).amounts,
+            use=_amounts(self.node_usage),
+            system=_amounts(self.system_usage),
             aggregated={
-                Aggregation(one.type, one.duration_seconds or 0): one.usage.amounts
+                Aggregation(one.type, one.duration_seconds or 0): _amounts(one.usage)
                 for one in self.aggregated_node_usage or ()
                 if one.usage is not None and one.usage != _NOTHING
             },
@@ -224,7 +208,7 @@ class GivenArgs(GivenThresholds, frozen=True, kw_only=True, rename=_ARGS):
             score_aggregation=_aggregation(
                 aggregated.score_aggregation_type, aggregated.score_aggregated_duration_seconds
             ),
-            factors=(self.estimated_scaling_factors or GivenFactors()).factors,
+            factors=into(Factors, self.estimated_scaling_factors or GivenFactors()),
         )
 
 
@@ -244,6 +228,10 @@ def existing_out(load: ExistingLoad | None) -> dict[str, object]:
 def below(path: str, because: Iterable[Because]) -> list[Because]:
     """Prefix the figures' names with a path."""
     return [replace(one, of=f"{path}/{one.of}") for one in because]
+
+
+def _amounts(use: GivenUse | None) -> Amounts:
+    return into(Amounts, use or _NOTHING)
 
 
 def _percents(per_resource: PerResource | None) -> Percents | None:
@@ -367,9 +355,6 @@ def _happen(cache: AssignCache, event: Event, path: str) -> None:
         cache.update(event.pod.asked, at_s=event.at_seconds)
 
 
-_NOTHING = GivenUse()
-
-
 class GivenPlacementNode(Given, frozen=True, kw_only=True):
     """A node, its records, and the pods placed there."""
 
@@ -414,18 +399,16 @@ def _view(node: GivenPlacementNode, args: PlacementArgs) -> NodeView:
     cache = AssignCache(args=args.load, report=node.node_metric.report if node.node_metric else None)
     for assigned in node.assigned_pods or ():
         cache.assign(assigned.asked, at_s=0)
-    return NodeView(
-        name=node.name,
+    return into(
+        NodeView,
+        node,
         state=NodeState(
             allocatable=allocatable_of(node.allocatable or GivenResources(), GivenResources()),
             custom=args.load.thresholds,
             load=cache.load(),
             args=args.load,
         ),
-        silent=node.silent,
-        expired=node.expired,
-        pressure=node.pressure,
-        batch_left=(node.batch_left or _NOTHING).amounts,
-        mid_left=(node.mid_left or _NOTHING).amounts,
-        free_left=(node.free_left or _NOTHING).amounts,
+        batch_left=_amounts(node.batch_left),
+        mid_left=_amounts(node.mid_left),
+        free_left=_amounts(node.free_left),
     )

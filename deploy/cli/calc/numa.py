@@ -150,10 +150,6 @@ class GivenTopology(Given, frozen=True, kw_only=True):
     attributes: list[GivenAttribute] | None = None
     zones: list[GivenZone] | None = None
 
-    def kubelet(self) -> Kubelet:
-        """Return the kubelet's settings in the attributes."""
-        return kubelet_of(self.topology_policies or (), self.pairs())
-
     def pairs(self) -> list[tuple[str, str]]:
         """Return the attributes as pairs."""
         return [(one.name, one.value) for one in self.attributes or ()]
@@ -203,7 +199,9 @@ class NodeCase(Given, frozen=True, kw_only=True):
         """Return the kubelet's settings."""
         if self.kubelet is not None:
             return into(Kubelet, self.kubelet)
-        return Kubelet() if self.topology is None else self.topology.kubelet()
+        if self.topology is None:
+            return Kubelet()
+        return kubelet_of(self.topology.topology_policies or (), self.topology.pairs())
 
     def zones(self) -> list[Zone] | None:
         """Convert the zones to the rule's type; None: there is no topology."""
@@ -292,13 +290,13 @@ class GivenIdZone(Given, frozen=True, kw_only=True):
         )
 
 
-class NumaPolicyAdmitInput(Given, frozen=True, kw_only=True):
+class NumaPolicyAdmitInput(Given, frozen=True, kw_only=True, rename=_KUBELET_NAMES):
     """A request, the zones, and the kubelet's policies."""
 
     policy: Policy
-    prefer_closest_numa_nodes: bool = False
-    cpu_manager_static: bool = False
-    memory_manager_static: bool = False
+    prefer_closest: bool = False
+    cpu_static: bool = False
+    memory_static: bool = False
     kube_qos_class: Qos
     request: GivenAmounts | None = None
     zones: Annotated[list[GivenIdZone], msgspec.Meta(max_length=SETS_ZONES_MAX)]
@@ -312,12 +310,7 @@ def calc_numa_policy_admit(given: NumaPolicyAdmitInput) -> Calculated:
     answer = policy_admit(
         amounts_of(given.request, "input.request"),
         zones,
-        Kubelet(
-            policy=given.policy,
-            cpu_static=given.cpu_manager_static,
-            memory_static=given.memory_manager_static,
-            prefer_closest=given.prefer_closest_numa_nodes,
-        ),
+        into(Kubelet, given),
         guaranteed=given.kube_qos_class == "Guaranteed",
         corrected=given.corrected,
     )

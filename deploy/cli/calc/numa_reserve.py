@@ -31,10 +31,6 @@ class GivenZone(Given, frozen=True, kw_only=True):
     allocatable: GivenResources
     available: GivenResources
 
-    def zone(self) -> Zone:
-        """Convert to the rule's type."""
-        return Zone(id=self.id, allocatable=_resources(self.allocatable), available=_resources(self.available))
-
 
 class NumaBatchZonesInput(Given, frozen=True, kw_only=True):
     """A node's batch resources (null: it has none) and its zones."""
@@ -47,7 +43,15 @@ class NumaBatchZonesInput(Given, frozen=True, kw_only=True):
 def calc_numa_batch_zones(given: NumaBatchZonesInput) -> Calculated:
     """Divide a node's batch resources among its zones."""
     ids = [one.id for one in given.zones]
-    parts = batch_zones(given.batch_cpu_milli, given.batch_memory_bytes, [one.zone() for one in given.zones])
+    zones = [
+        Zone(
+            id=one.id,
+            allocatable=into(ZoneResources, one.allocatable),
+            available=into(ZoneResources, one.available),
+        )
+        for one in given.zones
+    ]
+    parts = batch_zones(given.batch_cpu_milli, given.batch_memory_bytes, zones)
     shares = [
         (zone, name, unit, share)
         for zone, part in zip(ids, parts, strict=True)
@@ -62,10 +66,6 @@ def calc_numa_batch_zones(given: NumaBatchZonesInput) -> Calculated:
 
 def _written(part: ZoneBatch) -> dict[str, int]:
     return {name: share.amount for field, name, _ in FIELDS if (share := getattr(part, field)) is not None}
-
-
-def _resources(given: GivenResources) -> ZoneResources:
-    return ZoneResources(cpu_milli=given.cpu_milli, mem_bytes=given.mem_bytes)
 
 
 class GivenName(Given, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from slacktide.deploy.cli.calc.case import (
     GivenResources,
     Seconds,
     because,
+    into,
     name_in_cases,
 )
 from slacktide.schemas.forecast import PeakCheckpoint
@@ -59,11 +60,7 @@ class Checkpoint(Given, frozen=True, kw_only=True):
 
     def kept(self) -> PeakCheckpoint:
         """Convert to the rule's type."""
-        return PeakCheckpoint(
-            reference_ms=self.reference_seconds * 1000,
-            total_weight=self.total_weight,
-            bucket_weights=self.bucket_weights,
-        )
+        return into(PeakCheckpoint, self, reference_ms=self.reference_seconds * 1000)
 
 
 class Load(Given, frozen=True, kw_only=True, tag_field="type", tag="load"):
@@ -206,10 +203,6 @@ class GivenPredictedPod(GivenPod, frozen=True, kw_only=True):
     deleting: bool = False
     prediction: GivenPeaks | None = None
 
-    def predicted(self) -> PredictedPod:
-        """Convert to the rule's type."""
-        return PredictedPod.of(self, age_s=self.age_seconds, deleting=self.deleting, peak=self.prediction)
-
 
 class ProdReclaimableInput(Given, frozen=True, kw_only=True):
     """A node with its pods and models. ``raw_allocatable`` replaces all of ``node_allocatable``."""
@@ -226,7 +219,10 @@ def calc_prod_reclaimable(given: ProdReclaimableInput) -> Calculated:
     """Compute mid resources from the predicted use of production pods."""
     items = given.node_items or {}
     found = prod_reclaimable(
-        [pod.predicted() for pod in given.pods or ()],
+        [
+            PredictedPod.of(pod, age_s=pod.age_seconds, deleting=pod.deleting, peak=pod.prediction)
+            for pod in given.pods or ()
+        ],
         NodePeaks(system=items.get("sys"), prod=items.get("koord-prod"), unclassed=items.get("")),
         allocatable=given.node_allocatable if given.raw_allocatable is None else given.raw_allocatable,
         cold_start_s=given.cold_start_seconds,

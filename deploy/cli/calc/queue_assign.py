@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, unique, unique_ids
+from slacktide.deploy.cli.calc.case import Calculated, Given, Seconds, Whole, into, unique, unique_ids
 from slacktide.deploy.cli.calc.queue_job import GivenFlavor, GivenToleration, Pods, tolerations_of
 from slacktide.deploy.cli.calc.queue_quota import (
     ClusterInput,
@@ -57,12 +57,8 @@ class GivenPreemption(Given, frozen=True, kw_only=True):
     def preemption(self) -> Preemption:
         """Convert to the rule's type."""
         borrow = self.borrow_within_cohort or GivenBorrowWithinCohort()
-        return Preemption(
-            within_cluster_queue=self.within_cluster_queue,
-            reclaim_within_cohort=self.reclaim_within_cohort,
-            borrow_within_cohort=borrow.policy != "Never",
-            priority_max=borrow.max_priority_threshold,
-        )
+        borrows = borrow.policy != "Never"
+        return into(Preemption, self, borrow_within_cohort=borrows, priority_max=borrow.max_priority_threshold)
 
 
 class GivenPreemptingQueue(GivenClusterQueue, frozen=True, kw_only=True):
@@ -206,11 +202,6 @@ class GivenNodeFlavor(GivenFlavor, frozen=True, kw_only=True):
 
     node_taints: list[GivenTaint] | None = None
 
-    def node_flavor(self) -> NodeFlavor:
-        """Convert to the rule's type."""
-        taints = tuple(Taint(one.key, one.value, one.effect) for one in self.node_taints or ())
-        return NodeFlavor(self.node_labels or {}, taints, tolerations_of(self.tolerations))
-
 
 class GivenExpression(Given, frozen=True, kw_only=True):
     """A requirement on one node label."""
@@ -266,14 +257,6 @@ class GivenFungibility(Given, frozen=True, kw_only=True):
     when_can_preempt: Next = "TryNextFlavor"
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
 
-    def fungibility(self) -> Fungibility:
-        """Convert to the rule's type."""
-        return Fungibility(
-            self.when_can_borrow == "TryNextFlavor",
-            self.when_can_preempt == "TryNextFlavor",
-            self.preference == "PreemptionOverBorrowing",
-        )
-
 
 class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
     """A ClusterQueue with all inputs of the flavor assignment."""
@@ -290,10 +273,15 @@ class GivenAssigningQueue(GivenPreemptingQueue, frozen=True, kw_only=True):
             )
             for at, group in self.groups(field)
         )
+        fungibility = self.fungibility or GivenFungibility()
         return ClusterQueue(
             node=tree.queues[self.name],
             groups=groups,
-            fungibility=(self.fungibility or GivenFungibility()).fungibility(),
+            fungibility=Fungibility(
+                fungibility.when_can_borrow == "TryNextFlavor",
+                fungibility.when_can_preempt == "TryNextFlavor",
+                fungibility.preference == "PreemptionOverBorrowing",
+            ),
             policies=(self.preemption or GivenPreemption()).preemption(),
             strategy=self.queueing_strategy,
         )
@@ -310,7 +298,14 @@ class AssignInput(HolderInput, frozen=True, kw_only=True):
     def settings(self) -> Settings:
         """Convert to the rule's type."""
         unique((one.name for one in self.flavors or ()), "input.flavors[{}].name")
-        flavors = {one.name: one.node_flavor() for one in self.flavors or ()}
+        flavors = {
+            one.name: NodeFlavor(
+                one.node_labels or {},
+                tuple(into(Taint, taint) for taint in one.node_taints or ()),
+                tolerations_of(one.tolerations),
+            )
+            for one in self.flavors or ()
+        }
         return Settings(flavors, self.fair_sharing, self.preemption_strategies or STRATEGIES, corrected=self.corrected)
 
     def queues(self, tree: QuotaTree) -> list[ClusterQueue]:

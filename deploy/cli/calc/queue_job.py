@@ -205,10 +205,6 @@ class GivenFlavor(Given, frozen=True, kw_only=True):
     node_labels: dict[str, str] | None = None
     tolerations: list[GivenToleration] | None = None
 
-    def flavor(self) -> Flavor:
-        """Convert to the rule's type."""
-        return Flavor(self.node_labels or {}, tolerations_of(self.tolerations))
-
 
 class GivenTemplate(Given, frozen=True, kw_only=True):
     """A Job at the creation of its workload."""
@@ -220,10 +216,6 @@ class GivenTemplate(Given, frozen=True, kw_only=True):
     pod_annotations: dict[str, str] | None = None
     node_selector: dict[str, str] | None = None
     tolerations: list[GivenToleration] | None = None
-
-    def template(self) -> JobTemplate:
-        """Convert to the rule's type."""
-        return into(JobTemplate, self, suspend=True, tolerations=tolerations_of(self.tolerations))
 
 
 class GivenAdmission(Given, frozen=True, kw_only=True):
@@ -246,7 +238,9 @@ class QueueJobStartInput(Given, frozen=True, kw_only=True):
     def admitted(self) -> Admission:
         """Convert to the rule's type; flavors in the order of their resources."""
         unique((one.name for one in self.flavors or ()), "input.flavors[{}].name")
-        by_name = {one.name: one.flavor() for one in self.flavors or ()}
+        by_name = {
+            one.name: Flavor(one.node_labels or {}, tolerations_of(one.tolerations)) for one in self.flavors or ()
+        }
         given = self.admission
         names = dict.fromkeys(name for _, name in sorted(given.flavors.items()))
         flavors = tuple(known(by_name, name, "input.admission.flavors") for name in names)
@@ -255,7 +249,8 @@ class QueueJobStartInput(Given, frozen=True, kw_only=True):
 
 def calc_queue_job_start(given: QueueJobStartInput) -> Calculated:
     """Start and stop a Job."""
-    job, annotations = given.job.template(), given.job.annotations or {}
+    job = into(JobTemplate, given.job, suspend=True, tolerations=tolerations_of(given.job.tolerations))
+    annotations = given.job.annotations or {}
     running = started(job, annotations, given.admitted())
     if isinstance(running, Conflict):
         bound = f"conflict:{running.field}:{running.key}"

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenPod, GivenResources, Percent, Seconds, into
+from slacktide.deploy.cli.calc.case import (
+    Amount,
+    Calculated,
+    Given,
+    GivenPod,
+    GivenResources,
+    GivenUse,
+    Percent,
+    Seconds,
+    into,
+)
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.because import Because, Figured
 from slacktide.streams.decisions.known_pods import REQUEST_FIELDS
-from slacktide.streams.decisions.resources.batch_resource import (
-    Zone,
-    batch_resource,
-    batch_resource_zones,
-)
+from slacktide.streams.decisions.resources.batch_resource import Zone, batch_resource, batch_resource_zones
 from slacktide.streams.decisions.resources.batch_resource_publish import Allocation, batch_resource_publish
 from slacktide.streams.decisions.resources.free_resource import free_resource
 from slacktide.streams.decisions.resources.mid_resource import mid_resource
@@ -39,10 +46,6 @@ class GivenZone(Given, frozen=True, kw_only=True):
 
     name: str
     allocatable: GivenResources | None = None
-
-    def zone(self) -> Zone:
-        """Convert to the rule's type."""
-        return Zone(name=self.name, allocatable=self.allocatable or Resources())
 
 
 class GivenNode(Given, frozen=True, kw_only=True):
@@ -66,17 +69,6 @@ class GivenNode(Given, frozen=True, kw_only=True):
             reserved=reserved.resources or Resources(),
             reserved_cpus=reserved.reserved_cpus or "",
         )
-
-
-class GivenUse(Given, frozen=True, kw_only=True):
-    """A use; an absent amount was not measured."""
-
-    cpu_milli: Amount | None = None
-    memory_bytes: Amount | None = None
-
-    def use(self) -> Use:
-        """Convert to the rule's type; absent amounts are 0."""
-        return Use(cpu_milli=self.cpu_milli or 0, mem_bytes=self.memory_bytes or 0)
 
 
 class GivenPodMetric(Given, frozen=True, kw_only=True):
@@ -144,21 +136,6 @@ class NodeCase(Given, frozen=True, kw_only=True):
         return overlaid(colocation, self.node.annotations or {}, self.node.labels or {})[0]
 
 
-def too_old(given: NodeCase, colocation: Colocation, fields: Sequence[str]) -> Calculated | None:
-    """Return the result of a degraded node, which publishes none of these fields; None: it is not degraded."""
-    terms = degraded(
-        now_s=given.now_seconds,
-        updated_s=None if given.node_metric is None else given.node_metric.update_time_seconds,
-        degrade_time_min=colocation.degrade_time_min,
-    )
-    if terms is None:
-        return None
-    return Calculated(
-        output={"degraded": True} | dict.fromkeys(fields),
-        because=[Because(of=field, bound="degraded", terms=terms) for field in fields],
-    )
-
-
 def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
     """Convert the node to the rule's type, with host applications of only these classes."""
     metric = given.node_metric or GivenMetric()
@@ -181,81 +158,62 @@ def key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
 
 
+def _published(
+    given: NodeCase, tier: str, host_classes: Collection[str], rule: Callable[[NodeLoad, Colocation], Figured]
+) -> Calculated:
+    """Compute what a node publishes of a tier: nothing if it is degraded, or does not enable the tier."""
+    fields = (f"{tier}_cpu_milli", f"{tier}_memory_bytes")
+    colocation = given.colocation()
+    terms = degraded(
+        now_s=given.now_seconds,
+        updated_s=None if given.node_metric is None else given.node_metric.update_time_seconds,
+        degrade_time_min=colocation.degrade_time_min,
+    )
+    disabled = tier == "free" and not colocation.free_class_enable
+    if terms is not None or disabled:
+        bound = "disabled" if terms is None else "degraded"
+        return Calculated(
+            output={"degraded": terms is not None} | dict.fromkeys(fields),
+            because=[Because(of=field, bound=bound, terms=terms or {}) for field in fields],
+        )
+    found = rule(load_of(given, host_classes), colocation)
+    amounts: dict[str, object] = dict(zip(fields, (found.cpu_milli, found.mem_bytes), strict=True))
+    return Calculated(output={"degraded": False} | amounts, because=found.because)
+
+
 BATCH_HOST_CLASSES = frozenset({"koord-prod", "koord-mid"})
-BATCH_FIELDS = ("batch_cpu_milli", "batch_memory_bytes")
 
 
 def calc_batch_resource(given: NodeCase) -> Calculated:
     """Compute the batch resources of a node and its NUMA zones."""
-    colocation = given.colocation()
-    reset = too_old(given, colocation, BATCH_FIELDS)
-    if reset is not None:
-        return reset
-    load = load_of(given, BATCH_HOST_CLASSES)
-    batch = batch_resource(load, colocation)
-    output: dict[str, object] = {"degraded": False} | dict(
-        zip(BATCH_FIELDS, (batch.cpu_milli, batch.mem_bytes), strict=True)
-    )
+    whole = _published(given, "batch", BATCH_HOST_CLASSES, batch_resource)
+    if whole.output["degraded"]:
+        return whole
     bound = {key(pod.namespace, pod.name): pod.numa_nodes for pod in given.pods or () if pod.numa_nodes}
-    there = [zone.zone() for zone in given.node.numa_zones or ()]
-    zones = batch_resource_zones(load, colocation, there, bound)
-    if zones:
-        output["zones"] = {zone.name: _written(one) for zone, one in zip(there, zones, strict=True)}
-    return Calculated(output=output, because=[*batch.because, *(one for zone in zones for one in zone.because)])
-
-
-def _written(zone: Figured) -> dict[str, int]:
-    return dict(zip(BATCH_FIELDS, (zone.cpu_milli, zone.mem_bytes), strict=True))
-
-
-MID_HOST_CLASSES = frozenset({"koord-prod"})
-MID_FIELDS = ("mid_cpu_milli", "mid_memory_bytes")
+    zones = [Zone(name=one.name, allocatable=one.allocatable or Resources()) for one in given.node.numa_zones or ()]
+    figures = batch_resource_zones(load_of(given, BATCH_HOST_CLASSES), given.colocation(), zones, bound)
+    written = {
+        zone.name: {"batch_cpu_milli": one.cpu_milli, "batch_memory_bytes": one.mem_bytes}
+        for zone, one in zip(zones, figures, strict=False)
+    }
+    return Calculated(
+        output=whole.output | ({"zones": written} if written else {}),
+        because=[*whole.because, *(one for zone in figures for one in zone.because)],
+    )
 
 
 def calc_mid_resource(given: NodeCase) -> Calculated:
     """Compute the mid resources of a node."""
-    colocation = given.colocation()
-    reset = too_old(given, colocation, MID_FIELDS)
-    if reset is not None:
-        return reset
     metric = given.node_metric or GivenMetric()
-    mid = mid_resource(
-        load_of(given, MID_HOST_CLASSES),
-        colocation,
-        reclaimable=(metric.prod_reclaimable or GivenUse()).use(),
-        node_use=_whole(metric.node_usage),
-    )
-    return Calculated(
-        output={"degraded": False, "mid_cpu_milli": mid.cpu_milli, "mid_memory_bytes": mid.mem_bytes},
-        because=mid.because,
-    )
-
-
-def _whole(given: GivenUse | None) -> Use | None:
-    """Return the use; None if an amount is missing."""
-    return None if given is None or given.cpu_milli is None or given.memory_bytes is None else given.use()
-
-
-FREE_HOST_CLASSES = frozenset({"koord-prod", "koord-mid", "koord-batch"})
-FREE_FIELDS = ("free_cpu_milli", "free_memory_bytes")
+    use = metric.node_usage
+    whole = None if use is None or use.cpu_milli is None or use.mem_bytes is None else use.use()
+    rule = partial(mid_resource, reclaimable=(metric.prod_reclaimable or GivenUse()).use(), node_use=whole)
+    return _published(given, "mid", {"koord-prod"}, rule)
 
 
 def calc_free_resource(given: NodeCase) -> Calculated:
     """Compute the free resources of a node from its idle capacity."""
-    colocation = given.colocation()
-    reset = too_old(given, colocation, FREE_FIELDS)
-    if reset is not None:
-        return reset
-    if not colocation.free_class_enable:
-        return Calculated(
-            output={"degraded": False} | dict.fromkeys(FREE_FIELDS),
-            because=[Because(of=field, bound="disabled", terms={}) for field in FREE_FIELDS],
-        )
-    free = free_resource(load_of(given, FREE_HOST_CLASSES), colocation)
-    return Calculated(
-        output={"degraded": False, "free_cpu_milli": free.cpu_milli, "free_memory_bytes": free.mem_bytes},
-        because=free.because,
-    )
+    return _published(given, "free", {"koord-prod", "koord-mid", "koord-batch"}, free_resource)
 
 
 class GivenAllocation(Given, frozen=True, kw_only=True):
