@@ -131,8 +131,7 @@ def _advice(
     line_pct: float,
     jobs: int,
 ) -> Advice:
-    from slacktide.deploy.cli.replay import running  # noqa: PLC0415
-    from slacktide.deploy.cli.replay.jobs import Plan  # noqa: PLC0415
+    from slacktide.deploy.cli.replay.jobs import Plan, decided  # noqa: PLC0415
     from slacktide.streams.advise.advice import Tag, advise  # noqa: PLC0415
     from slacktide.streams.advise.grid import POLICIES_MAX, SUPPRESS_PCT, grid  # noqa: PLC0415
     from slacktide.streams.advise.trials import Tried  # noqa: PLC0415
@@ -148,7 +147,7 @@ def _advice(
         grid_of = tuple(policy for _, policy in tried)
         return Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, grid=grid_of, line_pct=line_pct)
 
-    found = cast("Tried", running.decided(where, plan, nodes, jobs))
+    found = cast("Tried", decided(where, plan, nodes, jobs))
     if not found.trials[0]:
         left_out = f"; {found.undecided} were left out because figures, pods or facts were unknown" * bool(
             found.samples

@@ -80,8 +80,9 @@ class Prometheus:
     def __init__(self, server: Server) -> None:
         parts = urlsplit(server.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
+            without_login = server.url.rpartition("@")[2]
             raise PrometheusError(
-                f"{_bare(server.url)} is not a valid address; accepted: http://HOST:PORT or https://HOST:PORT, "
+                f"{without_login} is not a valid address; accepted: http://HOST:PORT or https://HOST:PORT, "
                 "with an optional path"
             )
         self._server = server
@@ -132,9 +133,10 @@ class Prometheus:
         try:
             why = msgspec.json.decode(body, type=_Answer).error
         except msgspec.MsgspecError:
+            text = body[:80].decode(errors="replace").strip()
             return PrometheusError(
                 f"{url} answered {code}: it is not Prometheus, or its API has another path. Give the address "
-                f"without /api/v1: {_text(body)}"
+                f"without /api/v1: {text}"
             )
         if "too many samples" in why or "maximum resolution" in why:
             return TooMuchError(f"{url}: {why}; a longer --step reads fewer samples")
@@ -168,12 +170,3 @@ def _why(exc: Exception) -> str:
     if isinstance(reason, TimeoutError):
         return f"no answer within {TIMEOUT_S:.0f} s; a longer --step reads fewer samples"
     return str(getattr(reason, "strerror", None) or reason or exc)
-
-
-def _bare(url: str) -> str:
-    """Return the address without its login."""
-    return url.rpartition("@")[2]
-
-
-def _text(body: bytes) -> str:
-    return body[:80].decode(errors="replace").strip()

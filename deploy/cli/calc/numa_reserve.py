@@ -44,11 +44,7 @@ def calc_numa_batch_zones(given: NumaBatchZonesInput) -> Calculated:
     """Divide a node's batch resources among its zones."""
     ids = [one.id for one in given.zones]
     zones = [
-        Zone(
-            id=one.id,
-            allocatable=into(ZoneResources, one.allocatable),
-            available=into(ZoneResources, one.available),
-        )
+        Zone(id=one.id, allocatable=into(ZoneResources, one.allocatable), available=into(ZoneResources, one.available))
         for one in given.zones
     ]
     parts = batch_zones(given.batch_cpu_milli, given.batch_memory_bytes, zones)

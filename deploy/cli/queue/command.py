@@ -10,7 +10,7 @@ import msgspec
 from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.queue import run, topics
 from slacktide.deploy.cli.queue.report import lines, report
-from slacktide.deploy.runtime.settings import file
+from slacktide.deploy.runtime.settings import bootstrap_option, file
 from slacktide.deploy.runtime.text import Duration, show
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster
@@ -33,7 +33,7 @@ for one in (run.command, topics.publish, topics.status, topics.outcome):
 )
 @click.argument("cluster", type=file(), required=False, metavar="[FILE]")
 @click.option("--live", is_flag=True, help="Begin with the state in Kafka, instead of a file.")
-@topics.bootstrap_option
+@bootstrap_option
 @click.option(
     "--with",
     "changes",

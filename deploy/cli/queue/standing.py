@@ -15,6 +15,8 @@ from slacktide.streams.decisions.queue.preempt import excess
 from slacktide.streams.decisions.queue.quota_tree import UNLIMITED
 from slacktide.streams.decisions.queue.scheduling import Scheduling
 
+AMOUNTS = ("nominal", "used", "borrowed")
+
 
 class QuotaRow(msgspec.Struct, frozen=True):
     """One resource of a flavor; CPU in millicores, memory in bytes, others in whole units."""
@@ -103,29 +105,19 @@ def exceeds_text(one: ExceedsRow) -> str:
 
 def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:
     """Return the table's header and rows."""
-    counts = ["PENDING", "ADMITTED", "EVICTING"]
-    if not wide:
-        return ["CLUSTERQUEUE", "COHORT", "NOMINAL", "USED", "BORROWED", *counts], [
-            (
-                one.cluster_queue,
-                one.cohort or "-",
-                *(_sum(one, field) for field in ("nominal", "used", "borrowed")),
-                *(one.pending_count, one.admitted_count, one.evicting_count),
-            )
-            for one in queues
-        ]
-    return ["CLUSTERQUEUE", "COHORT", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", *counts], [
-        (
-            one.cluster_queue,
-            one.cohort or "-",
-            each.flavor,
-            each.resource,
-            *(amount_text(each.resource, amount) for amount in (each.nominal, each.used, each.borrowed)),
-            *(one.pending_count, one.admitted_count, one.evicting_count),
-        )
-        for one in queues
-        for each in one.quotas
-    ]
+    of_flavor = ["FLAVOR", "RESOURCE"] if wide else []
+    head = ["CLUSTERQUEUE", "COHORT", *of_flavor, *map(str.upper, AMOUNTS), "PENDING", "ADMITTED", "EVICTING"]
+    found: list[tuple[str | int, ...]] = []
+    for one in queues:
+        first = one.cluster_queue, one.cohort or "-"
+        last = one.pending_count, one.admitted_count, one.evicting_count
+        if wide:
+            for each in one.quotas:
+                amounts = (amount_text(each.resource, getattr(each, name)) for name in AMOUNTS)
+                found.append((*first, each.flavor, each.resource, *amounts, *last))
+        else:
+            found.append((*first, *(_sum(one, name) for name in AMOUNTS), *last))
+    return head, found
 
 
 def _sum(one: QueueRow, field: str) -> str:

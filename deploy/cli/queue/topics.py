@@ -15,7 +15,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
-from slacktide.deploy.runtime.settings import LOOPBACK_BROKER, Kafka, file, option
+from slacktide.deploy.runtime.settings import bootstrap_option, file
 from slacktide.deploy.runtime.text import count, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -32,9 +32,6 @@ from slacktide.streams.records import Out, Record, of_queue
 
 SOURCE = "queue/publish"
 SEND_S = 5.0
-bootstrap_option = option(
-    "--bootstrap", type=Kafka(), default=LOOPBACK_BROKER, help="Addresses of Kafka brokers, separated by commas."
-)
 
 
 @click.command(epilog="Example: slacktide queue publish queues.yaml jobs.yaml --bootstrap kafka-1:9092")

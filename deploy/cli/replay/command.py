@@ -75,12 +75,12 @@ def _asked(  # one argument per option
     first: int,
     jobs: int,
 ) -> Result | Change:
-    from slacktide.deploy.cli.replay import running, source  # noqa: PLC0415
-    from slacktide.deploy.cli.replay.jobs import Plan  # noqa: PLC0415
+    from slacktide.deploy.cli.replay import source  # noqa: PLC0415
+    from slacktide.deploy.cli.replay.jobs import Plan, decided  # noqa: PLC0415
 
     other = None if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
 
     def plan(opened: source.Opened) -> Plan:
         return Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, kept=first, other=other)
 
-    return cast("Result | Change", running.decided(source.Where(file, bootstrap, since, until), plan, nodes, jobs))
+    return cast("Result | Change", decided(source.Where(file, bootstrap, since, until), plan, nodes, jobs))

@@ -1,11 +1,11 @@
-"""Distributes a long trace over processes by partition: partitions are independent."""
+"""Runs a plan over a trace. A long trace is divided over processes by partition: partitions are independent."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -13,17 +13,23 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
+import click
 import msgspec
 
+from slacktide.deploy.cli.not_found import NotFoundError, near
+from slacktide.deploy.cli.replay import source
 from slacktide.deploy.runtime import garbage
+from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import Policy
 from slacktide.streams.advise.trials import Trials, Tried
-from slacktide.streams.records import Record
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.replay.lines import REPLAYED
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.proven import Proven
 from slacktide.streams.replay.replay import Replay, Result
 from slacktide.streams.replay.whatif import Change, WhatIf
+from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.taken import Records, Taken
 
 FEW = 10_000
@@ -218,3 +224,43 @@ def _work(plan: Plan, its_end: Connection) -> None:
         its_end.send(run.finish())
     except (EOFError, BrokenPipeError):
         return  # the parent ended
+
+
+def decided(
+    where: source.Where, plan: Callable[[source.Opened], Plan], nodes: tuple[str, ...], jobs: int
+) -> Result | Change | Tried:
+    """Run a plan on a trace.
+
+    Args:
+        where: the trace.
+        plan: built from the data known before the first record.
+        nodes: only these; empty: all.
+        jobs: maximum number of processes.
+
+    Raises:
+        click.UsageError: the span's end precedes its start.
+        NotFoundError: a node has no samples in it.
+    """
+    made: list[Jobs] = []
+    known: set[bytes | None] = set()
+
+    def begin(opened: source.Opened) -> source.Sink:
+        if opened.since_ms >= opened.until_ms:
+            raise click.UsageError(
+                f"--since ({instant(opened.since_ms)}) must be earlier than the end of the span "
+                f"({instant(opened.until_ms)})"
+            )
+        made.append(Jobs(plan(opened), jobs, forks=where.file is not None))
+
+        def take(some: Sequence[Record]) -> None:
+            known.update(record.key for record in some if record.topic in SAMPLE_NAMES)
+            made[0].take(some)
+
+        return take if nodes else made[0].take
+
+    source.read(where, REPLAYED, begin)
+    result = made[0].finish()
+    names = {text_of(key) for key in known if key is not None}
+    if names and (unknown := next((node for node in nodes if node not in names), None)):
+        raise NotFoundError(f"{where}: no sample in the span is from node {unknown}; {near(unknown, names)}")
+    return result

@@ -93,21 +93,8 @@ def _changed(change: Change) -> str:
     """Format the changes by another policy, one row per node, then the total."""
     if not change.samples:
         return "no samples in the span: nothing to decide"
-    head = [
-        "NODE",
-        "HOURS",
-        "ALLOWED",
-        "IF",
-        "USED",
-        "IF",
-        "OFFERED",
-        "IF",
-        "OVER LINE",
-        "IF",
-        "EVICTED",
-        "MORE",
-        "FEWER",
-    ]
+    head = ["NODE", "HOURS", "ALLOWED", "IF", "USED", "IF", "OFFERED", "IF"]
+    head += ["OVER LINE", "IF", "EVICTED", "MORE", "FEWER"]
     rows = [_row(node) for node in [*change.nodes, change.all]]
     lines = [
         f"policy {change.policy_version} over {count(change.samples, 'sample')}, {_between(change)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -71,16 +71,19 @@ def made(files: Files, bootstrap: Cluster, span: Span, within: Within | None = N
         ExportFileError, TraceError: a file is unreadable or invalid.
         LogError: Kafka cannot be read.
     """
-    account, dropped = Account(span, within), 0
+    account, judges = Account(span, within), list[Proven]()
+
+    def begin(opened: source.Opened) -> source.Sink:
+        judges.append(Proven(opened.policies, account.take))
+        return judges[-1].take_all
+
     for _, path in files:
-        proven: list[Proven] = []
-        source.from_file(path, None, None, _begin(account, proven))
-        dropped += _finished(proven)
+        source.from_file(path, None, None, begin)
+        judges[-1].finish()
     if not files:
-        proven = []
-        asyncio.run(source.from_log(bootstrap, TOPICS, span.since_ms, span.until_ms, _begin(account, proven)))
-        dropped += _finished(proven)
-    return account.finish(dropped)
+        asyncio.run(source.from_log(bootstrap, TOPICS, span.since_ms, span.until_ms, begin))
+        judges[-1].finish()
+    return account.finish(sum(one.dropped for one in judges))
 
 
 def again(files: Files, bootstrap: Cluster, answer: Path) -> Report:
@@ -115,20 +118,3 @@ def _earlier(path: Path) -> Earlier:
     if found.version != VERSION:
         raise OffsetsError(f"{path}: version {found.version}; accepted: version {VERSION}, which this release writes")
     return found
-
-
-def _begin(account: Account, proven: list[Proven]) -> Callable[[source.Opened], source.Sink]:
-    def begin(opened: source.Opened) -> source.Sink:
-        judge = Proven(opened.policies, account.take)
-        proven.append(judge)
-        return judge.take_all
-
-    return begin
-
-
-def _finished(proven: Iterable[Proven]) -> int:
-    dropped = 0
-    for one in proven:
-        one.finish()
-        dropped += one.dropped
-    return dropped
