@@ -132,13 +132,24 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
 
     Terminated pods do not count. ``prod_include_system`` adds the system's usage to production.
     """
-    sums = _Sums()
-    for pod in pods:
-        if pod.asked.pod.phase not in ENDED_PHASES:
-            sums.add(pod, report)
+    deltas, fulls, of_prod, prod_deltas = list[Amounts](), list[Amounts](), list[Amounts](), list[Amounts]()
+    updated_s = -inf if report.updated_s is None else report.updated_s
+    for one in pods:
+        if one.asked.pod.phase in ENDED_PHASES:
+            continue
+        measured = report.pods.get((one.asked.pod.namespace, one.asked.pod.name))
+        fulls.append(one.estimate)
+        delta = NOTHING
+        if measured is None or one.scheduled_s > updated_s - report.interval_s or one.deadline_s > updated_s:
+            delta = one.estimate if measured is None else _above(one.estimate, measured.use)
+            deltas.append(delta)
+        if one.prod and measured is not None and measured.prod:
+            of_prod.append(measured.use)
+            prod_deltas.append(delta)
+        elif one.prod:  # usage measured under another class is not production usage
+            prod_deltas.append(one.estimate)
     system = report.node.system if prod_include_system and report.node else NOTHING
-    node_delta, node_full = _sum(sums.deltas), _sum(sums.fulls)
-    prod_used, prod_delta = _sum(sums.prod_used), _sum(sums.prod_deltas)
+    node_delta, node_full, prod_used, prod_delta = _sum(deltas), _sum(fulls), _sum(of_prod), _sum(prod_deltas)
     return ExistingLoad(
         report=report,
         everyone=node_full if report.node is None else _plus(report.node.use, node_delta),
@@ -147,31 +158,6 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
         node_full=node_full,
         prod_parts=(system, prod_used, prod_delta),
     )
-
-
-@dataclass(slots=True)
-class _Sums:
-    deltas: list[Amounts] = field(default_factory=list)
-    fulls: list[Amounts] = field(default_factory=list)
-    prod_used: list[Amounts] = field(default_factory=list)
-    prod_deltas: list[Amounts] = field(default_factory=list)
-
-    def add(self, pod: AssignedPod, report: NodeReport) -> None:
-        """Add a pod. Its measured usage is in the node's usage, and for production in ``prod_used``."""
-        measured = report.pods.get((pod.asked.pod.namespace, pod.asked.pod.name))
-        updated_s = -inf if report.updated_s is None else report.updated_s
-        self.fulls.append(pod.estimate)
-        delta = NOTHING
-        if measured is None or pod.scheduled_s > updated_s - report.interval_s or pod.deadline_s > updated_s:
-            delta = pod.estimate if measured is None else _above(pod.estimate, measured.use)
-            self.deltas.append(delta)
-        if not pod.prod:
-            return
-        if measured is not None and measured.prod:
-            self.prod_used.append(measured.use)
-            self.prod_deltas.append(delta)
-        else:  # usage measured under another class is not production usage
-            self.prod_deltas.append(pod.estimate)
 
 
 def _deadline(asked: LoadAwarePod, scheduled_s: float, args: LoadAwareArgs) -> float:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from slacktide.schemas import pod_resources
 
@@ -53,13 +53,8 @@ def whole_cpus(cpu_milli: int) -> bool:
 
 Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope = Literal["container", "pod"]
-POLICIES: Final[Mapping[str, Policy]] = {
-    "none": "none",
-    "best-effort": "best-effort",
-    "restricted": "restricted",
-    "single-numa-node": "single-numa-node",
-}
-SCOPES: Final[Mapping[str, Scope]] = {"container": "container", "pod": "pod"}
+POLICIES: Final[Mapping[str, Policy]] = {name: name for name in get_args(Policy)}
+SCOPES: Final[Mapping[str, Scope]] = {name: name for name in get_args(Scope)}
 DEPRECATED: Final[Mapping[str, tuple[Policy, Scope]]] = {
     f"{name}{level}": (policy, scope)
     for name, policy in (

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet, assign, exceeds_max_quota
 from slacktide.streams.decisions.queue.flavor_match import NO_ROOM
-from slacktide.streams.decisions.queue.preempt import Target, remove
+from slacktide.streams.decisions.queue.preempt import remove
 from slacktide.streams.decisions.queue.queue_order import (
     EXCEEDS_MAX_QUOTA,
     WAITING_FOR_PODS_READY,
@@ -256,30 +256,18 @@ def evictions(entries: Iterable[Entry], usage: QuotaUsage, cycle: int) -> Iterat
     """
     for entry in entries:
         if entry.evicts and entry.assignment is not None:
-            after = usage.copy()
-            after.book_all(entry.head.cluster.queue, entry.assignment.usage())
+            queue, amounts, after = entry.head.cluster.queue, entry.assignment.usage(), usage.copy()
+            after.book_all(queue, amounts)
             for one in entry.assignment.targets:
                 remove(after, one.holder)
             for one in entry.assignment.targets:
-                yield _eviction(entry, one, usage, after, cycle)
+                mine = _party(entry.head.queued, queue, amounts, usage, after)
+                theirs = _party(one.holder.queued, one.holder.queue, one.holder.usage, usage, after)
+                yield Eviction(cycle, mine, theirs, one.reason)
 
 
-def _eviction(entry: Entry, target: Target, before: QuotaUsage, after: QuotaUsage, cycle: int) -> Eviction:
-    mine, theirs, queued = entry.head.cluster.queue, target.holder.queue, target.holder.queued
-    preemptor = Party(
-        entry.head.queued.uid,
-        mine.name,
-        entry.head.queued.priority or 0,
-        entry.assignment.usage() if entry.assignment else {},
-        node_share(mine, before).share,
-        node_share(mine, after).share,
-    )
-    victim = Party(
-        queued.uid,
-        theirs.name,
-        queued.priority or 0,
-        target.holder.usage,
-        node_share(theirs, before).share,
-        node_share(theirs, after).share,
-    )
-    return Eviction(cycle, preemptor, victim, target.reason)
+def _party(
+    one: Queued, queue: QuotaNode, amounts: Mapping[FlavorResource, int], before: QuotaUsage, after: QuotaUsage
+) -> Party:
+    shares = node_share(queue, before).share, node_share(queue, after).share
+    return Party(one.uid, queue.name, one.priority or 0, amounts, *shares)

@@ -7,7 +7,7 @@ pkg/workload/workload.go, GetQueueOrderTimestamp.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
 RequeuingTimestamp = Literal["Eviction", "Creation"]
@@ -35,8 +35,6 @@ class Queued(NamedTuple):
 class Place(NamedTuple):
     """A sort key of workloads; the smallest is next."""
 
-    waits: bool
-    """False for the sticky workload, which preempts already and is first."""
     priority_negated: int
     queue_time_s: int
     uid: str
@@ -52,16 +50,9 @@ def queue_time_s(one: Queued, requeuing: RequeuingTimestamp = "Eviction") -> int
     return one.created_s
 
 
-def place(one: Queued, requeuing: RequeuingTimestamp = "Eviction", *, sticky: bool = False) -> Place:
-    """Return the sort key: sticky, then priority, queue timestamp, uid."""
-    return Place(not sticky, -(one.priority or 0), queue_time_s(one, requeuing), one.uid)
-
-
-def in_order(
-    workloads: Iterable[Queued], requeuing: RequeuingTimestamp = "Eviction", *, sticky_uid: str | None = None
-) -> list[Queued]:
-    """Return the workloads in order; ties keep the given order."""
-    return sorted(workloads, key=lambda one: place(one, requeuing, sticky=one.uid == sticky_uid))
+def place(one: Queued, requeuing: RequeuingTimestamp = "Eviction") -> Place:
+    """Return the sort key: priority, queue timestamp, uid."""
+    return Place(-(one.priority or 0), queue_time_s(one, requeuing), one.uid)
 
 
 QueueingStrategy = Literal["BestEffortFIFO", "StrictFIFO"]

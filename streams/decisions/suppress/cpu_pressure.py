@@ -8,7 +8,6 @@ and permille; divisions round down. Koordinator has no counterpart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -43,14 +42,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def fold(pressure: LsPressure, capacity_milli: int) -> Step:
-    """Apply the looks of a sample in order. Without looks, the gate is unchanged."""
-    return last(pressure.gate, pressure.looks, capacity_milli)
-
-
-def last(gate: PressureGate, looks: Sequence[PressureLook], capacity_milli: int) -> Step:
-    """Return the step of the newest look. Without looks, the gate is unchanged."""
+    """Apply the looks of a sample in order; return the step of the newest one. Without looks, the gate is unchanged."""
+    gate = pressure.gate
     found = Step(gate=gate, bound="held" if gate.closed else "calm", terms={"base_permille": gate.base_permille})
-    for look in looks:
+    for look in pressure.looks:
         found = step(found.gate, look, capacity_milli)
     return found
 

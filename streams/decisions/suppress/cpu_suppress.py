@@ -182,13 +182,8 @@ def _by_signal(
     if threshold.cpu_suppress_signal == "both":
         usage = _suppress(sample, current, facts, pods, threshold)
         return msgspec.structs.replace(usage, terms=gate.terms | usage.terms)
-    free = _free(facts, pods)
-    wanted = Limits(be_cfs_quota_us=None, be_cpuset=released(current.be_cpuset, free, len(free)))
-    since_ms = sample.since_raise_ms
-    if looser(wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
-        terms = gate.terms | {"since_raise_ms": since_ms}
-        return _settle(current, tighter(current, wanted, free), "raise_spaced", terms)
-    return _settle(current, wanted, bound, gate.terms)
+    step = _Step(wanted=lifted(current, facts, pods), bound=bound, terms=gate.terms)
+    return _spaced(step, sample, current, facts, pods)
 
 
 def _suppress(
@@ -205,7 +200,11 @@ def _suppress(
     )
     if alone.milli:
         allowed = msgspec.structs.replace(allowed, terms={"exclusive_milli": alone.milli} | allowed.terms)
-    step = _step(current, facts, pods, allowed, threshold)
+    return _spaced(_step(current, facts, pods, allowed, threshold), sample, current, facts, pods)
+
+
+def _spaced(step: _Step, sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Decision:
+    """Decide on a step, or only on its reductions if the last raise was too recent."""
     since_ms = sample.since_raise_ms
     if looser(step.wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
         cut = tighter(current, step.wanted, _free(facts, pods))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slacktide.agents.node.ahead.ahead import LookedGate
 from slacktide.schemas.sample import LOOKS_MAX, PAUSE_MS_MAX, PAUSE_MS_MIN, LsPressure, PressureGate, PressureLook
-from slacktide.streams.decisions.suppress.cpu_pressure import LINE_PERMILLE_MIN, PROOF_LOOKS, Step, fold, last, step
+from slacktide.streams.decisions.suppress.cpu_pressure import LINE_PERMILLE_MIN, PROOF_LOOKS, Step, fold, step
 
 CAPACITY = 2_000
 SPAN_US = 100_000
@@ -29,7 +29,7 @@ def cut(stall: int = 2_000, **state) -> Step:
 
 def proved(gate: PressureGate, stall: int) -> Step:
     """As the kernel answers a cut: best-effort pods have all but stopped."""
-    return last(gate, [look(stall, be_us=2_000)] * PROOF_LOOKS, CAPACITY)
+    return fold(LsPressure(gate=gate, looks=[look(stall, be_us=2_000)] * PROOF_LOOKS), CAPACITY)
 
 
 gates = st.builds(
@@ -60,7 +60,8 @@ def test_looks_in_two_samples_come_to_what_they_do_in_one(
     gate: PressureGate, taken: list[PressureLook], at: int
 ) -> None:
     first = fold(LsPressure(gate=gate, looks=taken[:at]), CAPACITY)
-    assert last(first.gate, taken[at:], CAPACITY).gate == fold(LsPressure(gate=gate, looks=taken), CAPACITY).gate
+    rest = fold(LsPressure(gate=first.gate, looks=taken[at:]), CAPACITY)
+    assert rest.gate == fold(LsPressure(gate=gate, looks=taken), CAPACITY).gate
 
 
 @given(gates, st.lists(looks, min_size=1, max_size=LOOKS_MAX + 20))
@@ -138,7 +139,7 @@ def test_the_pause_ends_after_its_time() -> None:
 
 def test_a_cut_that_never_came_into_force_is_no_proof_and_ends_after_8_s() -> None:
     closed = cut()
-    found = last(closed.gate, [look(2_000)] * 79, CAPACITY)
+    found = fold(LsPressure(gate=closed.gate, looks=[look(2_000)] * 79), CAPACITY)
     assert (found.bound, found.gate.proof_looks) == ("held", 0)
     found = step(found.gate, look(0), CAPACITY)
     assert (found.bound, found.gate.closed, found.gate.wait_ms) == ("unproven", False, PAUSE_MS_MIN)

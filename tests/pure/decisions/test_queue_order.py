@@ -7,7 +7,6 @@ from slacktide.streams.decisions.queue.queue_order import (
     Condition,
     Queued,
     RequeuingTimestamp,
-    in_order,
     place,
     queue_time_s,
 )
@@ -24,23 +23,10 @@ REQUEUING = st.sampled_from(["Eviction", "Creation"])
 def test_the_order_is_total_so_it_does_not_depend_on_how_workloads_came(workloads, random, requeuing) -> None:
     shuffled = random.sample(workloads, len(workloads))
 
-    assert in_order(shuffled, requeuing) == in_order(workloads, requeuing)
+    def ordered(some):
+        return sorted(some, key=lambda one: place(one, requeuing))
 
-
-@given(QUEUED, st.integers(2, 5))
-def test_equal_workloads_stay_in_the_order_given(one, count) -> None:
-    equals = [one._replace(created_s=one.created_s) for _ in range(count)]
-
-    assert [id(each) for each in in_order(equals)] == [id(each) for each in equals]
-
-
-@given(MANY.filter(bool), st.randoms())
-def test_a_sticky_workload_is_first_and_the_others_keep_their_order(workloads, random) -> None:
-    sticky = random.choice(workloads)
-    ordered = in_order(workloads, sticky_uid=sticky.uid)
-
-    assert ordered[0] == sticky
-    assert ordered[1:] == [one for one in in_order(workloads) if one != sticky]
+    assert ordered(shuffled) == ordered(workloads)
 
 
 @given(QUEUED, QUEUED)
@@ -60,10 +46,9 @@ def test_only_some_evictions_set_a_workload_back() -> None:
     assert since("AdmissionCheck", "Eviction", status=False) == 1
 
 
-def test_a_condition_holds_unless_it_is_stated_otherwise_and_no_workload_is_sticky_by_itself() -> None:
+def test_a_condition_holds_unless_it_is_stated_otherwise() -> None:
     assert Condition("Preempted", 0).status
-    assert place(Queued("a", 3, 5)) == (True, -3, 5, "a")
-    assert place(Queued("a", 3, 5), sticky=True) == (False, -3, 5, "a")
+    assert place(Queued("a", 3, 5)) == (-3, 5, "a")
 
 
 def test_only_two_reasons_change_the_time_that_a_workload_waits_from() -> None:
@@ -75,9 +60,3 @@ def test_only_two_reasons_change_the_time_that_a_workload_waits_from() -> None:
         ("Preempted", "Eviction", 1),
     ):
         assert queue_time_s(Queued("a", 0, 1, Condition(reason, 9)), requeuing) == at_s
-
-
-def test_the_sticky_workload_is_found_by_what_its_uid_says() -> None:
-    uids = ["first-uid", "second-uid"]
-    same = uids[1].encode().decode()
-    assert in_order([Queued(one, 9 - at, 0) for at, one in enumerate(uids)], sticky_uid=same)[0].uid == same
