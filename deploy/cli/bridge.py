@@ -84,7 +84,7 @@ def command(settings: BridgeCommandSettings) -> None:
     """
     from slacktide.agents.cluster.bridge import bridge  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.cluster.enrolment.enrolment import EnrolmentSettings  # noqa: PLC0415
-    from slacktide.agents.cluster.policy_source import ConfigMapName  # noqa: PLC0415
+    from slacktide.agents.cluster.watching import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.kubernetes.access import access  # noqa: PLC0415
 
     garbage.seldom()

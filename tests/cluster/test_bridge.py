@@ -317,7 +317,7 @@ async def test_a_forged_sample_sells_no_more_than_the_node_has(rig: BridgeRig) -
 async def test_without_a_config_map_everything_is_off_after_a_while(
     rig: BridgeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slacktide.agents.cluster.policy_source.ABSENT_S", 1.0)
+    monkeypatch.setattr("slacktide.agents.cluster.watching.ABSENT_S", 1.0)
     rig.say_policy(threshold=SUPPRESS)
     replica = rig.replica()
     await until(lambda: _works(replica))

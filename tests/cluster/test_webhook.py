@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slacktide.agents.cluster.policy_source import ConfigMapName
+from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.kubernetes.api_server import ApiServer as DoorToApi
 from testbed.brokers import free_port

@@ -15,7 +15,7 @@ import pytest
 
 from slacktide.agents.cluster.certificate.certificates import made
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
-from slacktide.agents.cluster.policy_source import ConfigMapName
+from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.webhook import WebhookSettings, names_of, run
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health

@@ -25,8 +25,8 @@ from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.issuer import Ring
-from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
 from slacktide.agents.cluster.queue.queue import JobQueue
+from slacktide.agents.cluster.watching import ConfigMapName, PolicySource
 from slacktide.agents.credit_account import signed
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -242,6 +242,10 @@ class _Leader:
         if why and self._troubles[of] != why:
             log.warning("%s cannot be read or used", of, extra={"why": why})
         self._troubles[of] = why
+
+    def policy_trouble(self, why: str) -> None:
+        """Note why the policy cannot be read, or is invalid; "": all is well."""
+        self.trouble("policy", why)
 
     def listed(self, of: str) -> None:
         """Record that a complete list was read."""

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.job_facts import Job, Pod
 from slacktide.agents.cluster.bridge.job_log import JobLog, Key
-from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.cluster.watching import inform
+from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import JOBS, PODS
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
@@ -93,32 +95,20 @@ class JobSource:
             return [event for event in known.values() if event is not None]
 
     async def _follow_jobs(self, api: ApiServer) -> None:
-        async with aclosing(follow(api, JOBS, Job)) as changes:
-            async for change in changes:
-                match change:
-                    case Whole(items=jobs):
-                        metrics.LISTED.labels("jobs").inc()
-                        self._log.jobs_listed(jobs)
-                    case Changed(object=job):
-                        self._log.job(job)
-                    case Gone(name=name, namespace=namespace):
-                        self._log.job_gone(namespace, name)
-                    case _:
-                        self._troubles["jobs"] = change.why if isinstance(change, Trouble) else ""
+        def whole(jobs: list[Job]) -> None:
+            metrics.LISTED.labels("jobs").inc()
+            self._log.jobs_listed(jobs)
+
+        trouble = partial(self._troubles.__setitem__, "jobs")
+        await inform(follow(api, JOBS, Job), whole, self._log.job, self._log.job_gone, trouble)
 
     async def _follow_pods(self, api: ApiServer) -> None:
-        async with aclosing(follow(api, PODS, Pod, labels=JOB_PODS)) as changes:
-            async for change in changes:
-                match change:
-                    case Whole(items=pods):
-                        metrics.LISTED.labels("job pods").inc()
-                        self._log.pods_listed(pods)
-                    case Changed(object=pod):
-                        self._log.pod(pod)
-                    case Gone(name=name, namespace=namespace):
-                        self._log.pod_gone(namespace, name)
-                    case _:
-                        self._troubles["pods"] = change.why if isinstance(change, Trouble) else ""
+        def whole(pods: list[Pod]) -> None:
+            metrics.LISTED.labels("job pods").inc()
+            self._log.pods_listed(pods)
+
+        trouble = partial(self._troubles.__setitem__, "pods")
+        await inform(follow(api, PODS, Pod, labels=JOB_PODS), whole, self._log.pod, self._log.pod_gone, trouble)
 
     async def _take_outcomes(self, records: list[Record], _: float) -> None:
         for record in records:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
 from slacktide.agents.cluster.descheduler.cluster import PODS_MAX, Place
-from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.cluster.watching import inform
+from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import NODES
 from slacktide.agents.publisher import REPUBLISH_S
 from slacktide.schemas import policy as policies
@@ -162,16 +164,8 @@ class NodeSource:
 
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
-        async with aclosing(follow(api, NODES, Node)) as events:
-            async for one in events:
-                self._listener.trouble("nodes", one.why if isinstance(one, Trouble) else "")
-                match one:
-                    case Whole(items=items):
-                        self._whole(items)
-                    case Changed(object=node):
-                        self._changed(node)
-                    case Gone(name=name):
-                        self._gone(name)
+        trouble = partial(self._listener.trouble, "nodes")
+        await inform(follow(api, NODES, Node), self._whole, self._changed, lambda _, name: self._gone(name), trouble)
 
     def _whole(self, nodes: list[Node]) -> None:
         self._listener.listed("nodes")

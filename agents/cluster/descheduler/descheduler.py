@@ -14,7 +14,7 @@ from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Plac
 from slacktide.agents.cluster.descheduler.evicting import Account, Evicting, ToDeadLetter
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, PodObject, parsed
-from slacktide.agents.cluster.pods import PodSource
+from slacktide.agents.cluster.watching import PodSource
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas import connection

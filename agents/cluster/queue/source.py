@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -14,7 +14,8 @@ from slacktide.agents.cluster.queue.kinds import SPECS
 from slacktide.agents.cluster.queue.known import Known, Place
 from slacktide.agents.cluster.queue.status import Json, Queue
 from slacktide.agents.cluster.queue.work import ACTIVE, Kind, Work
-from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.cluster.watching import inform
+from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import Resource
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import failure
@@ -113,37 +114,33 @@ class Source:
         self.changed(uid)
 
     async def _follow_works(self, api: ApiServer, kind: Kind) -> None:
-        async with aclosing(follow(api, kind.resource, msgspec.Raw, labels=QUEUE_NAME)) as changes:
-            async for change in changes:
-                self.troubles[kind.name] = change.why if isinstance(change, Trouble) else ""
-                match change:
-                    case Whole(items=items):
-                        there = {msgspec.json.decode(raw, type=_Object).metadata.uid for raw in items}
-                        for raw in items:
-                            self.put(kind, raw)
-                        for name, uid in list(self._uids.items()):
-                            if name[0] == kind.name and uid not in there:
-                                self._work_gone(name)
-                        self._listed(kind.name)
-                    case Changed(object=raw):
-                        self.put(kind, raw)
-                    case Gone(name=one, namespace=namespace):
-                        self._work_gone((kind.name, namespace, one))
+        def whole(items: list[msgspec.Raw]) -> None:
+            there = {msgspec.json.decode(raw, type=_Object).metadata.uid for raw in items}
+            for raw in items:
+                self.put(kind, raw)
+            for name, uid in list(self._uids.items()):
+                if name[0] == kind.name and uid not in there:
+                    self._work_gone(name)
+            self._listed(kind.name)
+
+        def gone(namespace: str, name: str) -> None:
+            self._work_gone((kind.name, namespace, name))
+
+        updates = follow(api, kind.resource, msgspec.Raw, labels=QUEUE_NAME)
+        await inform(updates, whole, partial(self.put, kind), gone, partial(self.troubles.__setitem__, kind.name))
 
     async def _follow_objects(self, api: ApiServer, kind: str, resource: Resource) -> None:
-        async with aclosing(follow(api, resource, dict)) as changes:
-            async for change in changes:
-                self.troubles[kind] = change.why if isinstance(change, Trouble) else ""
-                match change:
-                    case Whole(items=items):
-                        there = {self._object(kind, item) for item in items}
-                        for name in [name for name in self._objects if name[0] == kind and name not in there]:
-                            self._object_gone(name)
-                        self._listed(kind)
-                    case Changed(object=item):
-                        self._object(kind, item)
-                    case Gone(name=one, namespace=namespace):
-                        self._object_gone((kind, namespace, one))
+        def whole(items: list[Json]) -> None:
+            there = {self._object(kind, item) for item in items}
+            for name in [name for name in self._objects if name[0] == kind and name not in there]:
+                self._object_gone(name)
+            self._listed(kind)
+
+        def gone(namespace: str, name: str) -> None:
+            self._object_gone((kind, namespace, name))
+
+        updates = follow(api, resource, dict)
+        await inform(updates, whole, partial(self._object, kind), gone, partial(self.troubles.__setitem__, kind))
 
     def _listed(self, kind: str) -> None:
         if self._unlisted and kind in self._unlisted:

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.cluster.bounds import served
-from slacktide.agents.cluster.pods import PodSource
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
@@ -22,6 +21,7 @@ from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import Sent, TopicReader
 from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.cluster.watching import PodSource
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.together import until_one_ends

@@ -80,7 +80,7 @@ class Answers:
             profiles,
             self._cache.priority_classes.objects,
             None if namespace is None else namespace.labels,
-            free_class_enable=self._cache.free_class.enabled,
+            free_class_enable=self._cache.free_class_enabled,
         )
         if done.result != "refused" and namespace is not None:
             done = await self._within_quota(request, done, namespace)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from slacktide.agents.cluster.policy_source import ConfigMapName, PolicySource
+from slacktide.agents.cluster.watching import ConfigMapName, PolicySource, inform
 from slacktide.agents.cluster.webhook.metrics import PROFILES
 from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
 from slacktide.agents.cluster.webhook.mutation import priority_class_of
-from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import NAMESPACES, PRIORITY_CLASSES, ApiError, Resource
 from slacktide.agents.kubernetes.resource import PROFILES as PROFILE_KIND
 from slacktide.schemas.errors import BadMessageError
@@ -44,26 +44,15 @@ class Followed(Generic[T]):
 
     async def run(self, api: ApiServer) -> None:
         """Follow until cancelled."""
-        async with aclosing(follow(api, self._resource, dict[str, Any])) as events:
-            async for event in events:
-                match event:
-                    case Trouble():
-                        self._troubled(event.why)
-                    case Whole():
-                        self.objects.clear()
-                        self.unusable.clear()
-                        for item in event.items:
-                            self.take(item)
-                        self.whole, self.trouble = True, ""
-                    case Changed():
-                        self.take(event.object)
-                        self.trouble = ""
-                    case Gone():
-                        self._forget(event.name)
-                        self.trouble = ""
-                    case Over():
-                        self.trouble = ""
-                self.known.set()
+        updates = follow(api, self._resource, dict[str, Any])
+        await inform(updates, self._whole, self.take, lambda _, name: self._forget(name), self._troubled)
+
+    def _whole(self, items: list[dict[str, Any]]) -> None:
+        self.objects.clear()
+        self.unusable.clear()
+        for item in items:
+            self.take(item)
+        self.whole = True
 
     def take(self, item: Mapping[str, Any]) -> None:
         """Add or update an object; an invalid one is logged and ignored."""
@@ -82,9 +71,10 @@ class Followed(Generic[T]):
         self.unusable.discard(name)
 
     def _troubled(self, why: str) -> None:
-        if not self.trouble:
+        if why and not self.trouble:
             log.warning("cannot read from the API server", extra={"kind": self._resource.plural, "why": why})
         self.trouble = why
+        self.known.set()
 
 
 class ClusterCache:
@@ -94,13 +84,17 @@ class ClusterCache:
         self.profiles: Followed[DatedProfile] = Followed(PROFILE_KIND, dated)
         self.namespaces: Followed[Namespace] = Followed(NAMESPACES, namespace_of)
         self.priority_classes: Followed[PriorityClass] = Followed(PRIORITY_CLASSES, priority_class_of)
-        self.free_class = FreeClass(config_map)
+        self.free_class_enabled = False
+        """Whether the policy offers free resources on any node."""
+        self._policies = PolicySource(self, None, config_map)
+        self._policy_known = asyncio.Event()
+        self._policy_trouble = ""
         self._api = api
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as following:
-            following.create_task(self.free_class.run(self._api))
+            following.create_task(self._policies.run(self._api))
             for one in self._all:
                 following.create_task(one.run(self._api))
 
@@ -108,7 +102,23 @@ class ClusterCache:
         """Wait until each kind was listed, or cannot be."""
         for one in self._all:
             await one.known.wait()
-        await self.free_class.known()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_S):
+                await self._policy_known.wait()
+
+    def policy(self, policy: Policy) -> None:
+        """Apply a policy. Without one the free class is disabled."""
+        strategies = [policy.colocation, *(one.strategy for one in policy.node_colocation)]
+        self.free_class_enabled = any(one.enable and one.free_class_enable for one in strategies)
+        self._policy_known.set()
+
+    def policy_trouble(self, why: str) -> None:
+        """Note why the policy cannot be read; "": it can."""
+        if why and why != self._policy_trouble:
+            log.warning("cannot read the policy", extra={"why": why})
+        self._policy_trouble = why
+        if why:
+            self._policy_known.set()
 
     @property
     def lacking(self) -> str:
@@ -118,7 +128,7 @@ class ClusterCache:
     @property
     def trouble(self) -> str:
         """Why the cache may be outdated; "": it is current."""
-        return "; ".join(filter(None, [*(one.trouble for one in self._all), self.free_class.why]))
+        return "; ".join(filter(None, [*(one.trouble for one in self._all), self._policy_trouble]))
 
     async def namespace(self, name: str) -> Namespace | None:
         """Labels and annotations of a namespace; None: it cannot be read."""
@@ -146,39 +156,3 @@ class ClusterCache:
 
 def _is_invalid(profile: Profile) -> bool:
     return isinstance(profile.selector, InvalidSelector) or isinstance(profile.namespace_selector, InvalidSelector)
-
-
-class FreeClass:
-    """Follows the operator's ConfigMap; without one the class is disabled."""
-
-    def __init__(self, config_map: ConfigMapName) -> None:
-        self.enabled = False
-        """Whether free resources are offered on any node."""
-        self.why = ""
-        """Why the policy may be outdated; "": it is current."""
-        self._known = asyncio.Event()
-        self._source = PolicySource(self, None, config_map)
-
-    async def run(self, api: ApiServer) -> None:
-        """Follow until cancelled."""
-        await self._source.run(api)
-
-    async def known(self) -> None:
-        """Wait shortly for the policy, which may not exist."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(KNOWN_S):
-                await self._known.wait()
-
-    def policy(self, policy: Policy) -> None:
-        """Apply a policy."""
-        strategies = [policy.colocation, *(one.strategy for one in policy.node_colocation)]
-        self.enabled = any(one.enable and one.free_class_enable for one in strategies)
-        self._known.set()
-
-    def trouble(self, of: str, why: str) -> None:
-        """Note why the policy cannot be read; "": it can."""
-        if why and why != self.why:
-            log.warning("cannot read the %s", of, extra={"why": why})
-        self.why = why
-        if why:
-            self._known.set()

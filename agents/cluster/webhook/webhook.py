@@ -24,7 +24,7 @@ from slacktide.agents.cluster.certificate.certificates import (
     in_folder,
 )
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
-from slacktide.agents.cluster.policy_source import ConfigMapName
+from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.agents.cluster.webhook.answers import Answers
 from slacktide.agents.cluster.webhook.cluster_cache import ClusterCache
 from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL

@@ -15,7 +15,7 @@ import msgspec
 
 from slacktide.agents.cluster.bridge import bridge
 from slacktide.agents.cluster.bridge.lease import Timing
-from slacktide.agents.cluster.policy_source import ConfigMapName
+from slacktide.agents.cluster.watching import ConfigMapName
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster

@@ -1,0 +1,211 @@
+"""Passes objects of the API server and their changes to functions: of any kind, the pods, and the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from slacktide.agents.kubernetes.api_server import ApiServer, Changed, Gone, Over, Trouble, Update, Whole, follow
+from slacktide.agents.kubernetes.resource import CONFIGMAPS, PODS
+from slacktide.schemas.errors import BadMessageError, ConfigError
+from slacktide.schemas.policy import DEFAULT, Policy, parse
+
+log = logging.getLogger(__name__)
+
+O = TypeVar("O")  # noqa: E741 - an object of the API server
+P = TypeVar("P")
+P_contra = TypeVar("P_contra", contravariant=True)
+
+ABSENT_S = 10.0
+"""A ConfigMap that is recreated within this time counts as unchanged."""
+
+
+async def inform(
+    updates: AsyncGenerator[Update[O], None],
+    whole: Callable[[list[O]], Awaitable[None] | None],
+    changed: Callable[[O], object],
+    gone: Callable[[str, str], object],
+    trouble: Callable[[str], object],
+) -> None:
+    """Pass on what ``follow`` yields until cancelled.
+
+    ``gone`` receives namespace and name. ``trouble`` receives why the API server cannot be read. It receives "" after
+    each other update was passed on.
+    """
+    async with aclosing(updates):
+        async for update in updates:
+            match update:
+                case Whole(items=items):
+                    if (passing := whole(items)) is not None:
+                        await passing
+                case Changed(object=item):
+                    changed(item)
+                case Gone(name=name, namespace=namespace):
+                    gone(namespace, name)
+            trouble(update.why if isinstance(update, Trouble) else "")
+
+
+class PolicyListener(Protocol):
+    """Receives policies, on the event loop's thread."""
+
+    def policy(self, policy: Policy) -> None:
+        """Apply a policy."""
+
+    def policy_trouble(self, why: str) -> None:
+        """Note why the policy cannot be read or is invalid; "": all is well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMapName:
+    """Namespace and name of the operator's ConfigMap."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"ConfigMap {self.namespace}/{self.name}"
+
+
+class PolicySource:
+    """Follows one ConfigMap. If it is invalid, the last valid policy stays in force, even an earlier leader's."""
+
+    def __init__(self, listener: PolicyListener, last: Policy | None, config_map: ConfigMapName) -> None:
+        self._listener, self._last, self._config_map = listener, last, config_map
+        self._absent: asyncio.TimerHandle | None = None
+        self._why = ""
+        """What is wrong with the ConfigMap."""
+
+    async def run(self, api: ApiServer) -> None:
+        """Run until cancelled."""
+        name = self._config_map
+        following = follow(api, CONFIGMAPS, dict, namespace=name.namespace, fields=f"metadata.name={name.name}")
+        try:
+            async with aclosing(following) as events:
+                async for one in events:
+                    match one:
+                        case Trouble(why=why):
+                            self._listener.policy_trouble(why)
+                        case Changed(object=document) | Whole(items=[document]):
+                            self._there(document)
+                        case Whole() | Gone():
+                            self._not_there()
+                        case Over():
+                            self._listener.policy_trouble(self._why)
+        finally:
+            self._back()
+
+    def _there(self, document: dict[str, object]) -> None:
+        self._back()
+        try:
+            parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # list items have no kind
+        except ConfigError as exc:
+            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message is complete
+            self._is(f"rejected, the last valid policy stays in force: {exc}", self._last)
+            return
+        for note in parsed.notes:
+            log.warning("%s", note)
+        self._is("", parsed.policy)
+
+    def _not_there(self) -> None:
+        if self._absent is None:
+            self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
+
+    def _default(self) -> None:
+        self._is(f"{self._config_map} does not exist: all strategies are disabled", DEFAULT)
+
+    def _back(self) -> None:
+        if self._absent is not None:
+            self._absent.cancel()
+            self._absent = None
+
+    def _is(self, why: str, policy: Policy | None) -> None:
+        self._why, self._last = why, policy
+        self._listener.policy_trouble(why)
+        if policy is not None:
+            self._listener.policy(policy)
+
+
+YIELD_EVERY = 100
+
+
+class PodListener(Protocol[P_contra]):
+    """Keeps the pods of the cluster."""
+
+    def whole(self, pods: Iterable[P_contra], /) -> None:
+        """Replace all pods."""
+
+    def changed(self, pod: P_contra, /) -> None:
+        """Add or update a pod."""
+
+    def gone(self, key: tuple[str, str], /) -> None:
+        """Remove a pod, by namespace and name."""
+
+
+class PodSource(Generic[O, P]):
+    """Passes all pods and their changes to a listener.
+
+    ``parse`` reads the fields in ``kind``, and raises BadMessageError for an invalid pod.
+    ``ignored``: the effect of ignoring an invalid pod, for the log.
+    ``blind`` receives with each event whether the API server cannot be read.
+    """
+
+    def __init__(
+        self,
+        kind: type[O],
+        parse: Callable[[O], P],
+        listener: PodListener[P],
+        ignored: str,
+        blind: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self.trouble = "pods were not listed yet"
+        """Why pods cannot be read; "": they can."""
+        self.listed = False
+        self._kind, self._parse, self._listener, self._ignored, self._blind = kind, parse, listener, ignored, blind
+
+    async def run(self, api: ApiServer) -> None:
+        """Run until cancelled."""
+        gone = self._listener.gone
+        updates = follow(api, PODS, self._kind)
+        await inform(updates, self._whole, self._changed, lambda *key: gone(key), self._troubled)
+
+    async def _whole(self, items: list[O]) -> None:
+        self._listener.whole(await self._all(items))
+        self.listed = True
+
+    def _changed(self, item: O) -> None:
+        if (pod := self._read(item)) is not None:
+            self._listener.changed(pod)
+
+    def _troubled(self, why: str) -> None:
+        self._blind(bool(why))
+        if why and not self.trouble:
+            log.warning("cannot list pods at the API server", extra={"why": why})
+        self.trouble = why
+
+    async def _all(self, items: Iterable[O]) -> list[P]:
+        pods = []
+        for number, item in enumerate(items, 1):
+            if (pod := self._read(item)) is not None:
+                pods.append(pod)
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        return pods
+
+    def _read(self, item: O) -> P | None:
+        """Parse a pod; None: it is invalid, which is logged. One invalid pod must not hide the others."""
+        try:
+            return self._parse(item)
+        except BadMessageError as exc:
+            log.warning("ignored an invalid pod: %s", self._ignored, extra={"pod": _name(item), "why": str(exc)})
+            return None
+
+
+def _name(item: object) -> str:
+    metadata: dict[str, Any] = msgspec.to_builtins(item).get("metadata") or {}
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
