@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
-from slacktide.agents.cluster.descheduler.passes import Passes
+from slacktide.agents.cluster.descheduler.passes import Cluster, Passes, Place
 from slacktide.agents.cluster.descheduler.pod import parsed
 from slacktide.schemas.inventory import NodeFacts, Resources
 from testbed.descheduled import GIB, metric, pod_object

@@ -12,9 +12,8 @@ import pytest
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.bridge.sources import Node
-from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
 from slacktide.agents.cluster.descheduler.evicting import Account, Evicting
-from slacktide.agents.cluster.descheduler.passes import Passes
+from slacktide.agents.cluster.descheduler.passes import Cluster, Passes, Place
 from slacktide.agents.cluster.descheduler.pod import PodObject, parsed
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.schemas import connection

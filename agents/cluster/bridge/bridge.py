@@ -21,8 +21,8 @@ from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.removal import Removal
 from slacktide.agents.cluster.bridge.sources import EarlierTerm, NodeSource, read_back
 from slacktide.agents.cluster.bridge.writing import Writing
-from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
+from slacktide.agents.cluster.descheduler.passes import Place
 from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
 from slacktide.agents.cluster.enrolment.issuer import Ring
 from slacktide.agents.cluster.queue.queue import JobQueue

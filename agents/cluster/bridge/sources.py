@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
-from slacktide.agents.cluster.descheduler.cluster import PODS_MAX, Place
+from slacktide.agents.cluster.descheduler.passes import PODS_MAX, Place
 from slacktide.agents.cluster.watching import inform
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
 from slacktide.agents.kubernetes.resource import NODES

@@ -10,9 +10,8 @@ from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.descheduler import metrics
-from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Place
 from slacktide.agents.cluster.descheduler.evicting import Account, Evicting, ToDeadLetter
-from slacktide.agents.cluster.descheduler.passes import Passes
+from slacktide.agents.cluster.descheduler.passes import Cluster, MetricOf, Passes, Place
 from slacktide.agents.cluster.descheduler.pod import DeschedulerPod, PodObject, parsed
 from slacktide.agents.cluster.watching import PodSource
 from slacktide.agents.kubernetes.api_server import ApiServer

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from prometheus_client import Counter, Gauge
+
 from slacktide.agents.cluster.certificate.certificates import CONFLICT, CertificateManager, SecretPlace, Tls
 from slacktide.agents.cluster.certificate.rotation import Terms
-from slacktide.agents.cluster.enrolment import metrics
 from slacktide.agents.cluster.enrolment.issuer import Issuer, NoKeyError, NotAnAgentError, Ring
 from slacktide.agents.cluster.enrolment.server import Reply, serving
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -77,7 +78,7 @@ class Enrolment:
     async def _first(self) -> Tls:
         while True:
             try:
-                return Tls(await self._certificates.look(), metrics.CERTIFICATE_UNTIL.set)
+                return Tls(await self._certificates.look(), CERTIFICATE_UNTIL.set)
             except SlacktideError as exc:
                 self._report(str(exc))
                 await asyncio.sleep(RETRY_S)
@@ -100,17 +101,17 @@ class Enrolment:
         try:
             enrolled = await self._issuer.enrol(token)
         except NotAnAgentError as exc:
-            metrics.ENROLMENTS.labels("refused").inc()
+            ENROLMENTS.labels("refused").inc()
             log.warning("refused an enrolment", extra={"why": str(exc)})
             return Reply(status=HTTPStatus.FORBIDDEN, body=str(exc).encode())
         except NoKeyError as exc:
-            metrics.ENROLMENTS.labels("failed").inc()
+            ENROLMENTS.labels("failed").inc()
             return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE, body=str(exc).encode())
         except SlacktideError as exc:
-            metrics.ENROLMENTS.labels("failed").inc()
+            ENROLMENTS.labels("failed").inc()
             log.warning("cannot review a token", extra={"why": str(exc)})
             return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"the API server could not review the token")
-        metrics.ENROLMENTS.labels("enrolled").inc()
+        ENROLMENTS.labels("enrolled").inc()
         return Reply(status=HTTPStatus.OK, body=encode(enrolled))
 
 
@@ -160,3 +161,13 @@ class PublishedBundle:
                 raise
             return False
         return True
+
+
+ENROLMENTS = Counter("slacktide_bridge_enrolments", "Requests of agents for a key, by result.", ["result"])
+CERTIFICATE_UNTIL = Gauge(
+    "slacktide_bridge_enrolment_certificate_expiry_timestamp_seconds",
+    "Unix time at which the served certificate expires.",
+)
+
+for _result in ("enrolled", "refused", "failed"):
+    ENROLMENTS.labels(_result)

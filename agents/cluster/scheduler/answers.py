@@ -1,4 +1,4 @@
-"""Responds to a kube-scheduler by the extender protocol.
+"""Responds to a kube-scheduler by the extender protocol, and publishes placements without delaying responses.
 
 Source: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go. JSON names equal field names.
 """
@@ -19,9 +19,14 @@ from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.refusals import given_zones, worded
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
+from slacktide.agents.outbox import Outbox
+from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
+from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
 from slacktide.streams.decisions.load.pod_placement import Choice
+from slacktide.streams.records import Out, event
 
 NAMED = 5
 ANSWERED = 10_000
@@ -235,3 +240,48 @@ def _placement(asked: SchedulerPod, choice: Choice, now_ms: int, *, dry_run: boo
         ],
         dry_run=dry_run,
     )
+
+
+SOURCE = "scheduler"
+AGAIN_MS = 60_000
+"""An unchanged placement of a pending pod is published at most once in this time."""
+REMEMBERED = 10_000
+"""Pending pods for which that applies; others are published at each request."""
+
+
+class Placements(Outbox):
+    """Queues placements and dead letters.
+
+    Close it at shutdown: without the rest of the placements, another replica would report pods.
+    """
+
+    def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
+        topics, dropped = (PLACEMENT.name, DEAD_LETTER.name), metrics.DROPPED_PLACEMENTS.inc
+        super().__init__(bootstrap, topics, now_ms, source=SOURCE, acks="1", dropped=dropped)
+        self._waits: OrderedDict[str, tuple[object, int]] = OrderedDict()
+
+    def publish(self, placement: PodPlacement) -> None:
+        """Queue a placement."""
+        if not self._is_published(placement):
+            self.put(_out(placement))
+
+    def _is_published(self, placement: PodPlacement) -> bool:
+        uid = placement.pod_uid
+        if placement.passed:
+            self._waits.pop(uid, None)
+            return False
+        why = tuple((one.reason, one.count) for one in placement.refused)
+        before, published_ms = self._waits.get(uid, (None, 0))
+        if before == why and placement.decided_ms < published_ms + AGAIN_MS:
+            return True
+        self._waits.pop(uid, None)
+        self._waits[uid] = why, placement.decided_ms
+        while len(self._waits) > REMEMBERED:
+            self._waits.popitem(last=False)
+        return False
+
+
+def _out(placement: PodPlacement) -> Out:
+    uid = placement.pod_uid
+    event_id, at_ms = f"placement/{uid}/{placement.decided_ms}", placement.decided_ms
+    return event(PLACEMENT.name, uid, encode(placement), source=SOURCE, event_id=event_id, event_ms=at_ms)

@@ -14,10 +14,9 @@ from aiohttp import web
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.cluster.bounds import served
 from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.answers import Answers, Placements
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
 from slacktide.agents.cluster.scheduler.notices import MissedPods, Waker, WithoutBenefit
-from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.topic_reader import Sent, TopicReader
 from slacktide.agents.cluster.scheduler.view import View

@@ -82,7 +82,13 @@ def _in_force(server: ApiServer) -> bool:
     secret = {"metadata": {"name": "tried"}, "type": "Opaque"}
     label = {"metadata": {"labels": {"tried": "yes"}}}
     asked = (
-        ("slacktide-webhook", "POST", f"/api/v1/namespaces/{SYSTEM}/secrets?dryRun=All", secret, "write only the Secret"),
+        (
+            "slacktide-webhook",
+            "POST",
+            f"/api/v1/namespaces/{SYSTEM}/secrets?dryRun=All",
+            secret,
+            "write only the Secret",
+        ),
         ("slacktide-bridge", "PATCH", f"/api/v1/nodes/{node}/status?dryRun=All", label, "must not change labels"),
     )
     try:
