@@ -63,6 +63,20 @@ PROFILES = Resource(group="config.koordinator.sh", version="v1alpha1", plural="c
 TOKEN_REVIEWS = Resource(group="authentication.k8s.io", plural="tokenreviews")
 
 
+class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of an object's metadata that are read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] = []
+    creation_timestamp: str = "1970-01-01T00:00:00Z"
+    deletion_timestamp: str | None = None
+
+
 class ApiError(SlacktideError):
     """Base class: a request to the API server failed."""
 

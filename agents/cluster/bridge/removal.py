@@ -21,6 +21,7 @@ from slacktide.agents.kubernetes.resource import (
     SERVICE_ACCOUNTS,
     ApiError,
     ApiRefusedError,
+    Meta,
     Resource,
 )
 from slacktide.agents.workload import Standing, namespace_of, path_of, standing
@@ -40,14 +41,8 @@ NOT_FOUND = 404
 REMEDY = "docs/kubernetes.md#remove-it"
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
-    finalizers: list[str] = []
-
-
 class _Right(msgspec.Struct):
-    metadata: _Metadata
+    metadata: Meta
 
 
 class _Fields(msgspec.Struct, rename={"fields": "fieldsV1"}):

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import PODS, SECRETS, TOKEN_REVIEWS, ApiRefusedError
+from slacktide.agents.kubernetes.resource import PODS, SECRETS, TOKEN_REVIEWS, ApiRefusedError, Meta
 from slacktide.schemas.enrolment import AUDIENCE, Enrolled
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.proof import (
@@ -105,16 +105,12 @@ class NoKeyError(SlacktideError):
     """There is no cluster key yet."""
 
 
-class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    uid: str = ""
-
-
 class _Spec(msgspec.Struct, frozen=True, kw_only=True):
     node: str = msgspec.field(name="nodeName", default="")
 
 
 class _Pod(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: _Metadata = _Metadata()
+    metadata: Meta = Meta()
     spec: _Spec = _Spec()
 
 

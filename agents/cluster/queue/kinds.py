@@ -19,6 +19,7 @@ from slacktide.agents.kubernetes.resource import (
     PRIORITY_CLASSES,
     VALIDATING_WEBHOOKS,
     ApiRefusedError,
+    Meta,
     Resource,
 )
 from slacktide.schemas.queue_objects import (
@@ -105,11 +106,6 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Fields use Kubernetes' names."""
 
 
-class _Metadata(_Shape, frozen=True, kw_only=True):
-    name: str = ""
-    namespace: str = ""
-
-
 class _Rule(_Shape, frozen=True, kw_only=True):
     api_groups: list[str] | None = None
 
@@ -121,7 +117,7 @@ class _Webhook(_Shape, frozen=True, kw_only=True):
 class Webhooks(_Shape, frozen=True, kw_only=True):
     """The fields of a webhook configuration that detection reads."""
 
-    metadata: _Metadata
+    metadata: Meta
     webhooks: list[_Webhook] | None = None
 
     @property
@@ -139,7 +135,7 @@ class _LeaseSpec(_Shape, frozen=True, kw_only=True):
 class Lease(_Shape, frozen=True, kw_only=True):
     """The fields of a lease that detection reads."""
 
-    metadata: _Metadata
+    metadata: Meta
     spec: _LeaseSpec = _LeaseSpec()
 
     def held(self, now: datetime) -> bool:
@@ -160,7 +156,7 @@ class _Status(_Shape, frozen=True, kw_only=True):
 class AdmittedWorkload(_Shape, frozen=True, kw_only=True):
     """The fields of a Workload that detection reads."""
 
-    metadata: _Metadata
+    metadata: Meta
     status: _Status = _Status()
 
     @property

@@ -16,7 +16,7 @@ from slacktide.agents.cluster.queue.status import Json, Queue
 from slacktide.agents.cluster.queue.work import ACTIVE, Kind, Work
 from slacktide.agents.cluster.watching import inform
 from slacktide.agents.kubernetes.api_server import ApiServer, follow
-from slacktide.agents.kubernetes.resource import Resource
+from slacktide.agents.kubernetes.resource import Meta, Resource
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import failure
 from slacktide.schemas.queue_objects import (
@@ -42,13 +42,8 @@ SHOWN = {"ClusterQueue", "LocalQueue"}
 CLASSES = (PriorityClassObject, WorkloadPriorityClassObject)
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    uid: str
-    version: str = msgspec.field(name="resourceVersion", default="")
-
-
 class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Meta
 
 
 class Source:
@@ -97,7 +92,7 @@ class Source:
         """Take an object to start and stop; ignore older versions."""
         head = msgspec.json.decode(raw, type=_Object).metadata
         before = self.works.get(head.uid)
-        if before is not None and not _newer(head.version, before[1].version):
+        if before is not None and not _newer(head.resource_version, before[1].version):
             return
         try:
             work = kind.read(raw)

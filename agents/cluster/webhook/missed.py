@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.cluster.webhook.mutation import profile_of
+from slacktide.agents.kubernetes.resource import Meta
 from slacktide.schemas.missed_pod import LackedMark
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.qos import LABEL_QOS, LABEL_SUB_PRIORITY
@@ -23,15 +24,6 @@ from slacktide.streams.decisions.admission.webhook_colocation_profile import Pro
 _Mark = tuple[str, str]
 """The part of the pod, and the key."""
 _LABELS, _ANNOTATIONS, _SPEC = "metadata.labels", "metadata.annotations", "spec"
-
-
-class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    uid: str = ""
-    namespace: str = ""
-    name: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    creation_timestamp: str = "1970-01-01T00:00:00Z"
 
 
 class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -46,7 +38,7 @@ class _Status(msgspec.Struct, frozen=True, kw_only=True):
 class StoredPod(msgspec.Struct, frozen=True, kw_only=True):
     """The used fields of a pod."""
 
-    metadata: _Metadata
+    metadata: Meta
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
