@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Self
 
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import EVENTS, ApiRefusedError
+from slacktide.agents.kubernetes.resource import CONFLICT, EVENTS, FORBIDDEN, NOT_FOUND, IgnoreStatus
 from slacktide.schemas.inventory import Pod
 
 NAME_MAX, NOTE_MAX = 253, 1_024
-FORBIDDEN, GONE, THERE = 403, 404, 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +77,5 @@ async def create_event(
             "uid": pod.uid,
         },
     }
-    try:
+    with IgnoreStatus(FORBIDDEN, NOT_FOUND, CONFLICT):
         await api.create(EVENTS, event, dict, namespace=pod.namespace)
-    except ApiRefusedError as exc:
-        if exc.status not in {FORBIDDEN, GONE, THERE}:
-            raise

@@ -77,6 +77,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+
+
 class ApiError(SlacktideError):
     """Base class: a request to the API server failed."""
 
@@ -131,6 +134,19 @@ class ApiRefusedError(ApiError):
         self.retry_after_s = retry_after_s
         hint = _HINTS.get(status, "")
         super().__init__(f"{where}: {status} {reason}".rstrip() + (f": {message}" if message else "") + hint)
+
+
+class IgnoreStatus:
+    """Ignores refusals with these statuses, as a context manager. What follows the ``with`` block goes on."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = statuses
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _: object, exc: BaseException | None, __: object) -> bool:
+        return isinstance(exc, ApiRefusedError) and exc.status in self._statuses
 
 
 _HINTS = {

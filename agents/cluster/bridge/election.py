@@ -22,11 +22,9 @@ from slacktide.agents.cluster.bridge.lease import (
     seen,
 )
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import LEASES, ApiError, ApiRefusedError
+from slacktide.agents.kubernetes.resource import CONFLICT, LEASES, NOT_FOUND, ApiError, ApiRefusedError, IgnoreStatus
 
 log = logging.getLogger(__name__)
-
-NOT_FOUND, CONFLICT = 404, 409
 
 
 class Election:
@@ -152,12 +150,9 @@ class Election:
             log.info("cannot release the lease; it will expire", extra={"why": str(exc)})
 
     async def _read(self) -> Lease | None:
-        try:
+        with IgnoreStatus(NOT_FOUND):
             return await self._api.get(LEASES, self._metadata.name, Lease, namespace=self._metadata.namespace)
-        except ApiRefusedError as exc:
-            if exc.status == NOT_FOUND:
-                return None
-            raise
+        return None
 
     async def _write(self, metadata: LeaseMetadata, spec: LeaseSpec) -> Lease:
         lease = Lease(metadata=metadata, spec=spec)

@@ -15,12 +15,15 @@ from slacktide.agents.cluster.bridge.topology import MANAGED_BY, MANAGER, ShownN
 from slacktide.agents.cluster.bridge.writing import Write, Writing
 from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.resource import (
+    CONFLICT,
     NODE_METRICS,
     NODE_RESOURCE_TOPOLOGIES,
     NODES,
+    NOT_FOUND,
     ApiAwayError,
     ApiError,
     ApiRefusedError,
+    IgnoreStatus,
 )
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode
@@ -36,7 +39,7 @@ log = logging.getLogger(__name__)
 ROUND_S = 1.0
 AT_ONCE = 8
 PAUSE_MAX_S = 30.0
-NOT_FOUND, CONFLICT, TOO_MANY = 404, 409, 429
+TOO_MANY = 429
 
 
 class Mirror:
@@ -88,18 +91,11 @@ class Mirror:
         log.debug("batch and mid resources written", extra={"node": write.node, "why": write.reason})
 
     async def _metric(self, api: ApiServer, write: Write) -> None:
-        try:
+        with IgnoreStatus(NOT_FOUND):
             await api.patch(NODE_METRICS, write.node, write.body, dict, sub="status")
-        except ApiRefusedError as exc:
-            if exc.status != NOT_FOUND:
-                raise
-        else:
             return
-        try:
+        with IgnoreStatus(CONFLICT):
             await api.create(NODE_METRICS, metric_created(write.node, write.uid), dict)
-        except ApiRefusedError as exc:
-            if exc.status != CONFLICT:
-                raise
         await api.patch(NODE_METRICS, write.node, write.body, dict, sub="status")
 
     def _failed(self, write: Write, exc: ApiError) -> float:

@@ -18,9 +18,11 @@ from slacktide.agents.kubernetes.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     NODES,
+    NOT_FOUND,
     SERVICE_ACCOUNTS,
     ApiError,
     ApiRefusedError,
+    IgnoreStatus,
     Meta,
     Resource,
 )
@@ -37,7 +39,6 @@ LAST_S = 8.0
 LOOKS, AGAIN_S = 8, 0.5
 """Helm deletes the Role first, then the objects with a finalizer, within these checks."""
 AT_ONCE = 16
-NOT_FOUND = 404
 REMEDY = "docs/kubernetes.md#remove-it"
 
 
@@ -171,11 +172,8 @@ class Removal:
 
         async def one(name: str) -> None:
             async with few:
-                try:
+                with IgnoreStatus(NOT_FOUND):
                     await self._api.patch(NODES, name, WITHDRAWN.body, _Node, sub="status")
-                except ApiRefusedError as exc:
-                    if exc.status != NOT_FOUND:
-                        raise
 
         await asyncio.gather(*(one(name) for name in names))
         return len(names)

@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from slacktide.agents.cluster.certificate.rotation import Held, Pair, Terms, turned
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import SECRETS, ApiRefusedError
+from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, SECRETS, IgnoreStatus
 from slacktide.schemas.errors import SlacktideError
 
 SKEW = timedelta(minutes=5)
@@ -227,7 +227,6 @@ def _context(pair: Pair, clients: Clients | None) -> ssl.SSLContext:
 
 log = logging.getLogger(__name__)
 
-NOT_FOUND, CONFLICT = 404, 409
 TURNS_MAX = 4
 """Steps per call; more only if other replicas write concurrently."""
 
@@ -304,15 +303,9 @@ class CertificateManager(Generic[S]):
         )
 
     async def _secret(self) -> _Json | None:
-        try:
-            found: _Json = await self._api.get(
-                SECRETS, self._place.name, dict[str, Any], namespace=self._place.namespace
-            )
-        except ApiRefusedError as exc:
-            if exc.status == NOT_FOUND:
-                return None
-            raise
-        return found
+        with IgnoreStatus(NOT_FOUND):
+            return await self._api.get(SECRETS, self._place.name, dict[str, Any], namespace=self._place.namespace)
+        return None
 
     def _held(self, secret: Mapping[str, Any]) -> Held | None:
         if not secret.get("data"):
@@ -325,25 +318,15 @@ class CertificateManager(Generic[S]):
 
     async def _store(self, held: Held, secret: _Json | None) -> None:
         """Write the Secret, unless another replica was faster."""
-        data = secret_data(held)
-        try:
+        data, name = secret_data(held), self._place.name
+        with IgnoreStatus(CONFLICT, NOT_FOUND):
             if secret is None:
                 await self._create({name: text for name, text in data.items() if text is not None})
             else:
-                version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
-                await self._api.patch(
-                    SECRETS,
-                    self._place.name,
-                    {"metadata": version, "data": data},
-                    dict[str, Any],
-                    namespace=self._place.namespace,
-                )
-        except ApiRefusedError as exc:
-            if exc.status not in (CONFLICT, NOT_FOUND):
-                raise
-            return
-        following = "" if held.following is None else f", the next one follows in {self._terms.settle_ms / 1000:g} s"
-        log.info("wrote the certificate's Secret%s", following)
+                body = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}, "data": data}
+                await self._api.patch(SECRETS, name, body, dict[str, Any], namespace=self._place.namespace)
+            follows = "" if held.following is None else f", the next one follows in {self._terms.settle_ms / 1000:g} s"
+            log.info("wrote the certificate's Secret%s", follows)
 
     async def _create(self, data: Mapping[str, str]) -> None:
         part = {"app.kubernetes.io/part-of": "slacktide", "app.kubernetes.io/component": self._place.component}

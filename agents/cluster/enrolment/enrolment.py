@@ -11,12 +11,12 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge
 
-from slacktide.agents.cluster.certificate.certificates import CONFLICT, CertificateManager, SecretPlace, Tls
+from slacktide.agents.cluster.certificate.certificates import CertificateManager, SecretPlace, Tls
 from slacktide.agents.cluster.certificate.rotation import Terms
 from slacktide.agents.cluster.enrolment.issuer import Issuer, NoKeyError, NotAnAgentError, Ring
 from slacktide.agents.cluster.enrolment.server import Reply, serving
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import CONFIGMAPS, ApiRefusedError
+from slacktide.agents.kubernetes.resource import CONFIGMAPS, CONFLICT, IgnoreStatus
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import SlacktideError
 
@@ -154,13 +154,10 @@ class PublishedBundle:
         if (read.get("data") or {}).get(BUNDLE_KEY) == text:
             return True
         body = {"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "data": {BUNDLE_KEY: text}}
-        try:
+        with IgnoreStatus(CONFLICT):
             await self._api.patch(CONFIGMAPS, self._name, body, dict[str, Any], namespace=self._namespace)
-        except ApiRefusedError as exc:
-            if exc.status != CONFLICT:
-                raise
-            return False
-        return True
+            return True
+        return False
 
 
 ENROLMENTS = Counter("slacktide_bridge_enrolments", "Requests of agents for a key, by result.", ["result"])

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import PODS, SECRETS, TOKEN_REVIEWS, ApiRefusedError, Meta
+from slacktide.agents.kubernetes.resource import CONFLICT, PODS, SECRETS, TOKEN_REVIEWS, IgnoreStatus, Meta
 from slacktide.schemas.enrolment import AUDIENCE, Enrolled
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.proof import (
@@ -152,7 +152,6 @@ class Issuer:
 SECRET = "slacktide-node-proof"  # noqa: S105 - its name
 SETTLE_S = 300.0
 """A kubelet updates a mounted Secret within two minutes; before that workers do not know a new key."""
-CONFLICT = 409
 
 
 class Ring:
@@ -189,13 +188,9 @@ class Ring:
         """Another replica may be faster; the next call reads its key."""
         key = base64.b64encode(secrets.token_bytes(SECRET_BYTES_MIN))
         body = {"metadata": {"resourceVersion": version}, "data": {CURRENT: base64.b64encode(key).decode()}}
-        try:
+        with IgnoreStatus(CONFLICT):
             await self._api.patch(SECRETS, SECRET, body, dict[str, Any], namespace=self._namespace)
-        except ApiRefusedError as exc:
-            if exc.status != CONFLICT:
-                raise
-            return
-        log.info("created a cluster key", extra={"secret": SECRET})
+            log.info("created a cluster key", extra={"secret": SECRET})
 
 
 def _key_of(text: str) -> ClusterKey:

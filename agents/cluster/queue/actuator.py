@@ -14,7 +14,7 @@ from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.steps import Answer, Look, due, ending
 from slacktide.agents.cluster.queue.work import Kind, Work, Write, merged
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import PODS, ApiAwayError, ApiError, ApiRefusedError
+from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, PODS, ApiAwayError, ApiError, ApiRefusedError
 from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.queue import QueueBooking, QueueOutcome, QueueState
 
@@ -31,7 +31,6 @@ ANSWER_S = 10.0
 UNSEEN_S = 5.0
 """Time after which a suspended object is assumed to create no pods, even if its controller has not reported it."""
 REFUSALS = {400, 403, 413, 422}
-CONFLICT, NOT_FOUND = 409, 404
 
 
 class _Phase(msgspec.Struct, frozen=True):

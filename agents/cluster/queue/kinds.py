@@ -16,6 +16,7 @@ from slacktide.agents.kubernetes.resource import (
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    NOT_FOUND,
     PRIORITY_CLASSES,
     VALIDATING_WEBHOOKS,
     ApiRefusedError,
@@ -35,7 +36,6 @@ from slacktide.schemas.queue_objects import (
 
 GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")
-NOT_FOUND = 404
 
 
 class Spec(NamedTuple):

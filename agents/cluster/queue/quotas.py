@@ -17,7 +17,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.kinds import GROUP
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import ApiError, ApiRefusedError, Resource
+from slacktide.agents.kubernetes.resource import CONFLICT, ApiError, ApiRefusedError, Resource
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, CaseError
 from slacktide.schemas.queue import QueueSpec
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 EVERY_S = 60.0
-CONFLICT = 409
 FIELD = "effectiveQuotas"
 OWNER = {"apiGroup": "slacktide.io", "kind": "Queue", "name": "slacktide"}
 

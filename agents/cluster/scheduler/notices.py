@@ -22,7 +22,7 @@ from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SchedulerPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
+from slacktide.agents.kubernetes.resource import PODS, ApiError, IgnoreStatus
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
@@ -170,7 +170,7 @@ WAKE_AT_ONCE = 20
 """Judgements per step; requests wait meanwhile."""
 SHARE = 0.05
 """Limit in CPU cores. If many nodes change each second, each is judged every few seconds."""
-OTHER_POD = {404, 409, 422}
+OTHER_POD = (404, 409, 422)
 """The pod was deleted or recreated."""
 
 
@@ -212,12 +212,8 @@ class Waker:
         namespace, name = pod.key
         now = datetime.fromtimestamp(self._clock.wall_ms() / 1_000, UTC).isoformat(timespec="milliseconds")
         patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: now}}}
-        try:
+        with IgnoreStatus(*OTHER_POD):
             await api.patch(PODS, name, patch, dict, namespace=namespace, sub="status")
-        except ApiRefusedError as exc:
-            if exc.status not in OTHER_POD:
-                raise
-        else:
             metrics.WOKEN.inc()
 
     @property

@@ -15,7 +15,7 @@ from slacktide.agents.cluster.webhook.missed import Namespace
 from slacktide.agents.cluster.webhook.mutation import Admission, admission, marked
 from slacktide.agents.cluster.webhook.namespace_quota import ADMITTED, NamespaceQuota, refused_pod, requests_of
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import PODS, ApiError, ApiRefusedError
+from slacktide.agents.kubernetes.resource import NOT_FOUND, PODS, ApiError, ApiRefusedError
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.streams.decisions.admission.namespace_quota import bounded, bounds_of, refusal_text
 from slacktide.streams.records import Out
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 READ_S = 3.0
 """Timeout for reading the pod to evict: below the API server's webhook timeout."""
-NOT_FOUND = 404
 WARNING_CHARS_MAX = 256
 """The API server cuts longer ones."""
 

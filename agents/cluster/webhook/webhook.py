@@ -15,8 +15,6 @@ from aiohttp import web
 
 from slacktide.agents.cluster.bounds import served
 from slacktide.agents.cluster.certificate.certificates import (
-    CONFLICT,
-    NOT_FOUND,
     CertificateManager,
     Clients,
     SecretPlace,
@@ -31,7 +29,7 @@ from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
 from slacktide.agents.cluster.webhook.scanner import MissedPodScanner
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.api_server import ApiServer
-from slacktide.agents.kubernetes.resource import ApiRefusedError, Resource
+from slacktide.agents.kubernetes.resource import CONFLICT, NOT_FOUND, IgnoreStatus, Resource
 from slacktide.agents.listening import ANY
 from slacktide.agents.outbox import Outbox
 from slacktide.schemas.connection import Cluster
@@ -257,11 +255,8 @@ class WebhookConfigurations:
         """Read the existing configurations."""
         found: Configurations = {}
         for resource in CONFIGURATIONS:
-            try:
+            with IgnoreStatus(NOT_FOUND):
                 found[resource] = await self._api.get(resource, self._name, dict[str, Any])
-            except ApiRefusedError as exc:
-                if exc.status != NOT_FOUND:
-                    raise
         lost = [f"no {one.plural}/{self._name}" for one in CONFIGURATIONS if one not in found]
         self.unasked = (
             f"{' and '.join(lost)}: the API server does not call the webhook; apply the manifests again" if lost else ""
@@ -280,11 +275,9 @@ class WebhookConfigurations:
                 client["caBundle"] = text
             version = {"resourceVersion": configuration["metadata"]["resourceVersion"]}
             body = {"metadata": version, "webhooks": webhooks}
-            try:
+            with IgnoreStatus(CONFLICT, NOT_FOUND):
                 await self._api.patch(resource, self._name, body, dict[str, Any])
-            except ApiRefusedError as exc:
-                if exc.status not in (CONFLICT, NOT_FOUND):
-                    raise
-                return False
-            log.info("updated the CA bundle of a webhook configuration", extra={"kind": resource.plural})
+                log.info("updated the CA bundle of a webhook configuration", extra={"kind": resource.plural})
+                continue
+            return False
         return True
