@@ -78,12 +78,7 @@ class Question:
 
 
 def answer(history: History, path: str, question: Question) -> dict[str, Any]:
-    """Handle a request.
-
-    Raises:
-        BadQuestionError: the request is unknown, or lacks a parameter.
-        NotKeptError: the history does not have it.
-    """
+    """Handle a request. Raises BadQuestionError if it is invalid, NotKeptError if the history lacks the data."""
     found = _ANSWERS.get(path)
     if found is None:
         raise BadQuestionError(f"unknown query {path}; accepted: {', '.join(_ANSWERS)}")

@@ -118,8 +118,7 @@ class _Reloaded(Generic[T]):
 def token_file(path: Path) -> Callable[[], str]:
     """Return a function that returns the token of a file with one line, in UTF-8, reloaded on change.
 
-    Raises:
-        TokenError: the token is invalid. Later the last valid one stays in use.
+    Raises TokenError if the token is invalid. Later the last valid one stays in use.
     """
 
     def read() -> str:

@@ -87,9 +87,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve until the context exits; yield the URL. ``trouble``: why recording has stopped; "": it runs.
 
-    Raises:
-        ServerError: the server cannot listen on the address.
-        CertificateError: the certificate is invalid.
+    Raises ServerError if it cannot listen on the address, CertificateError if the certificate is invalid.
     """
     tls = None if listen.cert_folder is None else certificate(listen.cert_folder)
     pages = _Pages(Live(history, trouble), health, listen.token)

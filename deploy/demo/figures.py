@@ -29,10 +29,7 @@ def percentile(values: Iterable[float], pct: float) -> float | None:
 
 
 def reactions_ms(steps: Iterable[Step], cuts: Sequence[NodeOutcome]) -> list[int]:
-    """Return the time from each answered step to the first lower limit from a later sample.
-
-    Limits from samples before the step do not count.
-    """
+    """Return the time from each answered step to the first lower limit from a sample since the step."""
     answered = []
     for step in steps:
         until_ms = min(step.until_ms, step.at_ms + REACTION_MS_MAX)

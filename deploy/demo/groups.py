@@ -94,8 +94,7 @@ class Groups:
     def open(self, capacity_milli: int) -> int:
         """Lock the machine for this demo, remove leftovers, create the tiers; return the number of killed processes.
 
-        Raises:
-            NoGroupsError: another demo runs, or the cgroups are not writable.
+        Raises NoGroupsError if another demo runs, or the cgroups are not writable.
         """
         try:
             self._take()

@@ -219,8 +219,7 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
 def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL, scenario: Scenario = "cpu") -> Backend:
     """Return the real machine if possible and not overridden, else virtual nodes.
 
-    Raises:
-        NoGroupsError: the memory scenario needs real cgroups.
+    Raises NoGroupsError if the memory scenario has no real cgroups.
     """
     if scenario == "memory":
         groups = groups_here()

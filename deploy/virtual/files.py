@@ -46,10 +46,12 @@ class Projection:
         for path in [path for path, group in self._groups.items() if self.machine.groups.get(path) is not group]:
             self._remove(path)
         for path, group in self.machine.groups.items():
-            if path in self._groups:
-                self._write_all(path, self._texts(group), skip=self._control)
-            else:
-                self._make(path, group)
+            if path not in self._groups:
+                self._make(group)
+                continue
+            for file, text in self._texts(group).items():
+                if file.name not in self._control:
+                    self._write(file, text)
         for name, text in texts.proc(self.machine).items():
             self._write(self.proc_mount / name, text)
 
@@ -66,18 +68,21 @@ class Projection:
             asked = [group for group in asked if group.path in errors]
             if not asked:
                 break
-        for group in asked:
-            self._write_all(group.path, self._texts(group), only=self._control)
+        for file, text in (one for group in asked for one in self._texts(group).items()):
+            if file.name in self._control:
+                self._write(file, text)
         return list(errors.values())
 
     @property
     def _control(self) -> tuple[str, ...]:
         return texts.CONTROL[self.machine.version]
 
-    def _texts(self, group: Group) -> dict[str, dict[str, str]]:
-        """Return the texts by hierarchy ("" on v2) and file name."""
+    def _texts(self, group: Group) -> dict[Path, str]:
+        """Return the texts by file."""
         cpus = self.machine.effective_cpus(group.path)
-        return texts.v1(group, cpus) if self.machine.version == 1 else {"": texts.v2(group, cpus)}
+        found = texts.v1(group, cpus) if self.machine.version == 1 else {"": texts.v2(group, cpus)}
+        folders = {self.cgroup_mount / hierarchy / group.path: named for hierarchy, named in found.items()}
+        return {folder / name: text for folder, named in folders.items() for name, text in named.items()}
 
     def _file(self, group: Group, name: str) -> Path:
         hierarchy = "" if self.machine.version == 2 else name.partition(".")[0]
@@ -127,37 +132,29 @@ class Projection:
             return CgroupError(group.path, f"invalid argument: {error}")
         return None
 
-    def _make(self, path: str, group: Group) -> None:
-        self._groups[path] = group
-        for hierarchy, files in self._texts(group).items():
-            place = self.cgroup_mount / hierarchy / path
+    def _make(self, group: Group) -> None:
+        self._groups[group.path] = group
+        made, new = self._texts(group), self._aside / "new"
+        for place in dict.fromkeys(file.parent for file in made):
+            files = {file: text for file, text in made.items() if file.parent == place}
             if place.exists():  # the mount itself
-                self._write_all(path, {hierarchy: files})
+                for file, text in files.items():
+                    self._write(file, text)
                 continue
-            new = self._aside / "new"
             new.mkdir()
-            for name, text in files.items():
-                (new / name).write_text(f"{text}\n")
-                self._written[place / name] = text
+            for file, text in files.items():
+                (new / file.name).write_text(f"{text}\n")
+            self._written |= files
             place.parent.mkdir(exist_ok=True)
             new.rename(place)
 
     def _remove(self, path: str) -> None:
-        group = self._groups.pop(path)
-        for hierarchy, files in self._texts(group).items():
-            gone = self._aside / "gone"
-            (self.cgroup_mount / hierarchy / path).rename(gone)
+        files, gone = self._texts(self._groups.pop(path)), self._aside / "gone"
+        for place in dict.fromkeys(file.parent for file in files):
+            place.rename(gone)
             shutil.rmtree(gone)
-            for name in files:
-                del self._written[self.cgroup_mount / hierarchy / path / name]
-
-    def _write_all(
-        self, path: str, files: dict[str, dict[str, str]], *, skip: tuple[str, ...] = (), only: tuple[str, ...] = ()
-    ) -> None:
-        for hierarchy, named in files.items():
-            for name, text in named.items():
-                if name not in skip and (not only or name in only):
-                    self._write(self.cgroup_mount / hierarchy / path / name, text)
+        for file in files:
+            del self._written[file]
 
     def _write(self, file: Path, text: str) -> None:
         if self._written.get(file) != text:

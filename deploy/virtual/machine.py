@@ -241,9 +241,8 @@ class Machine:
     def set_quota(self, path: str, quota_us: int | None, period_us: int = 100_000) -> None:
         """Limit a cgroup's CPU time, like a write to its control file.
 
-        Raises:
-            CgroupError: the cgroup is missing, or the kernel would return EINVAL: out of range, or on v1 a child would
-                exceed its parent.
+        Raises CgroupError if the cgroup is missing, or the kernel would return EINVAL: out of range, or on v1 a child
+        would exceed its parent.
         """
         group = self.groups.get(path)
         if group is None:
@@ -260,8 +259,7 @@ class Machine:
     def set_cpusets(self, cpusets: Mapping[str, frozenset[int]]) -> None:
         """Bind cgroups to CPUs, as by writes to their control files in order.
 
-        Raises:
-            CgroupError: a set is empty, or has an unknown CPU, or on v1 a CPU that the parent lacks.
+        Raises CgroupError if a set is empty, or has an unknown CPU, or on v1 a CPU that the parent lacks.
         """
         for path in cpusets.keys() - self.groups.keys():
             raise CgroupError(path, "no such cgroup")

@@ -92,10 +92,7 @@ class Decisions:
         return [one for one in newest if one.topic in _EXPLAINING and one.timestamp_ms <= at_ms]
 
     def _kept(self, node: str, at_ms: int, topics: Sequence[str]) -> list[Record]:
-        """Return the newest kept record per topic; of samples also those with facts and pods, of outcomes the last few.
-
-        Empty: no record is kept.
-        """
+        """Return the newest kept record per topic, of samples also those with facts and pods, of outcomes some."""
         found: dict[str, list[Record]] = {}
         before: Mapping[str, int] = {}
         _sort(found, (one for one in self._reading.live().kept_of(node) if one.timestamp_ms <= at_ms), topics)

@@ -253,11 +253,8 @@ class NodeFigures:
     def keep(self, record: Record, standing: object, span_ms: int, *, always: bool = False) -> None:
         """Keep a record and those that explain it: the newest sample, command and outcome, for allocatable the window.
 
-        Args:
-            record: a record with a change.
-            standing: its kind, such as the bound of its arithmetic.
-            span_ms: one record per topic is kept in each span; after a change of kind, one in a tenth of it.
-            always: keep it in any case.
+        One record per topic is kept in each span. After a change of ``standing``, such as the bound of its arithmetic,
+        it is one in a tenth of the span.
         """
         topic, at_ms = record.topic, record.timestamp_ms
         last_ms = self._kept.get(topic, (-span_ms, NONE))[0]

@@ -19,10 +19,7 @@ _DO = "restart the console: it renames a damaged file and recovers its readable 
 
 
 class Reading:
-    """Reads the file, which may be missing or be replaced, and the recorder.
-
-    ``live`` returns the recorder; it is empty if nothing is being recorded.
-    """
+    """Reads the file, which may be missing or be replaced, and the recorder, which is empty if nothing is recorded."""
 
     def __init__(self, path: Path, live: Callable[[], Recorder]) -> None:
         self.path = path

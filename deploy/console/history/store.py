@@ -50,8 +50,7 @@ SIZE_BYTES_MIN = 2 << 20
 class Store:
     """Writes the history to a file, and deletes its oldest data first. Only one process may write at a time.
 
-    Raises:
-        StoreError: the file can neither be opened nor set aside.
+    Raises StoreError if the file can neither be opened nor set aside.
     """
 
     def __init__(self, path: Path, *, size_bytes_max: int = SIZE_BYTES_MAX) -> None:

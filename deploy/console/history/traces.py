@@ -46,12 +46,9 @@ class Traces:
         self._moments = moments
 
     def sought(self, of: str, node: str, at_ms: int) -> list[Mapping[Place, int]]:
-        """Return offsets in Kafka that may have the records: mappings with one offset per partition.
+        """Return offsets in Kafka that may have the records of a position or trace, with one offset per partition.
 
-        Args:
-            of: a position or a trace.
-            node: the trace's node; "": unknown.
-            at_ms: a moment at which the trace's node existed.
+        ``node`` is the trace's node ("": unknown), ``at_ms`` a moment at which it existed.
         """
         if (found := place_in(of)) is not None:
             return [dict([found])]
