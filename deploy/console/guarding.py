@@ -30,7 +30,6 @@ HEADERS = {
 }
 CHALLENGE = 'Basic realm="slacktide console: any user name, the token as password", charset="UTF-8"'
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 TOKEN_LENGTH_MIN = 16
 FILES = ("tls.crt", "tls.key")

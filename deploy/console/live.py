@@ -19,7 +19,6 @@ from slacktide.deploy.console.history.view import Bounds
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
-
 TICK_S = 1.0
 OF_NODE = frozenset({"node", "pod", "explain", "records"})
 """Requests that are explained by the records of a node."""
@@ -28,7 +27,6 @@ ANSWERS_MAX = 256
 EVER_MS = 1 << 62
 GZIP_BYTES_MIN = 1_400
 """Smaller responses fit a packet uncompressed."""
-
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 

@@ -21,7 +21,6 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 log = logging.getLogger(__name__)
-
 FILE, LOCK = "history.sqlite", "lock"
 
 

@@ -37,6 +37,13 @@ KINDS = {
     ".json": "application/json",
     ".svg": "image/svg+xml",
 }
+log = logging.getLogger(__name__)
+VIEWERS_MAX = 200
+"""Limit for concurrent event streams."""
+CLOSING_S = 1.0
+RETRY_MS = 2_000
+LIVE, METRICS, TICKS = "/live", "/metrics", "/api/ticks"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def page_files() -> dict[str, tuple[bytes, str, str]]:
@@ -51,17 +58,6 @@ def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, tuple[bytes,
         elif (kind := KINDS.get(one.name[one.name.rfind(".") :])) is not None:
             body = one.read_bytes()
             yield prefix + one.name, (body, kind, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
-
-
-log = logging.getLogger(__name__)
-
-VIEWERS_MAX = 200
-"""Limit for concurrent event streams."""
-CLOSING_S = 1.0
-RETRY_MS = 2_000
-LIVE, METRICS, TICKS = "/live", "/metrics", "/api/ticks"
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ServerError(SlacktideError):

@@ -26,7 +26,6 @@ RIBBON: dict[Name | None, str] = {
     "controlled": "white on #006b4f",
     None: "",
 }
-
 Run = tuple[str, str]
 """Text and its rich style."""
 Rows = list[list[Run]]

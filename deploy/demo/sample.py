@@ -19,7 +19,6 @@ from slacktide.deploy.demo.pods import inventory_yaml
 from slacktide.deploy.demo.session import FOLDER, choose, sweep
 
 log = logging.getLogger(__name__)
-
 LOAD_S = 600.0
 """Period of the service's load."""
 POLL_S = 1.0

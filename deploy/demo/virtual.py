@@ -31,6 +31,12 @@ SHARED_CACHE_COST = 0.35
 """Slowdown of a request with batch work on all CPUs."""
 SLICE_MS = 2.0
 """Mean time slice of a CPU for an equal process."""
+CPUS = 8
+MEM_BYTES = 32 << 30
+TICK_S = 0.05
+SYSTEM_PART = 0.03
+POD_MEM_BYTES = 200 << 20
+WITHOUT_END_S = 1e9
 
 
 class Queue:
@@ -56,14 +62,6 @@ class Queue:
         end_s = start_s + service_ms / 1000
         heapq.heappush(self._free_s, end_s)
         return (end_s - arrival_s) * 1000
-
-
-CPUS = 8
-MEM_BYTES = 32 << 30
-TICK_S = 0.05
-SYSTEM_PART = 0.03
-POD_MEM_BYTES = 200 << 20
-WITHOUT_END_S = 1e9
 
 
 class VirtualNode:

@@ -20,7 +20,6 @@ from slacktide.streams.kafka import Lost, Merged
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
-
 LOOK_MS = 10_000
 """Interval for finding topics that were missing. If one appears, reading restarts at the stored offsets."""
 RETRY_S, RETRY_MAX_S = 0.5, 5.0

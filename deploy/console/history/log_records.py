@@ -13,7 +13,6 @@ from slacktide.streams.kafka import Picked
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
-
 WAIT_S = 4.0
 """Timeout of a page; then it shows the history only."""
 

@@ -43,8 +43,6 @@ ORIGINS: tuple[Literal["", "stream", "guard"], ...] = ("", "stream", "guard")
 _PRESSURES = "cpu_some", "mem_some", "mem_full", "io_some", "io_full"
 _SAMPLE_TOPICS = tuple(topic.name for topic in SAMPLES)
 _EXPLAINING = (*_SAMPLE_TOPICS, METRIC.name, COMMAND.name, OUTCOME.name)
-
-
 _CARRIED = "facts", "pods"
 """The parts of a keyframe. After a change, a sample has the changed part."""
 

@@ -21,7 +21,6 @@ STEPS_S = (1, 10, 60)
 """Resolutions, each a multiple of the previous one."""
 Kind = Literal["level", "sum", "worst", "last"]
 """The content of a coarser point: the last value with minimum and maximum, the sum, the maximum, or the last value."""
-
 _LEVELS = (
     "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
     "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "requested_mem_bytes", "limit_cpu_milli",
@@ -46,6 +45,9 @@ FINE = tuple(_KINDS)
 
 ``present`` is 1 if the follower recorded the second. ``why``, ``policy`` and ``boot`` are text numbers. ``state`` and
 ``severity`` increase from good to bad. """
+Block = list["array[int]"]
+_HEAD = struct.Struct("<cq")
+_CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,9 @@ COLUMNS = (
     *(Column(f"{name}.{how}", name, how) for name in _LEVELS for how in ("min", "max")),
 )
 """Columns of coarser resolutions: the same, then minimum and maximum of each level."""
+
 AT = {one.name: at for at, one in enumerate(COLUMNS)}
 """The index of each column in a block. The finest resolution has only those of ``FINE``."""
-Block = list["array[int]"]
-_HEAD = struct.Struct("<cq")
-_CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))
 
 
 def empty(step_s: int) -> Block:

@@ -56,14 +56,20 @@ STATE = tuple(topic for topic in SHOWN if topic.cleanup == "compact" and topic n
 FACTS = tuple(topic for topic in SHOWN if topic.cleanup == "delete")
 """Topics read from the last stored minute."""
 TOPICS = (*STATE, *FACTS, *OBJECTS)
-
-
 KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
 """One record per node and topic is kept in each span: with few nodes all, with 1,000 one in 5 min."""
 KEYFRAME_MS = 3_600_000
 """A keyframe is kept when facts or pods changed, and otherwise once in this time."""
 TEXTS_MAX = 1 << 16
 OTHER_REASON = "(one of too many reasons)"
+_PUBLISHED: Mapping[str, type[Message]] = {
+    METRIC.name: NodeMetric,
+    SCORE.name: NodeScore,
+    ALLOCATABLE.name: NodeAllocatable,
+    SHADOW_ALLOCATABLE.name: NodeAllocatable,
+}
+_KEPT_NAMES = {topic.name for topic in KEPT}
+_OBJECT_NAMES = {topic.name for topic in OBJECTS}
 
 
 @dataclass(slots=True)
@@ -318,12 +324,6 @@ class Recorder:
         self.entries.take(record, new=new)
 
 
-_PUBLISHED: Mapping[str, type[Message]] = {
-    METRIC.name: NodeMetric,
-    SCORE.name: NodeScore,
-    ALLOCATABLE.name: NodeAllocatable,
-    SHADOW_ALLOCATABLE.name: NodeAllocatable,
-}
 _TAKES = {
     INVENTORY.name: Recorder._inventory,  # noqa: SLF001 - its own table
     COMMAND.name: Recorder._command,  # noqa: SLF001
@@ -331,5 +331,3 @@ _TAKES = {
     POLICY.name: Recorder._policy,  # noqa: SLF001
     **dict.fromkeys(_PUBLISHED, Recorder._published),  # noqa: SLF001
 }
-_KEPT_NAMES = {topic.name for topic in KEPT}
-_OBJECT_NAMES = {topic.name for topic in OBJECTS}
