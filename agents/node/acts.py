@@ -10,8 +10,7 @@ from slacktide.schemas.command import command_id
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
-from slacktide.streams.decisions.evict.audited import observed
-from slacktide.streams.decisions.evict.node_evict import Eviction
+from slacktide.streams.decisions.evict.node_evict import Eviction, observed
 
 Key = tuple[str, str, str]
 

@@ -25,7 +25,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME
-from slacktide.streams.decisions.evict.audited import audited
+from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender
 from slacktide.streams.records import Out, Record
 

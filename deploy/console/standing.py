@@ -14,7 +14,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import CREDIT
-from slacktide.streams.decisions.evict.audited import observed
+from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.explain.evidence import place_of
 
 HOUR_MS = 3_600_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.evict.audited import ENDS, HOLDS
+from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS
 from slacktide.streams.records import Record
 
 

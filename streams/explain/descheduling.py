@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from slacktide.schemas.descheduling import DeschedulingPass, SourceNode, Victim
 from slacktide.schemas.message import Terms
-from slacktide.streams.decisions.evict.audited import observed
+from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.explain.evidence import Finding, Logged
 from slacktide.streams.explain.selling import amount
 

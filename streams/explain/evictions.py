@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, PodName
-from slacktide.streams.decisions.evict.audited import ENDS, NOTICE, observed
+from slacktide.streams.decisions.evict.node_evict import ENDS, NOTICE, observed
 from slacktide.streams.explain.evidence import Finding, Logged, Place
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")

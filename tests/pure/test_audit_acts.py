@@ -15,7 +15,7 @@ from slacktide.schemas.topics import AUDIT, HOUR_MS, OUTCOME
 from slacktide.streams.audit.acts import Act, Choice, acts_of, prefilter, what
 from slacktide.streams.audit.chain import Chain
 from slacktide.streams.audit.export import content_of
-from slacktide.streams.decisions.evict.audited import audited
+from slacktide.streams.decisions.evict.node_evict import audited
 from slacktide.streams.records import Record
 from testbed.chains import evicted, outcome
 from testbed.samples import START_MS

@@ -24,7 +24,7 @@ from slacktide.schemas.job_pod import CHARS_MAX, JobEvent, JobEviction
 from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import AUDIT, JOB_POD, JOB_STATUS
-from slacktide.streams.decisions.evict.audited import ENDS, HOLDS, observed
+from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS, observed
 from slacktide.streams.kafka import Following, Refused, Sender, TailReader, read_topic
 from slacktide.streams.records import Out, Record, event
 

@@ -25,7 +25,7 @@ from slacktide.schemas.descheduling import DeschedulingPass, Victim
 from slacktide.schemas.errors import failure
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
 from slacktide.schemas.topics import AUDIT, CREDIT, OUTCOME
-from slacktide.streams.decisions.evict.audited import audited, observed
+from slacktide.streams.decisions.evict.node_evict import audited, observed
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Out, Record, event
 

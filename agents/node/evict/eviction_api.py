@@ -18,7 +18,7 @@ from slacktide.agents.node.acts import reason_of
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.evict.audited import NOTICE
+from slacktide.streams.decisions.evict.node_evict import NOTICE
 
 CONTROLLER = "slacktide.io/agent"
 NOTICED = "EvictionNotice"

@@ -28,9 +28,8 @@ from slacktide.schemas.outcome import NodeOutcome, Origin, Result, Spent
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import BeCpuWindow, EvictState
-from slacktide.streams.decisions.evict.audited import NOTICE
 from slacktide.streams.decisions.evict.be_cpu_history import BeCpuHistory
-from slacktide.streams.decisions.evict.node_evict import CPU_RULES, MEMORY_RULES, Eviction
+from slacktide.streams.decisions.evict.node_evict import CPU_RULES, MEMORY_RULES, NOTICE, Eviction
 
 BY_POLICY = "dry run, by the policy"
 THROUGH_API = "through the Eviction API"

@@ -12,7 +12,7 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import AUDIT
 from slacktide.streams.audit.acts import Act, what
-from slacktide.streams.decisions.evict.audited import observed
+from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.kafka import Tail, partition_counts
 from slacktide.streams.records import Record
 

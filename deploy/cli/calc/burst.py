@@ -5,7 +5,6 @@ from __future__ import annotations
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, Percent, Whole, figure, into, unique
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.streams.decisions.burst.cpu_burst_node_state import NodeState, SharePoolPod, share_pool
-from slacktide.streams.decisions.burst.cpu_burst_pod import burst_policy
 from slacktide.streams.decisions.burst.cpu_burst_quota import (
     BurstContainer,
     ContainerQuota,
@@ -13,7 +12,7 @@ from slacktide.streams.decisions.burst.cpu_burst_quota import (
     limiter_capacity,
     next_quotas,
 )
-from slacktide.streams.decisions.burst.cpu_burst_value import cfs_burst
+from slacktide.streams.decisions.burst.cpu_burst_value import burst_policy, cfs_burst
 
 
 class ValueConfig(Given, frozen=True, kw_only=True):

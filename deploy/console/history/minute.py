@@ -16,7 +16,7 @@ from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import DEAD_LETTER, DESCHEDULING, MISSED_POD, PLACEMENT, POLICY, TICK
-from slacktide.streams.decisions.evict.audited import ENDS, HOLDS
+from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS
 from slacktide.streams.records import Place, Record
 
 TICK_MS = 10_000

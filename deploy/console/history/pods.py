@@ -17,7 +17,7 @@ from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import DESCHEDULING, MISSED_POD, OUTCOME, PLACEMENT
 from slacktide.streams.audit.acts import what
-from slacktide.streams.decisions.evict.audited import observed
+from slacktide.streams.decisions.evict.node_evict import observed
 from slacktide.streams.explain.evidence import Place, place_of
 from slacktide.streams.records import Record
 

@@ -20,12 +20,6 @@ from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst, NodeSample
 from slacktide.streams.decisions.because import WantedSetting
 from slacktide.streams.decisions.burst.cpu_burst_node_state import SharePool, SharePoolPod, share_pool
-from slacktide.streams.decisions.burst.cpu_burst_pod import (
-    container_quota_us,
-    may_burst,
-    pod_burst_config,
-    pod_quota_us,
-)
 from slacktide.streams.decisions.burst.cpu_burst_quota import (
     BurstContainer,
     Limiter,
@@ -33,6 +27,12 @@ from slacktide.streams.decisions.burst.cpu_burst_quota import (
     limit,
     next_quotas,
     used_pct,
+)
+from slacktide.streams.decisions.burst.cpu_burst_value import (
+    container_quota_us,
+    may_burst,
+    pod_burst_config,
+    pod_quota_us,
 )
 
 RULE = "CFSQuotaBurst"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy.strategies import CpuBurst
-from slacktide.streams.decisions.burst.cpu_burst_pod import burst_policy, may_burst, pod_burst_config
+from slacktide.streams.decisions.burst.cpu_burst_value import burst_policy, may_burst, pod_burst_config
 
 NODE = CpuBurst(
     policy="cpuBurstOnly",

@@ -12,7 +12,7 @@ from slacktide.schemas.policy.message import NodeStrategy
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.burst.cpu_burst_pod import container_quota_us
+from slacktide.streams.decisions.burst.cpu_burst_value import container_quota_us
 from slacktide.streams.decisions.burst.node_burst import RULE, burst_settings, handed_back, movable, next_limiter
 
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 << 30)
