@@ -42,11 +42,7 @@ def load_yaml(path: Path) -> object:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file atomically.
-
-    Raises:
-        OSError: the old content is kept.
-    """
+    """Replace a file atomically. Raises OSError: the old content is kept."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_bytes(content)
     fresh.replace(path)

@@ -244,11 +244,7 @@ def _keep_alive(sock: socket.socket) -> None:
 
 
 def token_of(file: Path) -> str:
-    """Return the token in a file.
-
-    Raises:
-        CredentialsError: there is none.
-    """
+    """Return the token in a file. Raises CredentialsError if there is none."""
     try:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as exc:

@@ -60,11 +60,7 @@ def of_service_account(folder: Path) -> Access:
 
 
 async def of_kubeconfig(path: Path) -> Access:
-    """Return the access by the current context.
-
-    Raises:
-        ConfigError: the file is unreadable or unusable.
-    """
+    """Return the access by the current context. Raises ConfigError if the file is unreadable or unusable."""
     configuration = Configuration()
     try:
         if not _is_there(path):

@@ -80,11 +80,7 @@ class ApiServer:
         self._client: ApiClient | None = None
 
     async def __aenter__(self) -> Self:
-        """Read the certificates.
-
-        Raises:
-            ConfigError: a certificate is invalid.
-        """
+        """Read the certificates. Raises ConfigError if a certificate is invalid."""
         configuration = self.access.configuration
         try:
             self._client = ApiClient(configuration)

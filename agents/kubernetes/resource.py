@@ -231,11 +231,7 @@ def read_line(text: bytes, where: str, decoder: msgspec.json.Decoder[T]) -> Even
 
 
 async def lines(chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """Split a body into lines. An incomplete last line is dropped.
-
-    Raises:
-        ValueError: a line longer than 16 MiB.
-    """
+    """Split a body into lines. An incomplete last line is dropped. Raises ValueError for a line longer than 16 MiB."""
     rest = bytearray()
     async for chunk in chunks:
         rest += chunk

@@ -51,11 +51,7 @@ class Election:
         return self._transitions
 
     async def count_from(self, transitions: int) -> None:
-        """Raise the number of transitions while leading.
-
-        Raises:
-            ApiError: the write failed.
-        """
+        """Raise the number of transitions while leading. Raises ApiError if the write failed."""
         self._transitions = max(self._transitions, transitions)
         await self._renew()
 

@@ -107,11 +107,7 @@ def secret_data(held: Held) -> dict[str, str | None]:
 
 
 def held_of(data: Mapping[str, str]) -> Held:
-    """Parse ``data`` of the Secret.
-
-    Raises:
-        CertificateError: a field is missing or unreadable.
-    """
+    """Parse ``data`` of the Secret. Raises CertificateError if a field is missing or unreadable."""
     try:
         parts = {name: base64.b64decode(text, validate=True) for name, text in data.items()}
         trusted_ms = int(parts[_TRUSTED]) if _TRUSTED in parts else None
@@ -147,11 +143,7 @@ class Clients:
     """Allowed common names; empty: any."""
 
     def trust(self, context: ssl.SSLContext) -> None:
-        """Require a client certificate.
-
-        Raises:
-            CertificateError: the authority's file is unreadable.
-        """
+        """Require a client certificate. Raises CertificateError if the authority's file is unreadable."""
         try:
             context.load_verify_locations(cafile=self.ca)
         except OSError as exc:  # includes SSLError
@@ -250,11 +242,7 @@ class Trust(Protocol[S]):
     """Where clients read which certificates to trust."""
 
     async def read(self) -> S:
-        """Return what clients trust now.
-
-        Raises:
-            ApiError: the API server is unavailable, or denies access.
-        """
+        """Return what clients trust now. Raises ApiError if the API server is unavailable, or denies access."""
 
     async def have(self, read: S, bundle: bytes) -> bool:
         """Publish the bundle; False: it changed since it was read.

@@ -189,11 +189,7 @@ class Evicting:
             self.trouble = str(exc)
 
     async def flush(self) -> None:
-        """Publish pending outcomes.
-
-        Raises:
-            LogError: Kafka is unavailable.
-        """
+        """Publish pending outcomes. Raises LogError if Kafka is unavailable."""
         if self._unpublished:
             await self._send(self._unpublished)
             self._unpublished = []

@@ -63,11 +63,7 @@ class DeschedulerPod:
 
 
 def parsed(item: Mapping[str, Any]) -> DeschedulerPod:
-    """Parse a pod.
-
-    Raises:
-        BadMessageError: a field is invalid; its path is in the text.
-    """
+    """Parse a pod. Raises BadMessageError if a field is invalid; its path is in the text."""
     pod = read_pod(item)
     metadata = item.get("metadata") or {}
     costs = [_cost(metadata, name) for name in (DELETION_COST, EVICTION_COST)]

@@ -136,20 +136,12 @@ class PublishedBundle:
         self._api, self._namespace, self._name = api, namespace, name
 
     async def read(self) -> dict[str, Any]:
-        """Read the ConfigMap.
-
-        Raises:
-            ApiError: the read failed.
-        """
+        """Read the ConfigMap. Raises ApiError if the read failed."""
         found: dict[str, Any] = await self._api.get(CONFIGMAPS, self._name, dict[str, Any], namespace=self._namespace)
         return found
 
     async def have(self, read: dict[str, Any], bundle: bytes) -> bool:
-        """Publish the bundle; False: the ConfigMap changed since it was read.
-
-        Raises:
-            ApiError: the write failed.
-        """
+        """Publish the bundle; False: the ConfigMap changed since it was read. Raises ApiError if the write failed."""
         text = bundle.decode()
         if (read.get("data") or {}).get(BUNDLE_KEY) == text:
             return True

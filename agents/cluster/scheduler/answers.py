@@ -121,11 +121,7 @@ class Answers:
         )
 
     def prioritize(self, body: bytes) -> bytes:
-        """Score the nodes from 0 to 10.
-
-        Raises:
-            BadMessageError: the request or its pod is invalid.
-        """
+        """Score the nodes from 0 to 10. Raises BadMessageError if the request or its pod is invalid."""
         if self._view.dry_run:  # filter has judged the pod
             return _encoder.encode([_Priority(node, 0) for node in _read(body).nodes])
         judged = self._just_judged(body)

@@ -63,11 +63,7 @@ class SchedulerPod:
 
 
 def parsed(item: Mapping[str, Any]) -> SchedulerPod:
-    """Parse a pod.
-
-    Raises:
-        BadMessageError: a field is invalid; its path is in the text.
-    """
+    """Parse a pod. Raises BadMessageError if a field is invalid; its path is in the text."""
     pod = read_pod(item)
     static = pod.uid != (item.get("metadata") or {}).get("uid")
     metadata, spec, status = (item.get(part) or {} for part in ("metadata", "spec", "status"))
@@ -177,11 +173,7 @@ _decoder = msgspec.json.Decoder(_Custom)
 
 
 def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
-    """Parse the node's annotation; empty without it.
-
-    Raises:
-        BadMessageError: the annotation is invalid.
-    """
+    """Parse the node's annotation; empty without it. Raises BadMessageError if the annotation is invalid."""
     text = annotations.get(ANNOTATION)
     if not text:
         return Thresholds()

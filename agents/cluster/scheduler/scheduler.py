@@ -101,11 +101,7 @@ class SchedulerSettings:
 
 
 async def run(settings: SchedulerSettings, stop: asyncio.Event, health: Health) -> None:
-    """Serve until ``stop`` is set.
-
-    Raises:
-        ServerError: the server cannot listen on the address.
-    """
+    """Serve until ``stop`` is set. Raises ServerError if the server cannot listen on the address."""
     scheduler = _Scheduler(settings, health)
     if settings.access is None:
         await scheduler.run(None, stop)

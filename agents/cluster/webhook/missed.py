@@ -67,11 +67,7 @@ class DatedProfile:
 
 
 def dated(item: Mapping[str, Any]) -> DatedProfile:
-    """Parse a ClusterColocationProfile.
-
-    Raises:
-        BadMessageError: a field has the wrong type; its path is in the text.
-    """
+    """Parse a ClusterColocationProfile. Raises BadMessageError if a type is wrong; the path is in the text."""
     return DatedProfile(profile=profile_of(item), changed_ms=changed_ms(item))
 
 

@@ -157,11 +157,7 @@ class _PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def profile_of(item: Mapping[str, Any]) -> Profile:
-    """Parse a ClusterColocationProfile.
-
-    Raises:
-        BadMessageError: a field has the wrong type; its path is in the text.
-    """
+    """Parse a ClusterColocationProfile. Raises BadMessageError if a type is wrong; the path is in the text."""
     try:
         read = msgspec.convert(item, _Profile)
     except msgspec.ValidationError as exc:
@@ -188,11 +184,7 @@ def profile_of(item: Mapping[str, Any]) -> Profile:
 
 
 def priority_class_of(item: Mapping[str, Any]) -> PriorityClass:
-    """Parse a PriorityClass.
-
-    Raises:
-        BadMessageError: a field has the wrong type; its path is in the text.
-    """
+    """Parse a PriorityClass. Raises BadMessageError if a field has the wrong type; its path is in the text."""
     try:
         read = msgspec.convert(item, _PriorityClass)
     except msgspec.ValidationError as exc:

@@ -91,11 +91,7 @@ def refused_pod(namespace: str, name: str, found: Exceeded, now_ms: int) -> Out:
 
 
 def requests_of(pod: Mapping[str, Any]) -> Resources:
-    """Requests of a pod without a uid.
-
-    Raises:
-        BadMessageError: a field is invalid.
-    """
+    """Requests of a pod without a uid. Raises BadMessageError if a field is invalid."""
     return read_pod({"metadata": {"name": "new", "uid": "new"}, "spec": pod.get("spec") or {}}).requests
 
 

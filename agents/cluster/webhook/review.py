@@ -68,11 +68,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def asked(raw: bytes) -> Request:
-    """Parse a request.
-
-    Raises:
-        BadMessageError: not an AdmissionReview v1 with a request.
-    """
+    """Parse a request. Raises BadMessageError if it is no AdmissionReview v1 with a request."""
     try:
         review = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

@@ -53,11 +53,7 @@ class MissedPodScanner:
         self._publish, self._now_ms = publish, now_ms
 
     async def look(self) -> None:
-        """Scan once.
-
-        Raises:
-            ApiError: pods cannot be listed; earlier results stay.
-        """
+        """Scan once. Raises ApiError if pods cannot be listed; earlier results stay."""
         found = {pod.metadata.uid: pod async for pod in self._candidates() if pod.metadata.uid}
         now = {uid: missed for uid, pod in found.items() if (missed := self._missed(pod)) is not None}
         fresh = [missed for uid, missed in now.items() if uid not in self.missed]
@@ -108,11 +104,7 @@ class MissedPodScanner:
         )
 
     async def _show(self, missed: list[MissedPod]) -> None:
-        """Create an Event on each pod, for its owner.
-
-        Raises:
-            ApiError: an Event was not created.
-        """
+        """Create an Event on each pod, for its owner. Raises ApiError if an Event was not created."""
         for one in missed:
             pod = About(namespace=one.namespace, name=one.name, uid=one.pod_uid)
             await create_event(self._api, self._source, pod, REASON, note_of(one), now_ms=self._now_ms())
