@@ -148,7 +148,10 @@ def calc_webhook_colocation_profile(given: WebhookColocationProfileInput) -> Cal
     drawn = given.random_number_0_to_99 or 0
     cluster = Cluster(
         namespace_labels=_namespace_labels(given),
-        priority_classes={name: _priority_class(value) for name, value in (given.priority_classes or {}).items()},
+        priority_classes={
+            name: PriorityClass(value=value, preemption_policy="Never" if value < NEVER_PREEMPTS_BELOW else "")
+            for name, value in (given.priority_classes or {}).items()
+        },
         draw=lambda _: drawn,
         free_class_enable=bool(given.free_class_enable),
     )
@@ -165,10 +168,6 @@ def _namespace_labels(given: WebhookColocationProfileInput) -> Texts | None:
     namespaces = given.namespace_labels or {}
     name = given.pod.namespace or ""
     return (namespaces[name] or {}) if name in namespaces else None
-
-
-def _priority_class(value: int) -> PriorityClass:
-    return PriorityClass(value=value, preemption_policy="Never" if value < NEVER_PREEMPTS_BELOW else "")
 
 
 def _profile(given: GivenProfile) -> Profile:
@@ -221,16 +220,18 @@ def _shown(pod: AdmittedPod) -> dict[str, object]:
         "priority_class_name": pod.priority_class_name,
         "priority": pod.priority,
         "preemption_policy": pod.preemption_policy,
-        "init_containers": [_shown_container(container) for container in pod.init_containers],
-        "containers": [_shown_container(container) for container in pod.containers],
+        "init_containers": [
+            {"name": one.name, **_shown_kinds(one.requests, one.limits)} for one in pod.init_containers
+        ],
+        "containers": [{"name": one.name, **_shown_kinds(one.requests, one.limits)} for one in pod.containers],
         "overhead": _shown_amounts(pod.overhead),
     }
     return {name: value for name, value in shown.items() if value or value == 0}
 
 
-def _shown_container(container: Container) -> dict[str, object]:
-    amounts = {"requests": _shown_amounts(container.requests), "limits": _shown_amounts(container.limits)}
-    return {"name": container.name, **{kind: shown for kind, shown in amounts.items() if shown}}
+def _shown_kinds(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    amounts = {"requests": _shown_amounts(requests), "limits": _shown_amounts(limits)}
+    return {kind: shown for kind, shown in amounts.items() if shown}
 
 
 def _shown_amounts(amounts: Mapping[str, int]) -> dict[str, int]:
@@ -246,13 +247,5 @@ def _shown_spec(pod: AdmittedPod) -> dict[str, object]:
         asked = read(text)
     except BadMessageError:
         return {"extended_resource_spec": None, "extended_resource_spec_annotation_text": text}
-    shown = {
-        name: {
-            kind: amounts
-            for kind, of in (("requests", one.requests), ("limits", one.limits))
-            if (amounts := _shown_amounts(of))
-        }
-        for name, one in asked.items()
-    }
-    decoded = {name: kinds for name, kinds in shown.items() if kinds}
+    decoded = {name: kinds for name, one in asked.items() if (kinds := _shown_kinds(one.requests, one.limits))}
     return {"extended_resource_spec": decoded, "extended_resource_spec_annotation_text": text}

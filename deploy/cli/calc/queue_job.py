@@ -73,16 +73,6 @@ class GivenJob(GivenProgress, frozen=True, kw_only=True):
     priority_class: str | None = None
     pod_level_resources: GivenContainer | None = None
 
-    def needs(self) -> Needs:
-        """Convert to the rule's type."""
-        field, level = "input.job", self.pod_level_resources
-        return Needs(
-            containers=_containers(self.containers, f"{field}.containers"),
-            inits=_containers(self.init_containers, f"{field}.init_containers"),
-            overhead=amounts_of(self.overhead, f"{field}.overhead"),
-            pod_level=None if level is None else level.container(f"{field}.pod_level_resources"),
-        )
-
 
 class GivenRuntimeClass(Given, frozen=True, kw_only=True):
     """A RuntimeClass."""
@@ -147,7 +137,14 @@ def calc_queue_job(given: QueueJobInput) -> Calculated:
     lists = [job.completed_indexes or "", job.failed_indexes or ""] if job.indexed else None
     reclaimable = reclaimable_pods(progress, lists)
     count = progress.spec_count - min(reclaimable, progress.spec_count)
-    one_pod = pod_request(job.needs(), given.defaults())
+    level = job.pod_level_resources
+    needs = Needs(
+        containers=_containers(job.containers, "input.job.containers"),
+        inits=_containers(job.init_containers, "input.job.init_containers"),
+        overhead=amounts_of(job.overhead, "input.job.overhead"),
+        pod_level=None if level is None else level.container("input.job.pod_level_resources"),
+    )
+    one_pod = pod_request(needs, given.defaults())
     priority = given.priority()
     pod_set = {
         "name": "main",
