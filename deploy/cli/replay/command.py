@@ -17,6 +17,7 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:
+    from slacktide.deploy.cli.replay.report import QueueResult
     from slacktide.streams.replay.replay import Result
     from slacktide.streams.replay.whatif import Change
 
@@ -44,24 +45,18 @@ def command(file: Path | None, *, bootstrap: Cluster | None, output: str, queue:
     bootstrap = one_source(file, bootstrap)
     from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
 
-    if queue:
-        _queue(file, bootstrap, output, **asked)
-        return
-    result = _asked(file, bootstrap, **asked)
+    result = (_queue if queue else _asked)(file, bootstrap, **asked)
     click.echo(msgspec.json.encode(result)) if output == "json" else show(report.text_of(result))
     if not report.fine(result):
         raise click.exceptions.Exit(1)
 
 
-def _queue(file: Path | None, bootstrap: Cluster | None, output: str, **asked: Any) -> None:
-    from slacktide.deploy.cli.replay import queue, source  # noqa: PLC0415
+def _queue(file: Path | None, bootstrap: Cluster | None, **asked: Any) -> QueueResult:
+    from slacktide.deploy.cli.replay import report, source  # noqa: PLC0415
 
     if asked["policy"] is not None or asked["nodes"] or asked["since"] is not None:
         raise click.UsageError("--queue decides all turns by their own records: remove --policy, --node and --since")
-    result = queue.decided(source.Where(file, bootstrap, None, asked["until"]), asked["first"])
-    click.echo(msgspec.json.encode(result)) if output == "json" else show(queue.text_of(result))
-    if not result.fine:
-        raise click.exceptions.Exit(1)
+    return report.queue_decided(source.Where(file, bootstrap, None, asked["until"]), asked["first"])
 
 
 def _asked(  # one argument per option

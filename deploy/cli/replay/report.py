@@ -1,4 +1,4 @@
-"""Formats the result of a replay."""
+"""Formats the result of a replay, and decides the turns of the queue again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from slacktide.deploy.cli.replay import source
 from slacktide.deploy.runtime.text import count, instant, table
+from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
+from slacktide.streams.queue.replay import replay
+from slacktide.streams.records import Record
 from slacktide.streams.replay.difference import Difference
 from slacktide.streams.replay.replay import Result
 from slacktide.streams.replay.whatif import Change, NodeChange
@@ -15,13 +19,17 @@ FIELDS_MAX = 12
 """The maximum number of fields per difference."""
 
 
-def text_of(result: Result | Change) -> str:
+def text_of(result: Result | Change | QueueResult) -> str:
     """Return the complete text."""
+    if isinstance(result, QueueResult):
+        return _queue_text(result)
     return _compared(result) if isinstance(result, Result) else _changed(result)
 
 
-def fine(result: Result | Change) -> bool:
-    """Return whether samples were decided, and for a comparison all records are equal."""
+def fine(result: Result | Change | QueueResult) -> bool:
+    """Return whether samples or turns were decided, and for a comparison all records are equal."""
+    if isinstance(result, QueueResult):
+        return 0 < result.turns == result.equal
     return result.samples > 0 if isinstance(result, Change) else result.equal
 
 
@@ -137,3 +145,42 @@ def _row(node: NodeChange) -> list[object]:
 def _range(low: float, high: float, digits: int) -> str:
     least, most = f"{low:.{digits}f}", f"{high:.{digits}f}"
     return least if least == most else f"{least}..{most}"
+
+
+QUEUE_TOPICS = tuple(one.name for one in (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_DECISION))
+
+
+class QueueResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result."""
+
+    turns: int
+    """The number of repeated decisions, including the starts of terms."""
+    equal: int
+    different: list[str]
+    """EPOCH/TURN of the first decisions that differ."""
+
+
+def queue_decided(where: source.Where, shown: int) -> QueueResult:
+    """Decide the queue's records again.
+
+    Args:
+        where: the records, from their start.
+        shown: limit for listed differences.
+    """
+    records: list[Record] = []
+    source.read(where, QUEUE_TOPICS, lambda _: records.extend)
+    again = list(replay(records))
+    different = [f"{one.recorded.epoch}/{one.recorded.turn}" for one in again if not one.equal]
+    return QueueResult(turns=len(again), equal=len(again) - len(different), different=different[:shown])
+
+
+def _queue_text(one: QueueResult) -> str:
+    if not one.turns:
+        return "no turn was decided again: the records do not contain the beginning of a term"
+    if one.turns == one.equal:
+        return f"{count(one.turns, 'turn')} decided again: all are equal, byte for byte"
+    named = ", ".join(one.different)
+    return (
+        f"{count(one.turns, 'turn')} decided again: {one.turns - one.equal:,} different, first "
+        f"{named}\nPossible causes: compacted or deleted inputs, or another version of the rules."
+    )
