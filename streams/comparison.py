@@ -10,7 +10,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isinf
+from math import isfinite
+from typing import Literal
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
@@ -158,17 +159,12 @@ class Comparison:
             pair.shadow = command
             self._settle(pair)
 
-    def sells(self, sold: NodeAllocatable) -> None:
-        """Add the allocatable of a node."""
+    def sells(self, policy: Literal["real", "shadow"], sold: NodeAllocatable) -> None:
+        """Add the allocatable of a node under one of the policies."""
         mine = self.sold.setdefault(sold.node, Sold())
-        if mine.real is None or _at(sold) >= _at(mine.real):
-            mine.real = sold
-
-    def would_sell(self, sold: NodeAllocatable) -> None:
-        """Add the allocatable of a node under the shadow policy."""
-        mine = self.sold.setdefault(sold.node, Sold())
-        if mine.shadow is None or _at(sold) >= _at(mine.shadow):
-            mine.shadow = sold
+        before: NodeAllocatable | None = getattr(mine, policy)
+        if before is None or (sold.boot_id, sold.seq) >= (before.boot_id, before.seq):
+            setattr(mine, policy, sold)
 
     @property
     def alone(self) -> int:
@@ -241,18 +237,15 @@ def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
         differs = True
         if ours is None or theirs is None:
             continue  # the limit in force is unknown, so the difference is, too
-        _measure(tally.limits.setdefault(rule, Limit()), rate_milli(ours), rate_milli(theirs))
+        limit = tally.limits.setdefault(rule, Limit())
+        change_milli = rate_milli(theirs) - rate_milli(ours)  # NaN if both are unlimited
+        limit.tighter += change_milli < 0
+        limit.looser += change_milli > 0
+        if isfinite(change_milli):
+            limit.sum_milli += round(change_milli)
+            limit.measured += 1
+            limit.greatest_milli = max(limit.greatest_milli, round(change_milli), key=abs)
     return differs
-
-
-def _measure(limit: Limit, ours_milli: float, theirs_milli: float) -> None:
-    limit.tighter += theirs_milli < ours_milli
-    limit.looser += theirs_milli > ours_milli
-    if not isinf(ours_milli) and not isinf(theirs_milli):
-        change = round(theirs_milli - ours_milli)
-        limit.sum_milli += change
-        limit.measured += 1
-        limit.greatest_milli = max(limit.greatest_milli, change, key=abs)
 
 
 def rate_milli(limits: Limits) -> float:
@@ -263,10 +256,6 @@ def rate_milli(limits: Limits) -> float:
 
 def _knobs(command: NodeCommand) -> set[tuple[str, str, str, int | None]]:
     return {(one.rule, one.group, one.knob, one.value) for one in command.settings}
-
-
-def _at(sold: NodeAllocatable) -> tuple[str, int]:
-    return sold.boot_id, sold.seq
 
 
 def difference(values: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:
@@ -292,9 +281,9 @@ def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
             case SHADOW_COMMAND.name:
                 compared.shadow(decode(record.value, NodeCommand))
             case ALLOCATABLE.name:
-                compared.sells(decode(record.value, NodeAllocatable))
+                compared.sells("real", decode(record.value, NodeAllocatable))
             case SHADOW_ALLOCATABLE.name:
-                compared.would_sell(decode(record.value, NodeAllocatable))
+                compared.sells("shadow", decode(record.value, NodeAllocatable))
 
 
 def _taken(value: bytes) -> Taken:

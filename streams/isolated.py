@@ -11,21 +11,20 @@ R = TypeVar("R")
 
 def isolated(
     work: Callable[[Sequence[T]], Sequence[R]], items: Sequence[T], failed: Callable[[T, Exception], Sequence[R]]
-) -> list[R]:
+) -> Sequence[R]:
     """Process all items in one call; if that raises, one by one; ``failed`` returns an item's substitute results.
 
     If ``work`` raises, it must not have changed the state of valid items.
     """
     try:
-        return list(work(items))
+        return work(items)
     except Exception:  # noqa: BLE001 - an error must not affect the other items
-        return [result for item in items for result in alone(work, item, failed)]
+        return [result for item in items for result in _alone(work, item, failed)]
 
 
-def alone(
+def _alone(
     work: Callable[[Sequence[T]], Sequence[R]], item: T, failed: Callable[[T, Exception], Sequence[R]]
 ) -> Sequence[R]:
-    """Process one item; if that raises, return its substitute results."""
     try:
         return work([item])
     except Exception as exc:  # noqa: BLE001 - as above

@@ -39,6 +39,11 @@ from slacktide.schemas.window import NodeWindowSegment
 
 _OfNode: TypeAlias = NodeCommand | NodeMetric | NodeAllocatable | NodeScore | NodeWindowSegment
 TEXT_BYTES_MAX = 1_024
+_FIGURES: dict[type, tuple[str, str]] = {
+    NodeMetric: (METRIC.name, "metric"),
+    NodeAllocatable: (ALLOCATABLE.name, "allocatable"),
+    NodeScore: (SCORE.name, "score"),
+}
 FIGURES = (METRIC.name, ALLOCATABLE.name, SCORE.name)
 """Topics with a node's latest figures. Heartbeats keep them fresh."""
 HEADERS_MAX = 32
@@ -200,17 +205,10 @@ class Writer:
         out = self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
         return out if command.proof in PROVEN else msgspec.structs.replace(out, unproven=command.proof)
 
-    def metric(self, metric: NodeMetric, partition: int) -> Out:
-        """Return a node's averages."""
-        return self._out(METRIC.name, metric, partition, f"metric/{_summary(metric)}")
-
-    def allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
-        """Return a node's batch allocatable."""
-        return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
-
-    def score(self, score: NodeScore, partition: int) -> Out:
-        """Return a node's figures for schedulers."""
-        return self._out(SCORE.name, score, partition, f"score/{_summary(score)}")
+    def figures(self, its: NodeMetric | NodeAllocatable | NodeScore, partition: int) -> Out:
+        """Return a node's averages, batch allocatable or figures for schedulers."""
+        topic, kind = _FIGURES[type(its)]
+        return self._out(topic, its, partition, f"{kind}/{_summary(its)}")
 
     def heartbeats(self, beat: Heartbeat, partition: int, now_ms: int) -> list[Out]:
         """Return heartbeats that cover nodes of a partition, for each topic of figures; ``now_ms``: UTC epoch."""

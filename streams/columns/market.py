@@ -45,7 +45,12 @@ class Market:
     plain: bool
     """Whether arrays can compute the reclaimed resources; otherwise the scalar rules do."""
     strategy: Ints
-    """int64 [21], see ``STRATEGY``. Undefined where not ``plain``."""
+    """int64 [21]; undefined where not ``plain``.
+
+    CPU in millicores and memory in bytes of capacity, margin and reservation; the policies for both; the percentage of
+    unallocated resources for mid; then pairs again: the cap of mid, what production pods request, what batch and mid
+    pods have requested, what is reclaimable, and what free pods have requested.
+    """
     sells_free: bool
     each: Ints
     """int64 [pods, 6], in order of ``names``: see ``known_pods.POD``."""
@@ -60,31 +65,6 @@ class Market:
         """Check whether it was built from these objects."""
         same = self.names is names and self.pods is pods and self.facts is facts and self.policy is policy
         return same and self.forecast is forecast
-
-
-STRATEGY: Final = (
-    "capacity_milli",
-    "capacity_bytes",
-    "margin_milli",
-    "margin_bytes",
-    "reserved_milli",
-    "reserved_bytes",
-    "cpu_policy",
-    "mem_policy",
-    "mid_unallocated_pct",
-    "mid_cap_milli",
-    "mid_cap_bytes",
-    "prod_request_milli",
-    "prod_request_bytes",
-    "batch_asked_milli",
-    "batch_asked_bytes",
-    "mid_asked_milli",
-    "mid_asked_bytes",
-    "reclaimable_milli",
-    "reclaimable_bytes",
-    "free_asked_milli",
-    "free_asked_bytes",
-)
 
 
 def market_of(
@@ -109,7 +89,7 @@ def market_of(
         policy=policy,
         forecast=forecast,
         plain=_plain(colocation, pods) and listed and not pods.exclusive and exact,
-        strategy=np.array(strategy if exact else (0,) * len(STRATEGY), np.int64),
+        strategy=np.array(strategy if exact else (0,) * len(strategy), np.int64),
         sells_free=colocation.free_class_enable,
         each=np.frombuffer(b"".join(map(_row, names, known)), np.int64).reshape(len(names), len(POD)),
         pods_line=_pods_line(names, pod_line, before),

@@ -17,7 +17,7 @@ from slacktide.streams.engine.quarantine import Quarantine, survives
 from slacktide.streams.engine.takeover import Rebuilding
 from slacktide.streams.engine.ticking import Ticking
 from slacktide.streams.engine.writing import Figures, Writing
-from slacktide.streams.isolated import alone
+from slacktide.streams.isolated import isolated
 from slacktide.streams.kafka import History
 from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.rendering import RenderedAnswers
@@ -81,15 +81,8 @@ _OWNER = f"{os.getpid()}-{os.urandom(6).hex()}"
 class Answering:
     """Answers the samples of a session's partitions.
 
-    Args:
-        worker: decides.
-        history: reads back at a takeover.
-        rebuilding: fills the windows of partitions that were taken over.
-        ticking: learns which nodes send samples.
-        writing: writes answers.
-        figures: publishes what answered samples change.
-        liveness: checks that the partitions are still this worker's.
-        now_ms: wall clock, UTC epoch milliseconds.
+    ``rebuilding`` fills the windows of partitions that were taken over, ``ticking`` learns which nodes send samples.
+    ``now_ms``: wall clock, UTC epoch milliseconds.
     """
 
     def __init__(
@@ -107,7 +100,7 @@ class Answering:
         self._worker, self._now_ms = worker, now_ms
         self._history, self._rebuilding, self._ticking = history, rebuilding, ticking
         self._writing, self._figures, self._liveness = writing, figures, liveness
-        self.quarantine = Quarantine(_OWNER, _log_crash)
+        self.quarantine = Quarantine(_OWNER)
         """Knows the records that may have crashed the last owner."""
         self._next: dict[Place, int] = {}
         self._unknown_samples = worker.unknown_samples
@@ -217,13 +210,7 @@ class Answering:
             log.error("a record cannot be answered: %r", error, extra=_place(record))
             return [self._worker.crashed(record, now_ms, failure("answer", error))]
 
-        def work(some: Sequence[Record]) -> Sequence[Out]:
-            return self._worker.answers(some, now_ms)
-
-        try:
-            return work(records)
-        except Exception:  # noqa: BLE001 - it must not affect the other records
-            return [out for record in records for out in alone(work, record, failed)]
+        return isolated(lambda some: self._worker.answers(some, now_ms), records, failed)
 
     async def _take_over(self, place: Place, coming: Sequence[Record]) -> None:
         """Read back what precedes records that do not follow the last ones, and have their windows filled."""
@@ -264,10 +251,3 @@ class Answering:
 
 def _place(record: Record) -> dict[str, object]:
     return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-
-
-def _log_crash(place: Place, offset: int, strikes: int) -> None:
-    log.warning(
-        "a partition's last owner has crashed; the records that it may have worked on are suspected",
-        extra={**place._asdict(), "offset": offset, "crashes": strikes},
-    )

@@ -22,14 +22,7 @@ POLL_S = 1.0
 
 
 class OperatorRecords:
-    """Reads both topics whole, then follows them.
-
-    Args:
-        worker: applies the records.
-        ticking: learns from the inventory which nodes exist.
-        bootstrap: the Kafka cluster.
-        write: writes what the worker publishes for them, such as dead letters.
-    """
+    """Reads policy and inventory whole, then follows them. ``write`` sends dead letters and tombstones."""
 
     def __init__(
         self, worker: Worker, ticking: Ticking, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]

@@ -98,23 +98,12 @@ class LeaderElection:
             revoked=self._revoked,
             sticky=True,  # nobody acts while the leader changes
         )
+        self.join, self.leave = self._group.join, self._group.leave
 
     @property
     def leads(self) -> bool:
         """Check whether this process may act now. It may not during a rebalance."""
         return self.elected and not self._rebalancing
-
-    async def join(self) -> None:
-        """Join the group.
-
-        Raises:
-            LogError: Kafka is unavailable.
-        """
-        await self._group.join()
-
-    async def leave(self) -> None:
-        """Leave the group."""
-        await self._group.leave()
 
     async def stay(self, done: int | None = None, wait_s: float = POLL_S) -> None:
         """Remain a member; a leader also commits, three times per session timeout.

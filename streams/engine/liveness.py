@@ -18,11 +18,7 @@ JOIN_SESSIONS = 5
 class Liveness:
     """Detects a process that stood still, a group that assigns nothing, and late answers.
 
-    Args:
-        worker: whose policy may be rejected.
-        ticking: whose alarm is reported.
-        health: filled here.
-        session_timeout_s: after which a silent worker has lost its partitions.
+    It fills ``health``. A worker that was silent for ``session_timeout_s`` has lost its partitions.
     """
 
     def __init__(self, worker: Worker, ticking: Ticking, health: Health, session_timeout_s: float) -> None:

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from slacktide.streams.records import Place, Record
+
+log = logging.getLogger(__name__)
 
 Marked = Mapping[Place, tuple[int, str]]
 """By partition, a committed offset and its note."""
@@ -70,20 +74,31 @@ def note_of(text: str) -> Note | None:
     return Note(kind, owner, int(reached_ms), int(crashes))
 
 
+@dataclass(slots=True)
+class _Tenure:
+    """The time of this owner on a partition."""
+
+    taken_s: float
+    reached_ms: int
+    """Append time of the newest decided record."""
+    crashes: int = 0
+    suspected_ms: int = -1
+    """Append time up to which records are decided alone."""
+    condemned: int = -1
+    """Offset of the record that has crashed two workers."""
+
+
+_UNKNOWN = _Tenure(math.inf, 0)
+
+
 class Quarantine:
     """The quarantine of one session; ``owner``: unique name of this process."""
 
-    def __init__(self, owner: str, log_crash: Callable[[Place, int, int], None]) -> None:
+    def __init__(self, owner: str) -> None:
         self.offsets: Offsets | None = None
         """Set once the group is joined."""
         self._owner = owner
-        self._log_crash = log_crash
-        self._suspected_ms: dict[Place, int] = {}
-        """By partition, the append time up to which records are decided alone."""
-        self._condemned: dict[Place, int] = {}
-        self._crashes: dict[Place, int] = {}
-        self._taken_s: dict[Place, float] = {}
-        self._reached_ms: dict[Place, int] = {}
+        self._tenures: dict[Place, _Tenure] = {}
 
     async def take_over(self, firsts: Mapping[Place, Record]) -> None:
         """Read the notes of these partitions, and note this process as their owner.
@@ -95,8 +110,7 @@ class Quarantine:
         now_s = asyncio.get_running_loop().time()
         found = await self.offsets.notes(firsts)
         for place, first in firsts.items():
-            self.forget(place)
-            self._taken_s[place], self._reached_ms[place] = now_s, first.timestamp_ms
+            self._tenures[place] = _Tenure(now_s, first.timestamp_ms)
             offset, text = found.get(place, (first.offset, ""))
             note = note_of(text)
             if note is not None and note.owner != self._owner:
@@ -105,30 +119,31 @@ class Quarantine:
 
     def bare(self, place: Place) -> bool:
         """Check whether to skip history: its owners crashed before they decided one record alone."""
-        return self._crashes.get(place, 0) > CRASHES_MAX
+        return self._of(place).crashes > CRASHES_MAX
 
     def again(self, place: Place) -> bool:
         """Check whether several owners in a row crashed: records are then decided one by one without a fork."""
-        return self._crashes.get(place, 0) > 1
+        return self._of(place).crashes > 1
 
     def suspects(self, place: Place, records: Sequence[Record]) -> int:
         """Return how many of the records, from the first on, must be decided alone."""
-        until_ms = self._suspected_ms.get(place)
-        if until_ms is None:
+        tenure = self._of(place)
+        if tenure.suspected_ms < 0:
             return 0
-        count = next((at for at, one in enumerate(records) if one.timestamp_ms > until_ms), len(records))
+        count = next((at for at, one in enumerate(records) if one.timestamp_ms > tenure.suspected_ms), len(records))
         if count < len(records):
-            del self._suspected_ms[place]
+            tenure.suspected_ms = -1
         return count
 
     def condemned(self, record: Record) -> bool:
         """Check whether the record has crashed two workers."""
-        return self._condemned.get(record.place) == record.offset
+        return self._of(record.place).condemned == record.offset
 
     async def trying(self, record: Record) -> None:
         """Commit that this record is being decided."""
         if self.offsets is not None:
-            note = Note("trying", self._owner, self._reached_ms[record.place], self._crashes[record.place])
+            tenure = self._tenures[record.place]
+            note = Note("trying", self._owner, tenure.reached_ms, tenure.crashes)
             await self.offsets.commit_marked({record.place: (record.offset, note.text)})
 
     async def settle(self, offsets: Mapping[Place, int]) -> None:
@@ -138,7 +153,7 @@ class Quarantine:
 
     def answered(self, place: Place, last_ms: int) -> None:
         """Note the append time of the newest decided record of a partition."""
-        self._reached_ms[place] = last_ms
+        self._tenures.setdefault(place, replace(_UNKNOWN)).reached_ms = last_ms
 
     def marked(self, offsets: Mapping[Place, int]) -> Marked:
         """Return offsets to commit, each with its note."""
@@ -147,23 +162,26 @@ class Quarantine:
 
     def forget(self, place: Place) -> None:
         """Forget a revoked partition."""
-        self._suspected_ms.pop(place, None)
-        self._condemned.pop(place, None)
-        self._crashes.pop(place, None)
-        self._taken_s.pop(place, None)
-        self._reached_ms.pop(place, None)
+        self._tenures.pop(place, None)
 
     def _suspect(self, place: Place, offset: int, note: Note) -> None:
-        self._crashes[place] = crashes = note.crashes + 1
-        self._suspected_ms[place] = note.reached_ms + SUSPECT_MS * WIDER ** min(note.crashes, 8)
+        tenure = self._tenures[place]
+        tenure.crashes = note.crashes + 1
+        tenure.suspected_ms = note.reached_ms + SUSPECT_MS * WIDER ** min(note.crashes, 8)
         if note.kind == "trying":
-            self._condemned[place] = offset
-        self._log_crash(place, offset, crashes)
+            tenure.condemned = offset
+        log.warning(
+            "a partition's last owner has crashed; the records that it may have worked on are suspected",
+            extra={**place._asdict(), "offset": offset, "crashes": tenure.crashes},
+        )
 
     def _note(self, place: Place, now_s: float) -> Note:
-        settled = now_s - self._taken_s.get(place, now_s) >= TENURE_S
-        crashes = 0 if settled else self._crashes.get(place, 0)
-        return Note("running", self._owner, self._reached_ms.get(place, 0), crashes)
+        tenure = self._of(place)
+        crashes = 0 if now_s - tenure.taken_s >= TENURE_S else tenure.crashes
+        return Note("running", self._owner, tenure.reached_ms, crashes)
+
+    def _of(self, place: Place) -> _Tenure:
+        return self._tenures.get(place, _UNKNOWN)
 
 
 async def survives(work: Callable[[], object], within_s: float) -> bool:

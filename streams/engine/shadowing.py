@@ -17,7 +17,8 @@ from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.engine import metrics
 from slacktide.streams.kafka import Refused, Sender, present
 from slacktide.streams.records import Out
-from slacktide.streams.worker.answering import Seen, Shadow
+from slacktide.streams.worker.answering import Shadow
+from slacktide.streams.worker.node_state import NamedSample
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class ShadowDoor:
         self._shadow = shadow
         self._bootstrap = bootstrap
         self._now_ms = now_ms
-        self._waiting: list[Seen] = []
+        self._waiting: list[NamedSample] = []
         self._unasked: dict[tuple[str, bytes | None], Out] = {}
         """By topic and key: only the last record of a silent node is kept."""
         self._wake = asyncio.Event()
@@ -106,7 +107,7 @@ class ShadowDoor:
                     metrics.SHADOW_ANSWERS.labels(out.answer).inc()
             self._logged = ""
 
-    def _decided(self, seen: Sequence[Seen]) -> list[Out]:
+    def _decided(self, seen: Sequence[NamedSample]) -> list[Out]:
         outs: list[Out] = []
         now_ms = self._now_ms()
         for one in seen:
@@ -117,7 +118,7 @@ class ShadowDoor:
                 self._fail(exc)
         return outs
 
-    def _leave_out(self, seen: Sequence[Seen]) -> None:
+    def _leave_out(self, seen: Sequence[NamedSample]) -> None:
         metrics.SHADOW_SKIPPED.inc(len(seen))
 
     def _fail(self, exc: Exception) -> None:

@@ -67,11 +67,7 @@ UNSENT_MAX = 1_000
 class Writing:
     """The producer of a session, and the figures that wait to be written.
 
-    Args:
-        worker: whose records are written.
-        bootstrap: the Kafka cluster.
-        failed: done when the session ends by an error.
-        now_ms: wall clock, UTC epoch milliseconds.
+    ``failed``: done when the session ends by an error. ``now_ms``: wall clock, UTC epoch milliseconds.
     """
 
     def __init__(
@@ -135,12 +131,7 @@ class Writing:
 class Figures:
     """Takes answered samples into the windows, and publishes what is due.
 
-    Args:
-        worker: has the windows.
-        writing: writes the figures.
-        liveness: checks that the partitions are still this worker's.
-        shadow: decides beside the worker, after it; None: there is none.
-        now_ms: wall clock, UTC epoch milliseconds.
+    ``shadow`` decides beside the worker, after it. ``now_ms``: wall clock, UTC epoch milliseconds.
     """
 
     def __init__(

@@ -127,9 +127,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         places: dict[TopicPartition, Any] = {TopicPartition(*place): offset for place, offset in offsets.items()}
         return await committed(self._consumer, places)
 
-    async def commit_marked(self, offsets: Mapping[Place, tuple[int, str]]) -> bool:
-        """Commit offsets with their notes; False: not now."""
-        return await self.commit(offsets)
+    commit_marked = commit
 
     async def notes(self, places: Collection[Place]) -> dict[Place, tuple[int, str]]:
         """Return the committed offsets and notes of these places; empty if the broker does not answer."""

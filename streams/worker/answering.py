@@ -23,6 +23,7 @@ from slacktide.streams.columns.node_figures import allocatable_of
 from slacktide.streams.decisions.node_decision import answer_of, decide_node, evict_of, holds, setting_of
 from slacktide.streams.decisions.prediction.mid_forecast import NO_FORECAST, HeldForecast
 from slacktide.streams.records import Out, Record, Writer
+from slacktide.streams.worker.node_state import NamedSample
 from slacktide.streams.worker.published import NodeFigures, stale
 from slacktide.streams.worker.reading import Answerable
 
@@ -87,22 +88,6 @@ class Answerer:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A sample, and the inputs of its real answer."""
-
-    record: Record
-    sample: NodeSample
-    facts: NodeFacts | None
-    pods: Sequence[Pod] | None
-    sold_by: NodeFacts | None = None
-    """The facts that reclaimed resources are computed from."""
-    inventory_revision: str = ""
-    """Of the inventory that they are from; "": from a sample."""
-    metric: NodeMetric | None = None
-    held_forecast: HeldForecast | None = None
-
-
 class Shadow:
     """Answers a worker's samples by another policy, in separate topics. Its file may replace ``policy`` at run time."""
 
@@ -110,10 +95,10 @@ class Shadow:
         self.name = name
         self.policy = policy
         self._writer = Writer(f"stream/{name}")
-        self._seen: list[Seen] = []
+        self._seen: list[NamedSample] = []
         self._unasked: list[Out] = []
 
-    def saw(self, seen: Seen) -> None:
+    def saw(self, seen: NamedSample) -> None:
         """Keep a sample until ``take``: the real answer is sent first."""
         self._seen.append(seen)
 
@@ -127,7 +112,7 @@ class Shadow:
         named = msgspec.structs.replace(figures, policy_version=self.policy.version)
         self._unasked.append(self._writer.shadow_allocatable(named, partition))
 
-    def take(self) -> list[Seen]:
+    def take(self) -> list[NamedSample]:
         """Return what was seen since the last call."""
         seen, self._seen = self._seen, []
         return seen
@@ -137,7 +122,7 @@ class Shadow:
         unasked, self._unasked = self._unasked, []
         return unasked
 
-    def decisions(self, seen: Seen, now_ms: int) -> Iterator[Out]:
+    def decisions(self, seen: NamedSample, now_ms: int) -> Iterator[Out]:
         """Answer one sample, and compute its allocatable if that was due.
 
         Raises:
@@ -149,7 +134,7 @@ class Shadow:
             sold = self.sold(seen.metric, seen.sold_by, seen.pods, seen.inventory_revision, seen.held_forecast)
             yield self._writer.shadow_allocatable(sold, partition)
 
-    def answer(self, seen: Seen, now_ms: int) -> NodeCommand:
+    def answer(self, seen: NamedSample, now_ms: int) -> NodeCommand:
         """Decide one sample as if its agent had this policy."""
         sample = msgspec.structs.replace(seen.sample, policy_version=self.policy.version)
         answerer = Answerer(worker=self.name, policy=self.policy, now_ms=now_ms)

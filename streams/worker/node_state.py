@@ -20,7 +20,6 @@ from slacktide.streams.columns.windows import Arrival, Windows
 from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 from slacktide.streams.records import Record
-from slacktide.streams.worker.answering import Seen
 from slacktide.streams.worker.boots import SILENT_MS, Boots
 from slacktide.streams.worker.nodes import Described, Nodes
 from slacktide.streams.worker.reading import ABSENT, Naming, SoundSample
@@ -201,6 +200,7 @@ class NamedSample(msgspec.Struct):
     """The node's inventory when the sample was read."""
     two_boots: bool
     metric: NodeMetric | None = None
+    held_forecast: HeldForecast | None = None
 
     @property
     def sold_by(self) -> NodeFacts | None:
@@ -211,19 +211,6 @@ class NamedSample(msgspec.Struct):
     def inventory_revision(self) -> str:
         """Return the revision of the inventory that ``sold_by`` is from; "": none."""
         return "" if self.described is None else self.described.revision
-
-    def seen(self, held_forecast: HeldForecast | None) -> Seen:
-        """Return the input of a shadow that decides beside the worker."""
-        return Seen(
-            record=self.record,
-            sample=self.sample,
-            facts=self.facts,
-            pods=self.pods,
-            sold_by=self.sold_by,
-            inventory_revision=self.inventory_revision,
-            metric=self.metric,
-            held_forecast=held_forecast,
-        )
 
     def arrival(self, policy: Policy) -> Arrival:
         """Return the sample as input of its window."""

@@ -89,10 +89,12 @@ class Publishing:
             outs += self._published(wave, now_ms)
         if shadow is not None:
             for each in samples:
-                shadow.saw(each.seen(self._held.existing.forecast_of(each.node.partition, each.node.window.node)))
+                node = each.node
+                each.held_forecast = self._held.existing.forecast_of(node.partition, node.window.node)
+                shadow.saw(each)
         return outs
 
-    def merge(self, wave: Sequence[NamedSample], outs: list[Out]) -> list[bool]:
+    def merge(self, wave: Sequence[NamedSample], outs: list[Out]) -> Sequence[bool]:
         """Merge a wave and return which samples were in time. A node that fails gets a new window."""
 
         def failed(each: NamedSample, error: Exception) -> list[bool]:
@@ -241,11 +243,7 @@ class Publishing:
                 metric, facts, pods, self.in_force, candidate.inventory_revision, candidate.forecast
             )
             score = node_score(metric, allocatable, each.sample, facts, pods, self.in_force, own_facts=each.facts)
-            outs = [
-                self._writer.metric(metric, partition),
-                self._writer.allocatable(allocatable, partition),
-                self._writer.score(score, partition),
-            ]
+            outs = [self._writer.figures(one, partition) for one in (metric, allocatable, score)]
             names = candidate.window.names
             published = NodeFigures(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names)
             self._last.put(partition, published)
@@ -255,7 +253,7 @@ class Publishing:
             return [self._writer.dead(each.record, failure("figures", exc), now_ms)]
         return outs
 
-    def _segments(self, nodes: Sequence[Node]) -> list[Out]:
+    def _segments(self, nodes: Sequence[Node]) -> Sequence[Out]:
         """Write each completed minute of these nodes once."""
         its = [node for node in nodes if node.partition not in self._held_back]
         if not its:

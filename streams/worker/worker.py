@@ -74,7 +74,9 @@ class Worker:
         self._fast = self._single.heads = Fast(name, self._single)
         self.lists = Lists(self.begin, self._single.verdict)
         self._publishing = Publishing(self, self._last, self._fast, self._writer)
+        self.hold_back, self.publish = self._publishing.hold_back, self._publishing.publish
         self._filling = Filling(self, self._single, self._publishing, self._writer, self._unproven)
+        self.restore = self._filling.restore
 
     def policy(self, record: Record) -> list[Out]:
         """Apply a policy record. A null changes nothing; a bad one becomes a dead letter, and the last good stays."""
@@ -184,18 +186,6 @@ class Worker:
         """Fill gaps with another worker's last minutes, some nodes per step."""
         return self._filling.fill_from(other.held, partition, minutes)
 
-    def restore(self, records: Iterable[Record]) -> list[Out]:
-        """Restore windows from published minutes; bad ones become dead letters."""
-        return self._filling.restore(records)
-
-    def hold_back(self, partition: int) -> None:
-        """Publish nothing of a partition until ``publish``: its windows are being filled."""
-        self._publishing.hold_back(partition)
-
-    def publish(self, partition: int) -> None:
-        """Publish a partition's nodes with their next samples, because their windows are filled."""
-        self._publishing.publish(partition)
-
     @property
     def unknown_samples(self) -> int:
         """Return the number of samples of nodes that do not exist by the policy's ``node_source``."""
@@ -257,11 +247,7 @@ class Worker:
 
     def _stale(self, partition: int, node: str, silent_ms: int) -> list[Out]:
         last = self._last.stale(partition, node, silent_ms, self.in_force)
-        outs = [
-            self._writer.metric(last.metric, partition),
-            self._writer.allocatable(last.allocatable, partition),
-            self._writer.score(last.score, partition),
-        ]
+        outs = [self._writer.figures(one, partition) for one in (last.metric, last.allocatable, last.score)]
         known = self.held.of(partition).get(node)
         if known is not None:
             known.window.published = None
