@@ -76,6 +76,12 @@ def varint_at(raw: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
+def field_at(record: bytes, at: int) -> tuple[bytes | None, int]:
+    """Decode a key or value; return it and its end."""
+    size, at = varint_at(record, at)
+    return (None, at) if size < 0 else (record[at : at + size], at + size)
+
+
 class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
     """A record with encoded headers: ``headers`` is empty, ``written_headers`` decodes them."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.kafka.fetched import FETCH_BYTES_MAX, FetchedBatches, walked
+from slacktide.streams.kafka.fetched import FetchedBatches
 from slacktide.streams.kafka.frames import HEADERS_MAX
 from slacktide.streams.records import Place
 from slacktide.streams.taken import Taken
@@ -27,15 +27,6 @@ _VARINT_BITS = 63
 """Longer varints are left to the careful reader."""
 _SMALL = 0x80
 _ZIGZAG = np.array([number >> 1 ^ -(number & 1) for number in range(_SMALL)], np.int64)
-
-
-def taken_apart(raw: bytes, position: int) -> tuple[Taken, int]:
-    """Decode the fetched records of one partition, and return the position behind them.
-
-    The last batch may be truncated.
-    """
-    fetched = walked(raw, position, FETCH_BYTES_MAX)
-    return columns([fetched])[0], fetched.position
 
 
 def taken(fetched: Sequence[Sequence[Any]]) -> list[Taken]:

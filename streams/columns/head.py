@@ -13,7 +13,7 @@ import numpy as np
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
-from slacktide.streams.columns.lines import Boot, Line, Names
+from slacktide.streams.columns.lines import Boot, Line
 from slacktide.streams.columns.market import Market
 from slacktide.streams.columns.node_window import NodeWindow
 from slacktide.streams.columns.rings import Bools, Ints
@@ -57,7 +57,8 @@ class Head(Generic[N]):
     restarted: bool
     """Whether the node's boot or clock differs from that of the head before."""
     boot: Boot
-    names: Names
+    names: Sequence[bytes]
+    """Policy version, facts and pods revision, as JSON texts."""
     lines: dict[tuple[int, Verdict], Line] = field(default_factory=dict)
     """Templates of answers, by ``screen.case_of`` and the verdict on a sample's proof."""
     market: Market | None = None

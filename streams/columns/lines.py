@@ -127,15 +127,6 @@ def _id_of(node: str, boot_id: str, rule: str, target: str, policy_version: str)
     return command_id(node, boot_id, 0, rule, target, policy_version).partition("-")[0].encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """What a node's answers name apart from its boot, as JSON texts."""
-
-    policy_version: bytes
-    facts_revision: bytes
-    pods_revision: bytes
-
-
 class Line:
     """A template of one node's answers, which takes numbers."""
 
@@ -195,7 +186,7 @@ def _shared(
 def line_of(
     case: int,
     boot: Boot,
-    its: Names,
+    revisions: Sequence[bytes],
     terms: Sequence[int],
     *,
     worker: str,
@@ -203,13 +194,16 @@ def line_of(
     partition: int,
     proof: Verdict,
 ) -> Line:
-    """Return a node's template of one kind of answer; ``terms``: a row of ``Screened.terms`` with the fixed ones.
+    """Return a node's template of one kind of answer.
+
+    ``revisions``: policy version, facts and pods revision, as JSON texts. ``terms``: a row of ``Screened.terms`` with
+    the fixed ones.
 
     Raises:
         MarksError: the worker's name looks like a mark.
     """
     shared, fixed, shown = _shared(case, worker, topic, partition, proof)
-    texts = [boot.answer_id, boot.node, boot.boot_id, its.policy_version, its.facts_revision, its.pods_revision]
+    texts = [boot.answer_id, boot.node, boot.boot_id, *revisions]
     if case != KEEP:
         texts += (boot.hold_id, *(b"%d" % terms[column] for column in fixed))
     return Line(shared % tuple(texts), shown)

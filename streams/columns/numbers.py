@@ -51,11 +51,7 @@ class Columns(NamedTuple):
 
 
 def columns(flat: Ints, counts: Ints) -> Columns:
-    """Split the numbers into those of nodes and those of pods.
-
-    Args:
-        flat: all lists, as ``numbers`` returns them.
-        counts: pods of each sample.
+    """Split the numbers of all lists into those of nodes and those of pods; ``counts``: pods of each sample.
 
     Raises:
         NoNumbersError: a list is too long or too short.

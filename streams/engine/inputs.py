@@ -45,12 +45,10 @@ class OperatorRecords:
             await self._take(await self.tail.more(POLL_S))
 
     async def _take(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
-        """Apply records.
+        """Apply records in order.
 
-        Args:
-            records: in order.
-            older: policies that were published before: one may be the last valid policy of the highest epoch. Their
-                dead letters were written when they came.
+        One of the policies in ``older``, which were published before, may be the last valid one of the highest epoch.
+        Their dead letters were written when they came.
         """
         outs: list[Out] = []
         before, refused = self._worker.in_force.version, self._worker.policies.refused

@@ -53,15 +53,7 @@ from slacktide.schemas.topics import SAMPLES
 from slacktide.streams.columns.batches import Turns
 from slacktide.streams.engine.quarantine import Marked
 from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
-from slacktide.streams.kafka import (
-    ASSIGNORS,
-    METADATA_MS,
-    WHOLE_BYTES_MAX,
-    close,
-    committed,
-    leave_first_generation,
-    notes,
-)
+from slacktide.streams.kafka import ASSIGNORS, METADATA_MS, WHOLE_BYTES_MAX, committed, leave, notes
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place
@@ -243,8 +235,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
     async def on_thread_stop(self) -> None:
         await super(driver.AIOKafkaConsumerThread, self).on_thread_stop()
         if self._consumer is not None:
-            leave_first_generation(self._consumer)
-            await close(self._consumer)
+            await leave(self._consumer)
 
 
 class _Consumer(driver.Consumer):
@@ -326,8 +317,7 @@ class _Consumer(driver.Consumer):
         if len(self._ahead) >= TURNS_AHEAD_MAX:
             self._room.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
-                    await self._room.wait()
+                await asyncio.wait_for(self._room.wait(), POLL_S)
         return len(self._ahead) < TURNS_AHEAD_MAX
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:

@@ -45,35 +45,6 @@ from slacktide.streams.kafka import History, present
 from slacktide.streams.records import Place
 from slacktide.streams.worker import Worker
 
-KEYED_BY_NODE = (*SAMPLES, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
-
-
-async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
-    """Return the partition counts of the topics that a worker uses.
-
-    Raises:
-        LogError: a topic is missing, or partition counts of topics keyed by node differ.
-    """
-    there = await present(bootstrap, [topic.name for topic in (*KEYED_BY_NODE, POLICY, TICK, DEAD_LETTER)])
-    if trouble := unequal({topic.name: there[topic.name] for topic in KEYED_BY_NODE}, str(bootstrap)):
-        raise LogError(trouble)
-    return there
-
-
-def unequal(counts: Mapping[str, int], bootstrap: str) -> str:
-    """Name the topics with too few partitions, and the command that adds them; "": counts are equal."""
-    most = max(counts.values())
-    few = {name: count for name, count in counts.items() if count < most}
-    if not few:
-        return ""
-    most_of = ", ".join(name for name, count in counts.items() if count == most)
-    texts = ", ".join(f"{name} has {count}" for name, count in few.items())
-    commands = "; ".join(
-        f"kafka-topics --bootstrap-server {bootstrap} --alter --topic {name} --partitions {most}" for name in few
-    )
-    return f"{most_of}: {most} partitions, but {texts}, and a node has one number in all of them: {commands}"
-
-
 log = logging.getLogger(__name__)
 
 READ_BACK_WAIT_MS = 20
@@ -326,3 +297,32 @@ async def keep_connected(
             health.not_live = f"the worker has failed: {exc!r}"
             raise
     health.not_ready = "stopped"
+
+
+KEYED_BY_NODE = (*SAMPLES, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
+
+
+async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:
+    """Return the partition counts of the topics that a worker uses.
+
+    Raises:
+        LogError: a topic is missing, or partition counts of topics keyed by node differ.
+    """
+    there = await present(bootstrap, [topic.name for topic in (*KEYED_BY_NODE, POLICY, TICK, DEAD_LETTER)])
+    if trouble := unequal({topic.name: there[topic.name] for topic in KEYED_BY_NODE}, str(bootstrap)):
+        raise LogError(trouble)
+    return there
+
+
+def unequal(counts: Mapping[str, int], bootstrap: str) -> str:
+    """Name the topics with too few partitions, and the command that adds them; "": counts are equal."""
+    most = max(counts.values())
+    few = {name: count for name, count in counts.items() if count < most}
+    if not few:
+        return ""
+    most_of = ", ".join(name for name, count in counts.items() if count == most)
+    texts = ", ".join(f"{name} has {count}" for name, count in few.items())
+    commands = "; ".join(
+        f"kafka-topics --bootstrap-server {bootstrap} --alter --topic {name} --partitions {most}" for name in few
+    )
+    return f"{most_of}: {most} partitions, but {texts}, and a node has one number in all of them: {commands}"

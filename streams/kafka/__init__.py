@@ -10,7 +10,6 @@ from slacktide.streams.kafka import patches  # first: what follows uses the clie
 
 # isort: on
 from slacktide.streams.kafka.admin import (
-    PartitionLag,
     TopicState,
     create_topics,
     describe_topics,
@@ -18,21 +17,20 @@ from slacktide.streams.kafka.admin import (
     partition_counts,
     present,
 )
-from slacktide.streams.kafka.common import METADATA_MS, close, partition_of, record_of
+from slacktide.streams.kafka.common import METADATA_MS, partition_of, record_of
 from slacktide.streams.kafka.group import (
     ASSIGNORS,
     POLL_RECORDS_MAX,
     WHOLE_BYTES_MAX,
-    Fetched,
     Group,
     WholeGroup,
     committed,
-    leave_first_generation,
+    leave,
     notes,
 )
 from slacktide.streams.kafka.history import Follower, History
 from slacktide.streams.kafka.merged import Lost, Merged, Span, Spans
-from slacktide.streams.kafka.node_reader import NodeReader, NodeRecords
+from slacktide.streams.kafka.node_reader import NodeReader
 from slacktide.streams.kafka.reader import Ends, Picked
 from slacktide.streams.kafka.rendered import Rendered
 from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
@@ -50,7 +48,6 @@ __all__ = [
     "WHOLE",
     "WHOLE_BYTES_MAX",
     "Ends",
-    "Fetched",
     "Follower",
     "Following",
     "Group",
@@ -58,8 +55,6 @@ __all__ = [
     "Lost",
     "Merged",
     "NodeReader",
-    "NodeRecords",
-    "PartitionLag",
     "Picked",
     "Place",
     "Placed",
@@ -73,13 +68,12 @@ __all__ = [
     "TailReader",
     "TopicState",
     "WholeGroup",
-    "close",
     "committed",
     "create_topics",
     "describe_topics",
     "group_lag",
     "last_of_each_key",
-    "leave_first_generation",
+    "leave",
     "notes",
     "partition_counts",
     "partition_of",

@@ -65,18 +65,32 @@ def frame_at(fetched: memoryview, begin: int) -> Frame | None:
 
 def read(place: TopicPartition, frame: Frame, position: int) -> Found:
     """Read a batch carefully; ``position``: of the fetch, possibly within the batch."""
-    batch = _read(frame, position)
-    if isinstance(batch, _Unreadable):
-        ends = batch.checked or frame.following() is not None
-        return Found([batch.record(place, position)], batch.last + 1, ends)
-    return Found(list(_from(place, batch, position)), batch.last + 1, ends=True)
+    raw = frame.raw
+    if not frame.whole:
+        return _damaged(place, frame, position, "it is truncated, or its length is damaged")
+    if raw[_MAGIC_AT] != _FORMAT or len(raw) < _HEADER_BYTES:
+        return _damaged(place, frame, position, f"its format is {raw[_MAGIC_AT]}; accepted: {_FORMAT}")
+    batch = DefaultRecordBatch(raw)
+    if not _intact(raw):
+        return _damaged(place, frame, position, "its checksum is wrong")
+    last: int = batch.next_offset - 1  # of its last record, which may have been compacted away
+    if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
+        return _damaged(place, frame, position, f"its offset {batch.base_offset} is damaged")
+    try:
+        records = () if batch.is_control_batch else records_of(batch, raw)
+    except UnreadableError as exc:
+        instead = _instead(place, position, last, str(exc), batch.max_timestamp)
+        return Found([instead], last + 1, ends=True)
+    return Found(list(_from(place, records, position, last)), last + 1, ends=True)
 
 
-def _from(place: TopicPartition, batch: _Batch, position: int) -> Iterator[ConsumerRecord[bytes, bytes]]:
+def _from(
+    place: TopicPartition, records: Sequence[Any], position: int, last: int
+) -> Iterator[ConsumerRecord[bytes, bytes]]:
     topic, partition = place
-    for record in batch.records:
+    for record in records:
         offset = record.offset
-        if not position <= offset <= batch.last:
+        if not position <= offset <= last:
             continue
         position = offset + 1
         key, value = record.key, record.value
@@ -95,25 +109,18 @@ def _from(place: TopicPartition, batch: _Batch, position: int) -> Iterator[Consu
         )
 
 
-class _Batch(NamedTuple):
-    records: Sequence[Any]
-    last: int
-    """Offset of its last record, which may have been compacted away."""
+def _damaged(place: TopicPartition, frame: Frame, position: int, reason: str) -> Found:
+    """Skip a batch whose checksum or offsets are invalid."""
+    last = _presumed(frame, position)
+    return Found([_instead(place, position, last, reason)], last + 1, frame.following() is not None)
 
 
-class _Unreadable(NamedTuple):
-    last: int
-    reason: str
-    timestamp_ms: int = 0
-    checked: bool = False
-    """Whether its checksum and offsets are valid."""
-
-    def record(self, place: TopicPartition, position: int) -> ConsumerRecord[bytes, bytes]:
-        """Return the record that replaces the batch; its offset is the batch's last."""
-        value = UnreadableBatch(position, f"a batch cannot be read: {self.reason}")
-        return ConsumerRecord(
-            place.topic, place.partition, self.last, self.timestamp_ms, 0, None, value, None, -1, 0, ()
-        )  # fmt: skip
+def _instead(
+    place: TopicPartition, position: int, last: int, reason: str, timestamp_ms: int = 0
+) -> ConsumerRecord[bytes, bytes]:
+    """Return the record that replaces a batch; its offset is the batch's last."""
+    value = UnreadableBatch(position, f"a batch cannot be read: {reason}")
+    return ConsumerRecord(place.topic, place.partition, last, timestamp_ms, 0, None, value, None, -1, 0, ())
 
 
 def _end(fetched: memoryview, begin: int) -> int | None:
@@ -131,25 +138,6 @@ def _intact(raw: memoryview) -> bool:
     """Check the checksum; the client takes ten times as long."""
     found: bool = crc32c(bytes(raw[_CHECKED_FROM:])) == int.from_bytes(raw[_CRC_AT:_CHECKED_FROM], "big")
     return found
-
-
-def _read(frame: Frame, position: int) -> _Batch | _Unreadable:
-    raw = frame.raw
-    if not frame.whole:
-        return _Unreadable(_presumed(frame, position), "it is truncated, or its length is damaged")
-    if raw[_MAGIC_AT] != _FORMAT or len(raw) < _HEADER_BYTES:
-        return _Unreadable(_presumed(frame, position), f"its format is {raw[_MAGIC_AT]}; accepted: {_FORMAT}")
-    batch = DefaultRecordBatch(raw)
-    if not _intact(raw):
-        return _Unreadable(_presumed(frame, position), "its checksum is wrong")
-    last: int = batch.next_offset - 1
-    if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
-        return _Unreadable(_presumed(frame, position), f"its offset {batch.base_offset} is damaged")
-    try:
-        records = () if batch.is_control_batch else records_of(batch, raw)
-    except UnreadableError as exc:
-        return _Unreadable(last, str(exc), batch.max_timestamp, checked=True)
-    return _Batch(records, last)
 
 
 def _presumed(frame: Frame, position: int) -> int:

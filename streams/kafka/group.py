@@ -95,8 +95,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
 
     async def leave(self) -> None:
         """Leave immediately, so that others need not wait for the session timeout."""
-        leave_first_generation(self._consumer)
-        await close(self._consumer)
+        await leave(self._consumer)
 
     @property
     def generation(self) -> int:
@@ -209,11 +208,12 @@ async def committed(
     return False
 
 
-def leave_first_generation(consumer: AIOKafkaConsumer[bytes, bytes]) -> None:
-    """Make the client leave also in a group's generation 0, where the embedded broker begins to count.
+async def leave(consumer: AIOKafkaConsumer[bytes, bytes]) -> None:
+    """Close a member, and leave also in a group's generation 0, where the embedded broker begins to count.
 
     The client takes 0 for "not joined" and leaves silently; the next member would then wait for a session timeout.
     """
     coordinator = consumer._coordinator  # noqa: SLF001 - it has no public method
     if coordinator is not None and coordinator.generation == 0:
         coordinator.generation = 1
+    await close(consumer)

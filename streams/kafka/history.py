@@ -32,14 +32,11 @@ class History(Reader):
         Raises:
             LogError: the partition cannot be read.
         """
-        place = TopicPartition(topic, partition)
-        begin, end = await self._bounds(place, before, since_ms)
-        begin = begin if most is None else max(begin, end - most)
-        read = self._read(place, begin, end)
-        return [record async for some in read for record in some if record.timestamp_ms >= since_ms]
+        read = self.forth(topic, partition, before=before, since_ms=since_ms, most=most)
+        return [record async for some in read for record in some]
 
     async def forth(
-        self, topic: str, partition: int, *, before: int | None, since_ms: int
+        self, topic: str, partition: int, *, before: int | None, since_ms: int, most: int | None = None
     ) -> AsyncGenerator[list[Record], None]:
         """Yield the same records as they are fetched, in bounded memory.
 
@@ -48,6 +45,7 @@ class History(Reader):
         """
         place = TopicPartition(topic, partition)
         begin, end = await self._bounds(place, before, since_ms)
+        begin = begin if most is None else max(begin, end - most)
         async for some in self._read(place, begin, end):
             yield [record for record in some if record.timestamp_ms >= since_ms]
 

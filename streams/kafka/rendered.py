@@ -20,7 +20,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from google_crc32c import value as crc32c
 
 from slacktide.streams.records import Out
-from slacktide.streams.rendering import headers_in, varint, varint_at
+from slacktide.streams.rendering import field_at, headers_in, varint
 
 RENDERED_BYTES_MAX: Final = 900_000
 """Per batch. By default a broker accepts 1 MiB."""
@@ -47,14 +47,9 @@ class Rendered(msgspec.Struct, gc=False):
 
 def out_of(place: TopicPartition, raw: bytes) -> Out:
     """Decode a rendered record."""
-    key, at = _field(raw, 0)
-    value, at = _field(raw, at)
+    key, at = field_at(raw, 0)
+    value, at = field_at(raw, at)
     return Out(topic=place.topic, partition=place.partition, key=key, value=value, headers=headers_in(raw[at:]))
-
-
-def _field(record: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = varint_at(record, at)
-    return (None, at) if size < 0 else (record[at : at + size], at + size)
 
 
 class Part(NamedTuple):

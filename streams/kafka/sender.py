@@ -96,11 +96,7 @@ class Sender:
         return self._producer is not None
 
     async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            LogError: no broker is reachable.
-        """
+        """Connect, as ``connect`` without topics."""
         await self.connect(())
         return self
 
@@ -119,13 +115,11 @@ class Sender:
         for topic in topics:
             try:
                 await producer.partitions_for(topic)
-            except KafkaError as exc:
+            except BaseException as exc:
                 await abandon(producer)
-                raise LogError(
-                    f"{self._bootstrap}: topic {topic}: {reason_of(exc)}; is it there (slacktide topics plan)?"
-                ) from exc
-            except BaseException:
-                await abandon(producer)
+                if isinstance(exc, KafkaError):
+                    hint = f"{reason_of(exc)}; is it there (slacktide topics plan)?"
+                    raise LogError(f"{self._bootstrap}: topic {topic}: {hint}") from exc
                 raise
         self._producer = producer
         self._known = {}
@@ -344,11 +338,10 @@ class Sender:
         try:
             async with asyncio.timeout(4 * self._timeout_s):
                 await producer.start()
-        except TimeoutError as exc:
+        except BaseException as exc:
             await abandon(producer)
-            raise KafkaConnectionError(silent(4 * self._timeout_s)) from exc
-        except BaseException:
-            await abandon(producer)
+            if isinstance(exc, TimeoutError):
+                raise KafkaConnectionError(silent(4 * self._timeout_s)) from exc
             raise
         self._idempotent = idempotent
         return producer

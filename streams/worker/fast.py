@@ -22,7 +22,7 @@ from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, 
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, renumber, split_limits
-from slacktide.streams.columns.lines import FIRST, Boot, Line, MarksError, Names, boot_of, line_of, tail_line, text
+from slacktide.streams.columns.lines import FIRST, Boot, Line, MarksError, boot_of, line_of, tail_line, text
 from slacktide.streams.columns.node_figures import Sampled, capacity_of
 from slacktide.streams.columns.numbers import Columns, NoNumbersError, ages_ms, sound
 from slacktide.streams.columns.publish import Figures
@@ -105,11 +105,7 @@ class Fast:
             window_ms=node.window_ms(each.sold_by, policy),
             restarted=each.restarted,
             boot=boot,
-            names=Names(
-                policy_version=text(policy.version),
-                facts_revision=text(of.facts_revision),
-                pods_revision=text(of.pods_revision),
-            ),
+            names=[text(one) for one in (policy.version, of.facts_revision, of.pods_revision)],
             market=None if before is None else before.market,
             commas=numbers_commas(len(uids)),
         )

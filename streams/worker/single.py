@@ -77,8 +77,7 @@ class Single:
         try:
             each.sample = self.read(record)
         except UnlistedError as exc:
-            command = _proven(answerer.decided(record, exc.sample, each.facts, None), verdict)
-            return [self._writer.answer(command, record.partition)]
+            return [self._answer(record, answerer.decided(record, exc.sample, each.facts, None), verdict)]
         except BadMessageError as exc:
             return self._unread(record, exc, answerer, verdict)
         return self._decided(each, answerer, verdict)
@@ -87,13 +86,10 @@ class Single:
         """Answer a sample by the scalar rule; its figures are merged with those of others."""
         try:
             sample = sample_of(record, head.uids_of)
-        except UnsoundError as exc:
-            return self._refused(record, exc.sample, str(exc), answerer)
         except BadMessageError as exc:
-            return [self._writer.dead(record, str(exc), answerer.now_ms)]
+            return self._unread(record, exc, answerer, verdict)
         try:
-            command = _proven(answerer.decided(record, sample, head.facts, head.pods), verdict)
-            return [self._writer.answer(command, record.partition)]
+            return [self._answer(record, answerer.decided(record, sample, head.facts, head.pods), verdict)]
         except Exception as exc:  # noqa: BLE001 - as in ``alone``
             return self._refused(record, sample, failure("decide", exc), answerer)
 
@@ -147,12 +143,15 @@ class Single:
     def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
         record, sample = each.record, each.sample
         try:
-            command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
-            out = self._writer.answer(command, record.partition)
+            out = self._answer(record, answerer.decided(record, sample, each.facts, each.pods), verdict)
         except Exception as exc:  # noqa: BLE001 - invalid figures must not stop the next record
             return self._refused(record, sample, failure("decide", exc), answerer)
         self._keep(each)
         return [out]
+
+    def _answer(self, record: Record, command: NodeCommand, verdict: Verdict) -> Out:
+        proven = msgspec.structs.replace(command, proof=verdict) if verdict else command
+        return self._writer.answer(proven, record.partition)
 
     def _unread(self, record: Record, error: BadMessageError, answerer: Answerer, verdict: Verdict) -> list[Out]:
         """Answer where possible; otherwise write a dead letter."""
@@ -170,16 +169,15 @@ class Single:
             return self._refused(record, sample, failure("read", exc), answerer)
         if isinstance(each, str):
             return self._uncounted(record, sample, each, answerer, verdict)
-        command = _proven(answerer.decided(record, sample, each.facts, None), verdict)
-        return [self._writer.answer(command, record.partition)]
+        return [self._answer(record, answerer.decided(record, sample, each.facts, None), verdict)]
 
     def _uncounted(
         self, record: Record, sample: SoundSample, why: str, answerer: Answerer, verdict: Verdict
     ) -> list[Out]:
         """Answer a sample of an unknown node, or of one with two agents; nothing else changes."""
-        command = _proven(answerer.blank(record, sample, answer="skipped", reason=why), verdict)
+        command = answerer.blank(record, sample, answer="skipped", reason=why)
         letters = self._unknown(record, why) if why.startswith(UNKNOWN_NODE) else []
-        return [*letters, self._writer.answer(command, record.partition)]
+        return [*letters, self._answer(record, command, verdict)]
 
     def _refused(self, record: Record, sample: Answerable, why: str, answerer: Answerer) -> list[Out]:
         command = answerer.blank(record, sample, answer="skipped", reason=why)
@@ -193,8 +191,7 @@ class Single:
         except BadMessageError:
             return letters
         command = answerer.blank(record, sample, answer="skipped", reason=reason(verdict))
-        command = msgspec.structs.replace(command, proof=verdict)
-        return [*letters, self._writer.answer(command, record.partition)]
+        return [*letters, self._answer(record, command, verdict)]
 
     def _unknown(self, record: Record, why: str) -> list[Out]:
         """Count a sample of an unknown node; some become dead letters."""
@@ -214,7 +211,3 @@ class Single:
         if not isinstance(each, str):
             self._keep(each)
             self.heads.learn(each, self._worker.in_force)
-
-
-def _proven(command: NodeCommand, verdict: Verdict) -> NodeCommand:
-    return msgspec.structs.replace(command, proof=verdict) if verdict else command

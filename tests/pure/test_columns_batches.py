@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.columns import batches
-from slacktide.streams.columns.batches import taken_apart
 from slacktide.streams.kafka.fetched import FetchedBatches, FetchedBytes, FetchedRecords, at_once, walked
 from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX
 from slacktide.streams.taken import Taken
@@ -36,6 +35,12 @@ from testbed.batches import (
 )
 
 ROWS = tuple[int, int, bytes | None, bytes | None, tuple, tuple[int, str] | None]
+
+
+def taken_apart(raw: bytes, position: int) -> tuple[Taken, int]:
+    """The fetched records of one partition, and the position behind them."""
+    fetched = walked(raw, position, INFLATED_BYTES_MAX)
+    return batches.columns([fetched])[0], fetched.position
 
 
 @contextmanager
