@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TypeAlias
 
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import Verdict, Verifier
@@ -13,32 +14,25 @@ LETTERS_A_MINUTE = 10
 _MINUTE_MS = 60_000
 
 
-class Judge(Protocol):
-    """Verifies the node proof of records."""
-
-    def verdict(self, record: Record, policy: Policy) -> Verdict:
-        """Verify one record, as the policy requires."""
+Judge: TypeAlias = Callable[[Record, Policy], Verdict]
+"""Verifies the node proof of a record, as the policy requires; "": it is valid, or not required."""
 
 
-class ByKeys:
-    """Verifies by the cluster keys. Without a key every record that needs a proof is rejected."""
+def by_keys(verifier: Verifier | None = None) -> Judge:
+    """Verify by the cluster keys. Without a key every record that needs a proof is rejected."""
+    keys = verifier or Verifier()
 
-    def __init__(self, verifier: Verifier | None = None) -> None:
-        self._verifier = verifier or Verifier()
-
-    def verdict(self, record: Record, policy: Policy) -> Verdict:
-        """Verify the record's MAC; "": valid, or not required."""
+    def verdict(record: Record, policy: Policy) -> Verdict:
         if policy.node_proof == "off":
             return ""
-        return self._verifier.check(record.topic, record.key, record.value, record.headers, record.timestamp_ms)
+        return keys.check(record.topic, record.key, record.value, record.headers, record.timestamp_ms)
+
+    return verdict
 
 
-class Believes:
-    """Accepts all records: they were verified before."""
-
-    def verdict(self, _: Record, __: Policy) -> Verdict:
-        """Accept the record."""
-        return ""
+def believes(_: Record, __: Policy) -> Verdict:
+    """Accept all records: they were verified before."""
+    return ""
 
 
 class Unproven:

@@ -93,7 +93,7 @@ def command(settings: StreamSettings) -> None:
     from slacktide.streams.engine.governing import GovernorSettings, govern  # noqa: PLC0415
     from slacktide.streams.engine.session import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
-    from slacktide.streams.proofs import ByKeys  # noqa: PLC0415
+    from slacktide.streams.proofs import by_keys  # noqa: PLC0415
     from slacktide.streams.worker import Worker  # noqa: PLC0415
 
     garbage.seldom()
@@ -101,7 +101,7 @@ def command(settings: StreamSettings) -> None:
     shadowing = None if settings.shadow is None else ShadowFile(settings.shadow, settings.worker_name)
     verifier = Verifier()
     keys = proof_keys.followed(settings.proof_keys, verifier.keys)
-    judge = metrics.Counted(ByKeys(verifier))
+    judge = metrics.counted(by_keys(verifier))
     republish_ms = round(settings.republish * 1000)
     worker = Worker(settings.worker_name, judge, open_nodes_max=settings.open_nodes_max, republish_ms=republish_ms)
     worker.shadow = shadowing.shadow if shadowing else None

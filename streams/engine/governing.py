@@ -96,7 +96,9 @@ class _Candidate:
                 asked = any(record.topic != METRIC.name for record in records)
                 due = self._election.leads and (asked or mono_ms() >= ticked_ms + TICK_MS)
                 if due:
-                    self._check()
+                    if governor.superseded:
+                        raise LogError("another governor has a higher epoch")
+                    self._election.check()
                     ticked_ms = mono_ms()
                     outs += governor.tick(ticked_ms, self._now_ms())
                 await _write(sender, outs, governor.send_ms)
@@ -119,11 +121,6 @@ class _Candidate:
         now_ms = mono_ms()
         outs = governor.begin(by_topic[CREDIT.name], by_topic[OUTCOME.name], since_ms, now_ms)
         return outs + governor.receive(by_topic[POLICY.name] + by_topic[METRIC.name], now_ms)
-
-    def _check(self) -> None:
-        if self._governor.superseded:
-            raise LogError("another governor has a higher epoch")
-        self._election.check()
 
 
 _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)

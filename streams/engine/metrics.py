@@ -94,18 +94,16 @@ for _answer in ("set", "keep", "skipped"):
     SHADOW_ANSWERS.labels(_answer)
 
 
-class Counted:
-    """Counts the records that a judge rejects."""
+def counted(judge: Judge) -> Judge:
+    """Count the records that a judge rejects."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+    def verdict(record: Record, policy: Policy) -> Verdict:
+        found = judge(record, policy)
+        if found not in PROVEN:
+            PROOF_REFUSED.labels(found).inc()
+        return found
 
-    def verdict(self, record: Record, policy: Policy) -> Verdict:
-        """Judge one record."""
-        verdict = self._judge.verdict(record, policy)
-        if verdict not in PROVEN:
-            PROOF_REFUSED.labels(verdict).inc()
-        return verdict
+    return verdict
 
 
 def count_written(written: Sequence[Out]) -> None:

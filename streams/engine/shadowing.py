@@ -47,7 +47,7 @@ class ShadowDoor:
 
     async def __aenter__(self) -> Self:
         """Begin; connect later, so that nothing waits for it."""
-        self._leave_out(self._shadow.take())
+        metrics.SHADOW_SKIPPED.inc(len(self._shadow.take()))
         self._speaking = asyncio.create_task(self._speak())
         return self
 
@@ -56,7 +56,7 @@ class ShadowDoor:
         if self._speaking is not None:
             self._speaking.cancel()
             await asyncio.gather(self._speaking, return_exceptions=True)
-        self._leave_out(self._waiting)
+        metrics.SHADOW_SKIPPED.inc(len(self._waiting))
         self._waiting = []
 
     def go_on(self) -> None:
@@ -83,7 +83,7 @@ class ShadowDoor:
                         await self._send_all(sender)
             except Exception as exc:  # noqa: BLE001 - the real answers go on in any case
                 self._fail(exc)
-                self._leave_out(self._waiting)
+                metrics.SHADOW_SKIPPED.inc(len(self._waiting))
                 self._waiting = []
             await asyncio.sleep(backoff.next_s())
 
@@ -95,7 +95,7 @@ class ShadowDoor:
                 outs = self._decided(slice_)
                 results = await sender.send_each([*outs, *unasked.values()])
             except BaseException:
-                self._leave_out(slice_)
+                metrics.SHADOW_SKIPPED.inc(len(slice_))
                 self._unasked = unasked | self._unasked
                 raise
             refused = [result for result in results if isinstance(result, Refused)]
@@ -114,12 +114,9 @@ class ShadowDoor:
             try:
                 outs += list(self._shadow.decisions(one, now_ms))
             except Exception as exc:  # noqa: BLE001 - one sample's invalid figures
-                self._leave_out([one])
+                metrics.SHADOW_SKIPPED.inc()
                 self._fail(exc)
         return outs
-
-    def _leave_out(self, seen: Sequence[NamedSample]) -> None:
-        metrics.SHADOW_SKIPPED.inc(len(seen))
 
     def _fail(self, exc: Exception) -> None:
         why = str(exc) or type(exc).__name__

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -248,11 +248,11 @@ class Rebuilding:
     ) -> int:
         """Process records in slices, yielding in between, until the partition is revoked. Return the count."""
         loop = asyncio.get_running_loop()
-        for some in _slices(records):
+        for begin in range(0, len(records), SLICE):
             if place in self._gone:
                 break
             began_s = loop.time()
-            outs = fill(some)
+            outs = fill(records[begin : begin + SLICE])
             await asyncio.sleep((loop.time() - began_s) * (1 - SHARE) / SHARE)
             if outs:
                 await self._write(outs)
@@ -264,10 +264,6 @@ class Rebuilding:
             later.cancel()
         if place.partition not in {one.partition for one in self._held_back}:
             self._worker.publish(place.partition)
-
-
-def _slices(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    return (records[begin : begin + SLICE] for begin in range(0, len(records), SLICE))
 
 
 class _Minute(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.governor.allocation import Round, certain_ms
 from slacktide.streams.governor.nodes import Held, Ledger, Node
-from slacktide.streams.proofs import ByKeys, Judge, Unproven
+from slacktide.streams.proofs import Judge, Unproven, by_keys
 from slacktide.streams.records import Out, Record, Writer, place_of, text_of
 
 
@@ -78,7 +78,7 @@ class Governor:
         self.epoch = 0
         self._policies = policies.InForce()
         self._writer = Writer(f"governor/{name}")
-        self._judge = judge or ByKeys()
+        self._judge = judge or by_keys()
         self._unproven = Unproven(self._writer)
         self._highest = (0, 0)
         """The highest epoch in the credit topic, and its highest number."""
@@ -225,7 +225,7 @@ class Governor:
         """Count an eviction, or note a node that lacks credit. Other outcomes are ignored."""
         if record.value is None:
             return
-        verdict = self._judge.verdict(record, self.in_force)
+        verdict = self._judge(record, self.in_force)
         if verdict not in PROVEN:
             outs += self._unproven.dead(record, verdict, record.timestamp_ms)
             return

@@ -124,7 +124,10 @@ class Merged(Reader):
             short = [place for place, lane in self._lanes.items() if len(lane.held) < HELD_MAX]
             fetched = await self._poll(*short)
             for place, records in fetched.items():
-                self._take(self._lanes[place], map(record_of, records))
+                lane = self._lanes[place]
+                for record in map(record_of, records):
+                    lane.newest_ms = max(lane.newest_ms, record.timestamp_ms)
+                    lane.held.append((lane.newest_ms, lane.rank, record))
             for place in short:
                 self._lanes[place].at_end = await self._at_end(place)
             self._silent = 0 if fetched else self._silent + 1
@@ -132,11 +135,6 @@ class Merged(Reader):
                 self._silent = 0
                 await self.check()
         return self._passed(now_ms)
-
-    def _take(self, lane: _Lane, records: map[Record]) -> None:
-        for record in records:
-            lane.newest_ms = max(lane.newest_ms, record.timestamp_ms)
-            lane.held.append((lane.newest_ms, lane.rank, record))
 
     def _passed(self, now_ms: int) -> tuple[list[Record], int]:
         lanes = self._lanes.values()

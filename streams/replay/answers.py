@@ -18,7 +18,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW, carried, decode_of, head_of
 from slacktide.schemas.topics import COMMAND
-from slacktide.streams.proofs import Believes
+from slacktide.streams.proofs import believes
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.difference import (
     ABSENT,
@@ -306,7 +306,7 @@ class Answers:
         """Return the answer of a worker with the command's policy and all or some of its inputs."""
         policy = self._policies.record(command.policy_version)
         assert policy is not None, "it is held"
-        worker = Worker("replay", Believes())
+        worker = Worker("replay", believes)
         worker.policy(policy)
         revisions = {"facts": command.facts_revision, "pods": command.pods_revision}
         carriers = (self._carriers[command.node, what].get(revisions[what]) for what in known)

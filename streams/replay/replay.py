@@ -24,7 +24,7 @@ from slacktide.schemas.topics import (
     SAMPLE_COLUMNS,
     TICK,
 )
-from slacktide.streams.proofs import Believes
+from slacktide.streams.proofs import believes
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.replay.answers import Answers
@@ -136,7 +136,7 @@ class Replay:
         self._keys = {node.encode() for node in nodes}
         self._kept = kept
         self._policies = policies
-        self._following = Following(policies, Worker("replay", Believes()))
+        self._following = Following(policies, Worker("replay", believes))
         self._unsettled = Unsettled()
         self._answers = Answers(policies, self._unsettled, self._report)
         self._figures = Figures(policies, self._unsettled, self._report)

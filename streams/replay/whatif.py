@@ -18,7 +18,7 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import BEGIN, encoded, with_limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, POLICY, SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
-from slacktide.streams.proofs import Believes
+from slacktide.streams.proofs import believes
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.replay.model import Hypothetical, Listed, allowed_milli, used_milli
@@ -145,8 +145,8 @@ class WhatIf:
             since_ms: earlier samples serve as history.
             nodes: only these; empty: all.
         """
-        self._recorded = Following(policies, Worker("replay", Believes()))
-        self._other = Worker("what-if", Believes())
+        self._recorded = Following(policies, Worker("replay", believes))
+        self._other = Worker("what-if", believes)
         source = self._recorded.worker.in_force.node_source
         tried = encode(msgspec.structs.replace(other, node_source=source))
         self._other.policy(

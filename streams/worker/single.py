@@ -138,7 +138,7 @@ class Single:
 
     def verdict(self, record: Record) -> Verdict:
         """Check whether a sample proves its node."""
-        return self._judge.verdict(record, self._worker.in_force)
+        return self._judge(record, self._worker.in_force)
 
     def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
         record, sample = each.record, each.sample

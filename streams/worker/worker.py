@@ -26,7 +26,7 @@ from slacktide.streams.columns.block import Block, joined
 from slacktide.streams.columns.node_figures import REPUBLISH_MS
 from slacktide.streams.decisions.prediction.mid_forecast import HeldForecast
 from slacktide.streams.isolated import isolated
-from slacktide.streams.proofs import ByKeys, Judge, Unproven
+from slacktide.streams.proofs import Judge, Unproven, by_keys
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
 from slacktide.streams.worker.answering import Answerer, Shadow
 from slacktide.streams.worker.fast import Fast
@@ -65,7 +65,7 @@ class Worker:
         self.covering = Covering()
         self._windows = self.held.windows
         self._writer = Writer(f"stream/{name}")
-        self._judge = judge or ByKeys()
+        self._judge = judge or by_keys()
         self._unproven = Unproven(self._writer)
         self._described_by = LastWriter()
         self._last = LastFigures()

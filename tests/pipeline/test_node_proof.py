@@ -28,7 +28,7 @@ from slacktide.schemas.proof import Verifier, node_key
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.kafka import Sender, read_topic
-from slacktide.streams.proofs import ByKeys
+from slacktide.streams.proofs import by_keys
 from slacktide.streams.records import Out, Record
 from testbed.agent_rig import agent_of
 from testbed.brokers import EmbeddedBroker, free_port
@@ -84,7 +84,7 @@ async def at_work(broker: EmbeddedBroker) -> AsyncIterator[str]:
     await put(broker.bootstrap, Out(topic=POLICY.name, key=KEY.encode(), value=encode(REQUIRED)))
     async with (
         Rig(broker.bootstrap) as rig,
-        rig.worker("plain", judge=ByKeys(Verifier([cluster_key()]))),
+        rig.worker("plain", judge=by_keys(Verifier([cluster_key()]))),
     ):
         yield broker.bootstrap
 

@@ -17,7 +17,7 @@ from slacktide.schemas.queue_objects import SoldObject
 from slacktide.schemas.topics import CREDIT, OUTCOME
 from slacktide.streams.engine.queue_term import Term
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.proofs import ByKeys
+from slacktide.streams.proofs import by_keys
 from testbed.governed import policy_record
 from testbed.proofs import cluster_key
 from testbed.queue_log import FLAVOR, Cluster, Log, Reading, Writing, lawful, local, queue, term, turns, workload
@@ -45,7 +45,7 @@ class Governing:
     """A governor beside the queue."""
 
     def __init__(self, log: Log, key: ClusterKey | None = None) -> None:
-        judge = ByKeys(Verifier([] if key is None else [key]))
+        judge = by_keys(Verifier([] if key is None else [key]))
         self._log, self._governor, self._read = log, Governor("g", judge), 0
         self._governor.receive([policy_record(BUDGET, "off" if key is None else "required")], log.now_ms)
         self._governor.begin([], [], log.now_ms, log.now_ms)

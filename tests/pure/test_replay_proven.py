@@ -11,7 +11,7 @@ from slacktide.deploy.cli.replay.jobs import Jobs, Plan
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import Verifier
 from slacktide.schemas.topics import COMMAND
-from slacktide.streams.proofs import ByKeys
+from slacktide.streams.proofs import by_keys
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import REPLAYED
 from slacktide.streams.replay.proven import WAIT_MS, Proven
@@ -26,7 +26,7 @@ ANSWER_MS = 40
 
 def trace(policy: Policy = REQUIRED, *, forgeries: bool = True) -> list[Record]:
     """40 s of a node, and of who forges it with higher boots; without headers, as an exported file is read."""
-    worker = Worker("w", ByKeys(Verifier([cluster_key()])))
+    worker = Worker("w", by_keys(Verifier([cluster_key()])))
     worker.policy(policy_record(policy))
     samples: list[Record] = []
     for second in range(40):

@@ -17,7 +17,7 @@ from slacktide.schemas.policy import Policy, versioned
 from slacktide.schemas.proof import Verifier
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, OUTCOME
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.proofs import LETTERS_A_MINUTE, ByKeys
+from slacktide.streams.proofs import LETTERS_A_MINUTE, by_keys
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from testbed.proofs import LATER_S, REQUIRED, cluster_key, key_of, proven
@@ -28,7 +28,7 @@ FORGED_BOOT = "999999999999-x"
 
 
 def made(policy: Policy = REQUIRED, keys: int = 1) -> Worker:
-    worker = Worker("w", ByKeys(Verifier([cluster_key(number + 1) for number in range(keys)])))
+    worker = Worker("w", by_keys(Verifier([cluster_key(number + 1) for number in range(keys)])))
     assert worker.policy(policy_record(policy)) == []
     return worker
 
@@ -129,7 +129,7 @@ def test_a_worker_without_keys_believes_nobody() -> None:
 
 def test_a_key_that_was_replaced_holds_until_it_leaves_the_ring() -> None:
     verifier = Verifier([cluster_key(1)])
-    worker = Worker("w", ByKeys(verifier))
+    worker = Worker("w", by_keys(verifier))
     worker.policy(policy_record(REQUIRED))
     verdicts = []
     for seq, ring in enumerate([(1,), (2, 1), (3, 2)], start=1):
@@ -179,7 +179,7 @@ def outcome_record(node: str = "node-1", evictions: int = 0) -> Record:
 
 
 def test_the_governor_hears_only_proven_nodes() -> None:
-    governor = Governor("g", ByKeys(Verifier([cluster_key()])))
+    governor = Governor("g", by_keys(Verifier([cluster_key()])))
     governor.receive([policy_record(REQUIRED)], 0)
     governor.begin([], [], START_MS, 0)
     lives = msgspec.json.encode({"node": "node-1", "boot_id": BOOT})
