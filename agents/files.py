@@ -74,7 +74,7 @@ class Watched(Generic[T]):
         self.refused = ""
         """Why the current file is refused; "": it is in force."""
         self._read = read
-        self._stamp = self._stamp_now()
+        self._stamp = stamp_of(self.path)
         try:
             self.value = read(load_yaml(path), str(path))
         except ConfigError as exc:
@@ -86,11 +86,11 @@ class Watched(Generic[T]):
     @property
     def changed(self) -> bool:
         """Whether the file has changed since it was read. Cheap."""
-        return self._stamp_now() != self._stamp
+        return stamp_of(self.path) != self._stamp
 
     def poll(self) -> bool:
         """Read the file if it changed. Return whether ``value`` or ``refused`` changed."""
-        stamp = self._stamp_now()
+        stamp = stamp_of(self.path)
         if stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -106,9 +106,6 @@ class Watched(Generic[T]):
 
     def _text_of(self, exc: ConfigError) -> str:
         return f"{exc}\nthe last valid {self.path} stays in force"
-
-    def _stamp_now(self) -> Stamp | None:
-        return stamp_of(self.path)
 
 
 def _inspect(path: Path, content: bytes) -> None:

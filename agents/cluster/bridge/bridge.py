@@ -266,7 +266,7 @@ class _Leader:
             metrics.CAPPED.set(len(self._writing.capped))
             troubles = {
                 **self._troubles,
-                "log": self._publisher.away or self._reader.trouble,
+                "log": self._publisher.away or self._reader.following.trouble,
                 "writes": self._mirror.trouble,
                 "zones": self._topologies.trouble,
                 "descheduling": self._descheduler.trouble,

@@ -34,20 +34,15 @@ class FigureReader:
         self._reader = TailReader(
             bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=PUBLISHED_AGAIN_MS, now_ms=clock.wall_ms
         )
-        self._following = Following(self._reader, away="nothing is written", clock=clock)
+        self.following = Following(self._reader, away="nothing is written", clock=clock)
         self._live = False
         """Whether the backlog at connecting was read."""
         self._coverage = Coverage()
         self._writing, self._to_dead_letter, self._clock = writing, to_dead_letter, clock
 
-    @property
-    def trouble(self) -> str:
-        """Why nothing is read; "": all is well."""
-        return self._following.trouble
-
     async def run(self) -> None:
         """Run until cancelled."""
-        await self._following.run(self._forget, self._receive_all)
+        await self.following.run(self._forget, self._receive_all)
 
     async def _receive_all(self, records: list[Record], now_s: float) -> None:
         now_ms = self._clock.wall_ms()

@@ -160,13 +160,13 @@ class _Scheduler:
             return ""
         if not self._pods.listed:
             return self._pods.trouble
-        return "" if self._sent.whole else self._sent.trouble or "placements are being read"
+        return "" if self._sent.whole else self._sent.following.trouble or "placements are being read"
 
     def _troubles(self) -> dict[str, str]:
         """Return errors by part; "": none."""
         found = {"log": self._reader.trouble or self._placements.away}
         if self._settings.access is not None:
-            found["log"] = found["log"] or (self._sent.trouble if self._pods.listed else "")
+            found["log"] = found["log"] or (self._sent.following.trouble if self._pods.listed else "")
             found["pods"] = self._pods.trouble
             found["events"] = self._without_benefit.trouble or self._missed.trouble
             found["wakes"] = self._waker.trouble

@@ -199,20 +199,15 @@ class Sent:
             back_ms=round(BINDING_S * 1000),
             now_ms=clock.wall_ms,
         )
-        self._following = Following(self._reader, away="pods that other replicas placed are not counted", clock=clock)
+        self.following = Following(self._reader, away="pods that other replicas placed are not counted", clock=clock)
         self._view, self._own, self._pods_known = view, own, pods_known
         self._leave, self._clock = leave, clock
-
-    @property
-    def trouble(self) -> str:
-        """Why placements cannot be read; "": they can."""
-        return self._following.trouble
 
     async def run(self) -> None:
         """Run until cancelled."""
         while not self._pods_known():  # noqa: ASYNC110 - a plain value, filled by the watch
             await asyncio.sleep(POLL_S)
-        await self._following.run(lambda: None, self._read)
+        await self.following.run(lambda: None, self._read)
 
     async def _read(self, records: list[Record], now_s: float) -> None:
         now_ms = self._clock.wall_ms()
