@@ -24,6 +24,11 @@ class Clock(Protocol):
         """Return UTC epoch milliseconds."""
 
 
+def mono_s(clock: Clock) -> float:
+    """Return the seconds of the monotonic clock."""
+    return clock.mono_ns() / 1e9
+
+
 class SystemClock:
     """The machine's clocks."""
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from slacktide.agents.clock import Clock, SystemClock
+from slacktide.agents.clock import Clock, SystemClock, mono_s
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.figure_reader import FigureReader
@@ -79,7 +79,7 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
         election = Election(
             api, namespace=settings.namespace, name=NAME, me=settings.replica, clock=clock, timing=settings.timing
         )
-        ring = Ring(api, settings.namespace, lambda: clock.mono_ns() / 1e9)
+        ring = Ring(api, settings.namespace, lambda: mono_s(clock))
         removal = None if settings.deployment is None else Removal(api, settings.deployment, NAME)
         over = asyncio.Event()
         beside = [asyncio.create_task(_report_waiting(election, health))]
@@ -218,7 +218,7 @@ class _Leader:
     def node(self, uid: str, place: Place, shown: Shown) -> None:
         """Add or update a node."""
         self._publisher.inventory(place.facts)
-        self._writing.node(uid, place.facts, shown, self._clock.mono_ns() / 1e9)
+        self._writing.node(uid, place.facts, shown, mono_s(self._clock))
         self._descheduler.node(place)
         metrics.sells(place.facts.name, shown.allocatable)
 
@@ -256,11 +256,11 @@ class _Leader:
         self._publisher.to_dead_letter(record, reason)
 
     def _metric_of(self, node: str) -> NodeMetric | None:
-        return self._writing.metrics.of(node, self._clock.mono_ns() / 1e9)
+        return self._writing.metrics.of(node, mono_s(self._clock))
 
     async def _report(self, health: Health) -> None:
         while True:
-            nodes, frozen = len(self._writing.nodes), self._writing.frozen(self._clock.mono_ns() / 1e9)
+            nodes, frozen = len(self._writing.nodes), self._writing.frozen(mono_s(self._clock))
             metrics.NODES.set(nodes)
             metrics.FROZEN.set(frozen)
             metrics.CAPPED.set(len(self._writing.capped))

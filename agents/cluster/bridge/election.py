@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.bridge.lease import (
     TIMING,
     Lease,
@@ -73,7 +73,7 @@ class Election:
     async def _gain(self) -> bool:
         try:
             lease = await self._read()
-            now_s = self._clock.mono_ns() / 1e9
+            now_s = mono_s(self._clock)
             if lease is not None:
                 self._seen = seen(self._seen, lease.spec, now_s)
                 self.leader, self.trouble = lease.spec.holder_identity or "", ""
@@ -94,19 +94,19 @@ class Election:
         """Work until ``stop`` is set, the work ends, or the lease could not be renewed in time."""
         leading = asyncio.create_task(lead())
         self.leading = True
-        renewed_s = self._clock.mono_ns() / 1e9
+        renewed_s = mono_s(self._clock)
         try:
             while not stop.is_set() and not leading.done():
                 await asyncio.wait({leading, stopping := asyncio.ensure_future(stop.wait())},
                                    timeout=self._timing.retry_s, return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
                 stopping.cancel()
-                left_s = renewed_s + self._timing.renew_deadline_s - self._clock.mono_ns() / 1e9
+                left_s = renewed_s + self._timing.renew_deadline_s - mono_s(self._clock)
                 if left_s <= 0 or self._held is None:
                     log.warning("lost the lease", extra={"lease": self._metadata.name, "why": self.trouble})
                     self.leader = ""
                     return
                 if await self._renewed_within(left_s):
-                    renewed_s = self._clock.mono_ns() / 1e9
+                    renewed_s = mono_s(self._clock)
         finally:
             self.leading = False
             leading.cancel()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.node_status import metric_created
 from slacktide.agents.cluster.bridge.sources import Node
@@ -56,12 +56,12 @@ class Mirror:
         """Run until cancelled. After errors or a Retry-After it waits from one second up to 30 s."""
         pause_s = 0.0
         while True:
-            begun_s = self._clock.mono_ns() / 1e9
+            begun_s = mono_s(self._clock)
             due = self._writing.due(begun_s)
             waits = await asyncio.gather(*(self._write(api, write) for write in due))
             if due:
                 pause_s = self._pause_s(max(waits))
-            rest_s = begun_s + ROUND_S - self._clock.mono_ns() / 1e9
+            rest_s = begun_s + ROUND_S - mono_s(self._clock)
             await asyncio.sleep(max(0.0, rest_s, pause_s))
 
     def _pause_s(self, asked_s: float) -> float:
@@ -78,7 +78,7 @@ class Mirror:
                 await self._status(api, write) if write.kind == "status" else await self._metric(api, write)
             except ApiError as exc:
                 return self._failed(write, exc)
-        self._writing.wrote(write, self._clock.mono_ns() / 1e9, done=True)
+        self._writing.wrote(write, mono_s(self._clock), done=True)
         metrics.WRITES.labels(write.kind, "done").inc()
         self.trouble = ""
         return 0.0
@@ -99,7 +99,7 @@ class Mirror:
         await api.patch(NODE_METRICS, write.node, write.body, dict, sub="status")
 
     def _failed(self, write: Write, exc: ApiError) -> float:
-        self._writing.wrote(write, self._clock.mono_ns() / 1e9, done=False)
+        self._writing.wrote(write, mono_s(self._clock), done=False)
         away = isinstance(exc, ApiAwayError)
         metrics.WRITES.labels(write.kind, "away" if away else "refused").inc()
         if isinstance(exc, ApiRefusedError) and exc.status == NOT_FOUND and write.kind == "status":
@@ -164,13 +164,13 @@ class TopologyMirror:
 
     async def _write_all(self, api: ApiServer) -> None:
         """Write due objects each second until the kind is deleted."""
-        looked_s = self._now_s
+        looked_s = mono_s(self._clock)
         while True:
-            for write in self._topologies.due(self._nodes(), self._now_s):
+            for write in self._topologies.due(self._nodes(), mono_s(self._clock)):
                 await self._write(api, write)
             await asyncio.sleep(ROUND_S)
-            if self._now_s >= looked_s + LOOK_S:
-                looked_s = self._now_s
+            if mono_s(self._clock) >= looked_s + LOOK_S:
+                looked_s = mono_s(self._clock)
                 if not await self._is_installed(api):
                     return
 
@@ -181,13 +181,13 @@ class TopologyMirror:
             else:
                 await api.patch(NODE_RESOURCE_TOPOLOGIES, write.node, write.body, dict)
         except ApiError as exc:
-            self._topologies.wrote(write, self._now_s, done=False)
+            self._topologies.wrote(write, mono_s(self._clock), done=False)
             metrics.WRITES.labels("topology", "away" if isinstance(exc, ApiAwayError) else "refused").inc()
             if write.node not in self._failed:
                 log.warning("cannot write zones", extra={"node": write.node, "why": str(exc)})
             self._failed[write.node] = str(exc)
             return
-        self._topologies.wrote(write, self._now_s, done=True)
+        self._topologies.wrote(write, mono_s(self._clock), done=True)
         metrics.WRITES.labels("topology", "done").inc()
         self._failed.pop(write.node, None)
 
@@ -221,10 +221,6 @@ class TopologyMirror:
                 self._topologies.take(zones, now_s)
             except Exception as exc:  # noqa: BLE001 - one record stops nothing
                 self._to_dead_letter(record, failure("publish to Kubernetes", exc))
-
-    @property
-    def _now_s(self) -> float:
-        return self._clock.mono_ns() / 1e9
 
 
 class ForeignTopologyError(ApiError):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.descheduler import metrics
 from slacktide.agents.cluster.descheduler.evicting import Account, Evicting, ToDeadLetter
 from slacktide.agents.cluster.descheduler.passes import Cluster, MetricOf, Passes, Place
@@ -115,10 +115,10 @@ class Descheduler:
 
     async def _each(self, api: ApiServer) -> None:
         interval_s = self._policy.descheduling.interval_s
-        due_s = self._now_s + interval_s
+        due_s = mono_s(self._clock) + interval_s
         while True:
-            await asyncio.sleep(max(0.0, due_s - self._now_s))
-            due_s = self._now_s + interval_s
+            await asyncio.sleep(max(0.0, due_s - mono_s(self._clock)))
+            due_s = mono_s(self._clock) + interval_s
             if self._pods.trouble:
                 continue  # pod locations may be out of date
             done = await self._look()
@@ -136,15 +136,11 @@ class Descheduler:
         """Run a pass on a thread, since it takes tenths of a second."""
         cluster = self._cluster.copy()
         metrics_by_node = {node: self._metric_of(node) for node in cluster.nodes}
-        now_s, now_ms = self._now_s, self._clock.wall_ms()
+        now_s, now_ms = mono_s(self._clock), self._clock.wall_ms()
         return await asyncio.to_thread(self._passes.next, cluster, metrics_by_node.get, self._policy, now_s, now_ms)
 
     def _left(self, node: str) -> None:
-        self._passes.left(node, self._now_s)
-
-    @property
-    def _now_s(self) -> float:
-        return self._clock.mono_ns() / 1e9
+        self._passes.left(node, mono_s(self._clock))
 
     async def _send(self, records: Collection[Out]) -> None:
         if not self._sender.connected:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Literal
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.descheduler import metrics
 from slacktide.agents.cluster.descheduler.pod import FEATURE
 from slacktide.agents.cluster.events import About, EventSource, create_event
@@ -126,9 +126,9 @@ class Evicting:
         """
         if not done.terms["over_nodes"]:
             self.trouble = ""
-        until_s = min(until_s, self._clock.mono_ns() / 1e9 + HOLDS_S)
+        until_s = min(until_s, mono_s(self._clock) + HOLDS_S)
         waiting = list(done.victims)
-        while self._clock.mono_ns() / 1e9 < until_s:
+        while mono_s(self._clock) < until_s:
             waiting = [one for one in waiting if self._may_go(one.namespace, one.name, one.pod_uid)]
             if not waiting:
                 break
@@ -144,7 +144,7 @@ class Evicting:
 
     async def _ask(self, done: DeschedulingPass, waiting: list[Victim]) -> None:
         """Request credit per namespace once a second: an outcome refused for lack of credit is the request."""
-        now_s = self._clock.mono_ns() / 1e9
+        now_s = mono_s(self._clock)
         if now_s >= self._asked_s + ASK_S:
             self._asked_s = now_s
             first = {one.namespace: one for one in reversed(waiting)}

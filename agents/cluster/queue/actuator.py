@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.source import Source
 from slacktide.agents.cluster.queue.steps import Answer, Look, due, ending
@@ -79,7 +79,7 @@ class Actuator:
             await self._send([one for one in found if one is not None])
 
     def _taken(self) -> list[str]:
-        now_s = self._now_s()
+        now_s = mono_s(self._clock)
         for uid in [uid for uid, at_s in self._later.items() if at_s <= now_s]:
             del self._later[uid]
             self._dirty[uid] = None
@@ -112,7 +112,7 @@ class Actuator:
             why = step.why
             if not await self._written(api, kind, work, step, state):
                 return None
-        self._later[uid] = self._now_s() + AGAIN_S
+        self._later[uid] = mono_s(self._clock) + AGAIN_S
         return None
 
     async def _answered_by(
@@ -123,7 +123,7 @@ class Actuator:
             self._suspended_s.pop(uid, None)
         if isinstance(step, Look):
             if await self._runs(api, work):
-                self._later[uid] = self._now_s() + AGAIN_S
+                self._later[uid] = mono_s(self._clock) + AGAIN_S
                 return None
             step = Answer(step.booking, "stopped")
         return None if step is None else self._outcome(uid, step._replace(why=step.why or why))
@@ -162,8 +162,8 @@ class Actuator:
     async def _runs(self, api: ApiServer, work: Work) -> bool:
         uid = work.metadata.uid
         if not work.settled:
-            since_s = self._suspended_s.setdefault(uid, self._now_s())
-            if self._now_s() < since_s + UNSEEN_S:
+            since_s = self._suspended_s.setdefault(uid, mono_s(self._clock))
+            if mono_s(self._clock) < since_s + UNSEEN_S:
                 return True
         try:
             async with self._slots:
@@ -185,8 +185,8 @@ class Actuator:
         )
         before, at_s = self._answered.get(uid, (None, 0.0))
         same = before is not None and _named(before) == _named(outcome)
-        self._later[uid] = max(self._now_s(), at_s if same else 0.0) + ANSWER_S
-        return None if same and self._now_s() < at_s + ANSWER_S else outcome
+        self._later[uid] = max(mono_s(self._clock), at_s if same else 0.0) + ANSWER_S
+        return None if same and mono_s(self._clock) < at_s + ANSWER_S else outcome
 
     async def _send(self, outcomes: Sequence[QueueOutcome]) -> None:
         if not outcomes:
@@ -196,18 +196,15 @@ class Actuator:
         except LogError as exc:
             self.trouble = str(exc)
             for one in outcomes:
-                self._later[one.uid] = self._now_s() + AGAIN_S
+                self._later[one.uid] = mono_s(self._clock) + AGAIN_S
             return
         for one in outcomes:
-            self._answered[one.uid] = one, self._now_s()
+            self._answered[one.uid] = one, mono_s(self._clock)
             metrics.ANSWERS.labels(one.result).inc()
 
     def _failed(self, uid: str, why: str) -> None:
-        self._later[uid] = self._now_s() + AGAIN_S
+        self._later[uid] = mono_s(self._clock) + AGAIN_S
         self.trouble = why or self.trouble
-
-    def _now_s(self) -> float:
-        return self._clock.mono_ns() / 1e9
 
 
 def _named(one: QueueOutcome) -> tuple[str, int, int]:

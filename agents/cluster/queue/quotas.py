@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.queue import metrics
 from slacktide.agents.cluster.queue.kinds import GROUP
 from slacktide.agents.kubernetes.api_server import ApiServer
@@ -72,10 +72,7 @@ class Quotas:
             await self._write(api, queues, one, field)
 
     def _is_due(self, name: str) -> bool:
-        return self._now_s() >= self._written_s.get(name, -EVERY_S) + EVERY_S
-
-    def _now_s(self) -> float:
-        return self._clock.mono_ns() / 1e9
+        return mono_s(self._clock) >= self._written_s.get(name, -EVERY_S) + EVERY_S
 
     async def _write(self, api: ApiServer, queues: Resource, one: Json, field: Json) -> None:
         name = one["metadata"]["name"]
@@ -94,7 +91,7 @@ class Quotas:
         else:
             body["spec"] = {"resourceGroups": groups}
         result = "done"
-        self._written_s[name] = self._now_s()
+        self._written_s[name] = mono_s(self._clock)
         try:
             await api.patch(queues, name, body, dict, sub="status" if field else "")
             log.info("set the quota of a Kueue ClusterQueue to its nodes' batch resources",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.pod import SchedulerPod, parsed
 from slacktide.agents.cluster.scheduler.refusals import given_zones, worded
@@ -139,14 +139,14 @@ class Answers:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None  # the full parser reports the error
         judged = self._judged.pop(again.pod.metadata.uid, None)
-        if judged is None or self._now_s > judged.at_s + JUST_S:
+        if judged is None or mono_s(self._clock) > judged.at_s + JUST_S:
             return None
         names = judged.choice.names
         return judged if names == again.nodes or set(names) == set(again.nodes) else None
 
     def _choose(self, asked: _Asked) -> _Judged:
         """Judge the pod, and publish the placement."""
-        now_s = self._now_s
+        now_s = mono_s(self._clock)
         choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=now_s)
         dry_run = self._view.dry_run
         placement = _placement(asked.pod, choice, self._clock.wall_ms(), dry_run=dry_run)
@@ -186,11 +186,7 @@ class Answers:
         for best in choice.best(1):
             self._note_answered(pod.uid)
             at_s = self._clock.wall_ms() / 1000
-            self._view.assume(pod.asked, best.name, now_s=self._now_s, at_s=at_s)
-
-    @property
-    def _now_s(self) -> float:
-        return self._clock.mono_ns() / 1e9
+            self._view.assume(pod.asked, best.name, now_s=mono_s(self._clock), at_s=at_s)
 
 
 def _read(body: bytes) -> _Asked:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from slacktide.agents.clock import Clock
+from slacktide.agents.clock import Clock, mono_s
 from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
@@ -66,7 +66,7 @@ class MissedPods:
         while True:
             await asyncio.sleep(LOOK_S)
             self._take()
-            now_s = self._clock.mono_ns() / 1e9
+            now_s = mono_s(self._clock)
             due = [pod for pod, at_s in self._bound.values() if at_s <= now_s - SETTLED_S]
             try:
                 if due:
@@ -83,7 +83,7 @@ class MissedPods:
                 self.trouble = str(exc)
 
     def _take(self) -> None:
-        now_s, oldest_s = self._clock.mono_ns() / 1e9, self._clock.wall_ms() / 1000 - SPAN_S
+        now_s, oldest_s = mono_s(self._clock), self._clock.wall_ms() / 1000 - SPAN_S
         while self._view.bound:
             pod = self._view.bound.popleft()
             if (pod.asked.scheduled_s or 0.0) > oldest_s and not self._answered(pod.uid):
@@ -185,9 +185,9 @@ class Waker:
     async def run(self, api: ApiServer) -> None:
         """Run until cancelled."""
         while True:
-            begun_s = self._now_s
+            begun_s = mono_s(self._clock)
             pods = self._waiting.wake(WAKE_AT_ONCE, now_s=begun_s)
-            pause_s = (self._now_s - begun_s) / SHARE
+            pause_s = (mono_s(self._clock) - begun_s) / SHARE
             await self._wake(api, pods)
             await asyncio.sleep(pause_s if self._waiting.behind else max(pause_s, WAKE_LOOK_S))
 
@@ -215,7 +215,3 @@ class Waker:
         with IgnoreStatus(*OTHER_POD):
             await api.patch(PODS, name, patch, dict, namespace=namespace, sub="status")
             metrics.WOKEN.inc()
-
-    @property
-    def _now_s(self) -> float:
-        return self._clock.mono_ns() / 1e9

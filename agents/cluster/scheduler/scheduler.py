@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from slacktide.agents.clock import Clock, SystemClock
+from slacktide.agents.clock import Clock, SystemClock, mono_s
 from slacktide.agents.cluster.bounds import served
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers, Placements
@@ -174,7 +174,7 @@ class _Scheduler:
 
     async def _report(self) -> None:
         while True:
-            nodes, silent, assumed = self._view.counts(self._clock.mono_ns() / 1e9)
+            nodes, silent, assumed = self._view.counts(mono_s(self._clock))
             metrics.NODES.set(nodes)
             metrics.SILENT.set(silent)
             metrics.ASSUMED.set(assumed)
@@ -208,4 +208,4 @@ class _Timed:
         self._view.changed(pod, at_s=self._clock.wall_ms() / 1000)
 
     def blind(self, blind: bool) -> None:  # noqa: FBT001
-        self._view.blind(blind, now_s=self._clock.mono_ns() / 1e9)
+        self._view.blind(blind, now_s=mono_s(self._clock))
