@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from slacktide.agents.node.evict.standing import Standing
-from slacktide.agents.node.suspend.switch import By
+from slacktide.agents.node.evict.victims import Standing
+from slacktide.agents.node.suspend import By
 from slacktide.agents.node.zones.reading import ZONE_SOURCES
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.knob_table import Knob

@@ -14,17 +14,16 @@ import msgspec
 from slacktide.agents.clock import Clock
 from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.actuator import Act, Actuator
+from slacktide.agents.node.evict.eviction_client import EvictionApi
 from slacktide.agents.node.evict.evictor import BY_POLICY, Doors, Evictor
-from slacktide.agents.node.evict.requests import EvictionApi
-from slacktide.agents.node.evict.standing import Standing
+from slacktide.agents.node.evict.victims import Standing
 from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.knobs.bursts import Bursts
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.knobs.tuner import Tuner
 from slacktide.agents.node.protocol import Protocol, Taken
-from slacktide.agents.node.refusals import Refusals
-from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.reporter import Cause, Refusals, Reporter
 from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
 from slacktide.agents.node.verdict import Accepted, accepted

@@ -1,4 +1,4 @@
-"""The kernel interface of an agent: read figures, and limit best-effort pods."""
+"""The kernel interface of an agent: read figures; limit, kill and freeze best-effort pods."""
 
 from __future__ import annotations
 
@@ -6,12 +6,67 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slacktide.agents.node.evict.best_effort import BestEffortPods
-from slacktide.agents.node.knobs.container_cpu import ContainersLook
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
+
+UNLIMITED_US = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerCpu:
+    """One container's CPU: what it may use now, and what it did since the previous look."""
+
+    pod: str
+    container: str
+    quota_us: int
+    """Per 100 ms; -1: unlimited."""
+    pod_quota_us: int
+    """The same of its pod."""
+    used_milli: int | None = None
+    """None: not known, as in a first look."""
+    periods: int | None = None
+    throttled_periods: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainersLook:
+    """The containers that are there, and what could not be read."""
+
+    containers: list[ContainerCpu]
+    missing: list[Missing]
+    calm: frozenset[str] = frozenset()
+    """Uids of pods none of whose containers was throttled or held more than its limit for a while: left out."""
+
+
+class BestEffortPods(Protocol):
+    """Pods whose cgroups are below the best-effort cgroup. Other pods are always refused.
+
+    Methods raise CgroupError if the pod is refused, its processes cannot be read or signalled, or the kernel refuses.
+    """
+
+    @property
+    def freeze_trouble(self) -> str:
+        """Why no pod can be frozen on this node; "": freezing works."""
+
+    def processes(self, uid: str) -> int:
+        """Return how many processes run in a pod; 0: none, or the pod is gone."""
+
+    def terminate(self, uid: str) -> None:
+        """Send SIGTERM to a pod's processes. A frozen pod is thawed for it."""
+
+    def kill(self, uid: str) -> None:
+        """Send SIGKILL to a pod's processes. They may take a moment to end: see ``processes``."""
+
+    def freeze(self, uid: str) -> bool:
+        """Freeze a pod. False: some processes freeze later, when a system call returns."""
+
+    def thaw(self, uid: str) -> None:
+        """Thaw a pod. A pod that is gone is ignored. One that stays frozen raises CgroupError."""
+
+    def frozen(self) -> frozenset[str]:
+        """Return the uids of all frozen pods, whoever froze them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ from typing import Protocol
 
 from slacktide.agents.metrics import AgentMetrics
 from slacktide.agents.node.envelopes import of_audit, of_dead_letter, of_outcome, of_refused
-from slacktide.agents.node.outbox import Backlog, Newest, Offered
-from slacktide.agents.node.sample_sender import SampleSender
+from slacktide.agents.node.outbox import Backlog, Newest, Offered, SampleSender
 from slacktide.agents.node.spool import Spool
 from slacktide.agents.outbox import Letters
 from slacktide.schemas.backoff import Backoff

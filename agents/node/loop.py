@@ -15,11 +15,9 @@ from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
 from slacktide.agents.http import Access
 from slacktide.agents.metrics import AgentMetrics, Cause, memory_of
-from slacktide.agents.node.acts import ends_or_stops, reason_of
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
 from slacktide.agents.node.cgroup.exclusive import ExclusiveCpus
-from slacktide.agents.node.enrolment import Enrolment
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.forecast.publisher import ForecastPublisher
 from slacktide.agents.node.forecast.trainer import Trainer
@@ -27,15 +25,14 @@ from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.pods.description import Description, Joined, Lister, PublishedNode
-from slacktide.agents.node.pods.unheld import Unheld
+from slacktide.agents.node.pods.description import Description, Joined, Lister, PublishedNode, Unheld
 from slacktide.agents.node.policies import Policies
-from slacktide.agents.node.proof import Prover
-from slacktide.agents.node.removal import Removal
+from slacktide.agents.node.proof import Enrolment, Prover
+from slacktide.agents.node.reporter import ends_or_stops, reason_of
+from slacktide.agents.node.restoring import Removal
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State, forget
-from slacktide.agents.node.suspend.node_watch import NodeWatch
-from slacktide.agents.node.suspend.switch import Suspended, Switch
+from slacktide.agents.node.suspend import NodeWatch, Suspended, Switch
 from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesPublisher, ZonesRecords
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand

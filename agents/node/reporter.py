@@ -1,7 +1,8 @@
-"""Common fields of one boot's outcomes: node, sample and time."""
+"""Creates the outcomes of one boot: common fields, keys of acts, and one counted outcome for repeated refusals."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,8 +10,11 @@ import msgspec
 from slacktide.agents.clock import Clock, EventTime
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.command import NodeCommand, command_id
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.message import Terms
-from slacktide.schemas.outcome import NodeOutcome, Origin
+from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
+from slacktide.streams.decisions.evict.node_evict import Eviction, observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +87,82 @@ class Reporter:
             acted_ms=self._event_time.of(self._clock.mono_ns()),
             age_ms=0,
         )
+
+
+SHARE_NS = 1_000_000_000
+
+
+class Refusals:
+    """Delays the first refusal of each cause by a second, and counts the others."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[int, NodeOutcome]] = {}
+
+    def add(self, outcome: NodeOutcome, now_ns: int) -> None:
+        """Count one refusal; its cause is the outcome's reason."""
+        since_ns, first = self._held.get(outcome.reason, (now_ns, None))
+        counted = outcome if first is None else msgspec.structs.replace(first, count=first.count + 1)
+        self._held[outcome.reason] = (since_ns, counted)
+
+    def due(self, now_ns: int, *, everything: bool = False) -> list[NodeOutcome]:
+        """Take out the refusals that are due."""
+        ripe = [cause for cause, (since_ns, _) in self._held.items() if everything or now_ns - since_ns >= SHARE_NS]
+        return [self._held.pop(cause)[1] for cause in ripe]
+
+
+class Paced:
+    """Allows one outcome per kind and second, the first at once. The next one counts those skipped."""
+
+    def __init__(self) -> None:
+        self._reported: dict[Hashable, tuple[int, int]] = {}
+
+    def count(self, kind: Hashable, now_ns: int) -> int:
+        """Return the outcomes that this one stands for if it may be reported now; else 0."""
+        reported_ns, skipped = self._reported.get(kind, (now_ns - SHARE_NS, 0))
+        may = now_ns - reported_ns >= SHARE_NS
+        self._reported[kind] = (now_ns, 0) if may else (reported_ns, skipped + 1)
+        return skipped + 1 if may else 0
+
+
+Key = tuple[str, str, str]
+
+
+def key_of(outcome: NodeOutcome) -> Key:
+    """Return the key that an intent and its outcome share."""
+    return outcome.command_id, outcome.rule, outcome.target
+
+
+def cause_of(victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> Cause:
+    """Return the cause of an act on a victim; ``bound``: "" for the decision's own."""
+    return Cause(
+        taken=taken, origin=origin, rule=victim.rule, reason=reason, bound=bound or victim.bound, terms=victim.terms
+    )
+
+
+def begun_on(pod: Pod, cause: Cause, reporter: Reporter) -> NodeOutcome:
+    """Return the outcome of an act on a pod, as known before the act."""
+    name = PodName(namespace=pod.namespace, name=pod.name)
+    return msgspec.structs.replace(reporter.begun(cause, pod_group(pod.uid)), pod=name)
+
+
+def pod_of(outcome: NodeOutcome) -> str:
+    """Return the uid of the pod of an act."""
+    return uid_of(outcome.target)
+
+
+def ends_or_stops(outcome: NodeOutcome) -> bool:
+    """Return whether an act evicts, freezes or thaws a pod."""
+    return outcome.pod is not None and outcome.knob is None
+
+
+def reason_of(outcome: NodeOutcome) -> str:
+    """Return the observed value, threshold and reason, for the agent's log and Events."""
+    return "; ".join(filter(None, (observed(outcome.terms), outcome.reason)))
+
+
+def sub_act(outcome: NodeOutcome, what: str) -> NodeOutcome:
+    """Return the outcome of another act of the same decision, with its own id."""
+    id_ = command_id(
+        outcome.node, outcome.boot_id, outcome.seq, outcome.rule, f"{outcome.target}/{what}", outcome.policy_version
+    )
+    return msgspec.structs.replace(outcome, command_id=id_)

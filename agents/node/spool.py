@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from slacktide.agents.node.acts import Key, ends_or_stops, key_of
+from slacktide.agents.node.reporter import Key, ends_or_stops, key_of
 from slacktide.agents.node.spool_database import Change, SpoolDatabase
 from slacktide.schemas.outcome import NodeOutcome
 

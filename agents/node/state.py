@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from slacktide.agents.files import write_whole
-from slacktide.agents.node.suspend.switch import KEPT
+from slacktide.agents.node.suspend import KEPT
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.forecast import NodeForecast

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from slacktide.agents.http import Access
-from slacktide.agents.node.ahead.psi import Stall
+from slacktide.agents.node.ahead.pressure import Stall
 from slacktide.deploy.cli import machine, pod_lists
 from slacktide.deploy.cli.agent_restore import restore
 from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from slacktide.agents.node.ahead.ahead import AheadSettings
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.evict.eviction_client import EvictionClient
-    from slacktide.agents.node.removal import Removal
-    from slacktide.agents.node.suspend.node_watch import NodeWatch
+    from slacktide.agents.node.restoring import Removal
+    from slacktide.agents.node.suspend import NodeWatch
     from slacktide.agents.node.zones.publisher import ZonesFolders
 
 log = logging.getLogger(__name__)
@@ -299,7 +299,7 @@ def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
 def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
     """Return the watch on this Node's annotations, if there is an API server."""
     from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
-    from slacktide.agents.node.suspend.node_watch import NodeWatch  # noqa: PLC0415
+    from slacktide.agents.node.suspend import NodeWatch  # noqa: PLC0415
 
     if settings.host_workloads is not None:
         return None
@@ -313,7 +313,7 @@ def _removal(settings: AgentCommandSettings) -> Removal | None:
     Raises:
         click.UsageError: there is no API server.
     """
-    from slacktide.agents.node.removal import Removal  # noqa: PLC0415
+    from slacktide.agents.node.restoring import Removal  # noqa: PLC0415
 
     if settings.daemon_set is None:
         return None
@@ -327,8 +327,7 @@ def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
     """Return the settings of triggers for a sample before its tick."""
     from slacktide.agents.node.ahead.ahead import AheadSettings, Looked  # noqa: PLC0415
     from slacktide.agents.node.ahead.pressure import Waited, pressure_files  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.stall import StallReader  # noqa: PLC0415
-    from slacktide.agents.node.cgroup.use import LatencySensitiveUse  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.stall import LatencySensitiveUse, StallReader  # noqa: PLC0415
 
     stall, look_ms = Stall.parse(settings.pressure_trigger), round(settings.look_interval * 1000)
     return AheadSettings(

@@ -17,8 +17,7 @@ from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.state import State
-from slacktide.agents.node.suspend.node_watch import NodeWatch
-from slacktide.agents.node.suspend.switch import ANNOTATION, FILE
+from slacktide.agents.node.suspend import ANNOTATION, FILE, NodeWatch
 from slacktide.deploy.virtual.machine import Machine
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health

@@ -11,7 +11,7 @@ from kernel.groups import V1, Groups, on
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.cgroup.read import Notes
-from slacktide.agents.node.evict.standing import Standing
+from slacktide.agents.node.evict.victims import Standing
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources

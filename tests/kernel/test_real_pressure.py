@@ -15,12 +15,19 @@ import pytest
 
 from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
 from slacktide.agents.node.ahead.ahead import LookedGate
-from slacktide.agents.node.ahead.pressure import NO_GROUPS, PressureFile, PressureWatch, Waited, pressure_files
-from slacktide.agents.node.ahead.psi import UNPRIVILEGED, Stall, Trigger
+from slacktide.agents.node.ahead.pressure import (
+    NO_GROUPS,
+    UNPRIVILEGED,
+    PressureFile,
+    PressureWatch,
+    Stall,
+    Trigger,
+    Waited,
+    pressure_files,
+)
 from slacktide.agents.node.cgroup.hierarchy import find
 from slacktide.agents.node.cgroup.kernel import CgroupKernel
-from slacktide.agents.node.cgroup.stall import StallReader
-from slacktide.agents.node.cgroup.use import LatencySensitiveUse
+from slacktide.agents.node.cgroup.stall import LatencySensitiveUse, StallReader
 from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.suppress.cpu_pressure import fold
 from slacktide.streams.decisions.suppress.cpu_suppress import UNLIMITED

@@ -10,8 +10,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from slacktide.agents.node.ahead.ahead import AheadSettings, Looked
-from slacktide.agents.node.ahead.pressure import PressureFile, Waited
-from slacktide.agents.node.ahead.psi import Stall
+from slacktide.agents.node.ahead.pressure import PressureFile, Stall, Waited
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.schemas.connection import Cluster

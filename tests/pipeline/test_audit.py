@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.node.cgroup import processes
+from slacktide.agents.node.cgroup import best_effort
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
@@ -83,7 +83,7 @@ def test_an_eviction_is_in_the_audit_when_its_pod_and_node_are_gone_and_its_expo
     embedded_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The virtual node's groups are plain folders, whose processes no agent would end.
-    monkeypatch.setattr(processes, "is_kernels", lambda _: True)
+    monkeypatch.setattr(best_effort, "is_kernels", lambda _: True)
     embedded_broker.apply_topics(2)
     where, broker = embedded_broker.bootstrap, ("--bootstrap", embedded_broker.bootstrap)
     process = spawn(["sleep", "600"], tmp_path / "tenant.log")

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from slacktide.agents.http import Access
-from slacktide.agents.node import sample_sender
+from slacktide.agents.node import outbox
 from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.link import Link, LinkError
 from slacktide.agents.node.pods.kubelet import Kubelet
@@ -187,8 +187,8 @@ async def test_a_list_beyond_all_limits_is_left_out_and_named(
 ) -> None:
     """The sample goes out: its worker answers that it lacks the pods. When the list fits again, so does it."""
     broker.apply_topics(1)
-    monkeypatch.setattr(sample_sender, "COMPRESSED_BYTES_MAX", 100_000)  # 4 MiB take the test long
-    monkeypatch.setattr(sample_sender, "PLAIN_BYTES_MAX", 50_000)
+    monkeypatch.setattr(outbox, "COMPRESSED_BYTES_MAX", 100_000)  # 4 MiB take the test long
+    monkeypatch.setattr(outbox, "PLAIN_BYTES_MAX", 50_000)
     serve(server, pods(count, "Running"))
     with VirtualNode(tmp_path) as node:
         async with agent_of(node, broker.bootstrap, tmp_path, lister=kubelet, keyframe_ms=1_000) as health:

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from slacktide.agents.http import Access
-from slacktide.agents.node.enrolment import LOOK_S
-from slacktide.agents.node.proof import FILE, Prover
+from slacktide.agents.node.proof import FILE, LOOK_S, Prover
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings, Looked
-from slacktide.agents.node.ahead.early import APART_NS
+from slacktide.agents.node.ahead.ahead import APART_NS, Ahead, AheadSettings, Looked
 from slacktide.schemas.sample import PressureGate, PressureLook
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.knobs.container_cpu import ContainerCpu
+from slacktide.agents.node.kernel import ContainerCpu
 from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.sample import Missing
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.cgroup.containers import container_groups
+from slacktide.agents.node.cgroup.container_cpu import container_groups
 from slacktide.schemas.inventory import Container, Pod
 
 MAIN, SIDECAR, SANDBOX = "a1" * 32, "b2" * 32, "c3" * 32

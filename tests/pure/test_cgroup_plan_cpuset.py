@@ -5,8 +5,7 @@ from pathlib import PurePosixPath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.cgroup.plan import BEST_EFFORT_ITSELF, Write
-from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
+from slacktide.agents.node.cgroup.plan import BEST_EFFORT_ITSELF, Write, plan_cpuset_v1, plan_cpuset_v2
 from slacktide.streams.decisions.cpu_list import cpu_list, cpu_ranges
 
 TREE = [PurePosixPath(path) for path in ("", "pod1", "pod1/c1", "pod1/c2", "pod2", "pod2/c1")]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.cgroup.rates import NO_PREVIOUS, RESET, Counters, PodCounters, Rates, rates
+from slacktide.agents.node.cgroup.parse import NO_PREVIOUS, RESET, Counters, PodCounters, Rates, rates
 
 SECOND_NS = 1_000_000_000
 

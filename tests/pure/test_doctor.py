@@ -10,8 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from slacktide.agents.node.ahead.pressure import NO_GROUPS
-from slacktide.agents.node.ahead.psi import UNPRIVILEGED
+from slacktide.agents.node.ahead.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings

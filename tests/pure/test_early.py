@@ -5,7 +5,7 @@ import itertools
 import msgspec
 import pytest
 
-from slacktide.agents.node.ahead.early import APART_NS, CALM_NS, PAUSE_NS_MAX, Early, took_back
+from slacktide.agents.node.ahead.ahead import APART_NS, CALM_NS, PAUSE_NS_MAX, Early, took_back
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import Limits
 

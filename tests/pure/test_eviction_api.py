@@ -17,7 +17,7 @@ from slacktide.agents.node.evict.eviction_api import (
     path_of,
     reply_of,
 )
-from slacktide.agents.node.evict.patience import BACKOFF_S_MAX, KEPT_S, Patience
+from slacktide.agents.node.evict.restraint import BACKOFF_S_MAX, KEPT_S, Patience
 from slacktide.schemas.outcome import NodeOutcome, PodName
 
 SECOND_NS = 10**9

@@ -20,7 +20,7 @@ from slacktide.agents.cluster.webhook import webhook
 from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM
 from slacktide.agents.kubernetes.resource import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from slacktide.agents.listening import ALL
-from slacktide.agents.node.enrolment import PORT
+from slacktide.agents.node.proof import PORT
 from slacktide.deploy.cli.agent import command as agent_command
 from slacktide.deploy.cli.bridge import command as bridge_command
 from slacktide.deploy.cli.console import PORT as CONSOLE_PORT

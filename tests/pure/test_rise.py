@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.ahead.rise import Rise
+from slacktide.agents.node.ahead.ahead import Rise
 
 MS = 1_000_000
 CAPACITY_MILLI = 4_000

@@ -9,8 +9,7 @@ import pytest
 from pure import test_agent, test_evictor, test_tuner
 
 from slacktide.agents.node.state import forget
-from slacktide.agents.node.suspend.event import event_of
-from slacktide.agents.node.suspend.switch import ANNOTATION, FILE, Switch
+from slacktide.agents.node.suspend import ANNOTATION, FILE, Switch, event_of
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import lacking

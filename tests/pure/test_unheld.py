@@ -7,7 +7,7 @@ import logging
 import msgspec
 import pytest
 
-from slacktide.agents.node.pods.unheld import Unheld
+from slacktide.agents.node.pods.description import Unheld
 from slacktide.agents.node.sampler import inventory_of
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.kubernetes_pod import read_pod

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.node.zones.devices import DeviceState
-from slacktide.agents.node.zones.kubelet_state import CpuState, MemoryState
+from slacktide.agents.node.zones.kubelet import CpuState, MemoryState
 from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesRecords, counted
 from slacktide.agents.node.zones.record import Read
 from slacktide.schemas.inventory import Pod

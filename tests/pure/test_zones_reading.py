@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.node.envelopes import of_zones
-from slacktide.agents.node.zones.kubelet_state import MemoryBlock, MemoryState
+from slacktide.agents.node.zones.kubelet import MemoryBlock, MemoryState
 from slacktide.agents.node.zones.reading import ZonesReader
 from slacktide.schemas.codec import decode
 from slacktide.schemas.zones import BoundPod, NodeZones, ZoneDistance, ZoneResources

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sim.trace import Trace
-from slacktide.agents.node.acts import Key, key_of
+from slacktide.agents.node.reporter import Key, key_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from slacktide.agents.node.evict.best_effort import BestEffortPods
-from slacktide.agents.node.kernel import Held, Reading
+from slacktide.agents.node.kernel import BestEffortPods, Held, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey

@@ -12,10 +12,10 @@ from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node import verdict
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.agent import NodeAgent
-from slacktide.agents.node.evict.dying import Dying
+from slacktide.agents.node.evict.restraint import Dying
 from slacktide.agents.node.evict.victims import Victims
 from slacktide.agents.node.protocol import Protocol
-from slacktide.agents.node.refusals import Refusals
+from slacktide.agents.node.reporter import Refusals
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode

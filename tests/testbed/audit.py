@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TypeVar
 
-from slacktide.agents.node.acts import ends_or_stops
+from slacktide.agents.node.reporter import ends_or_stops
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome

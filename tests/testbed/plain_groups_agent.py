@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from slacktide.agents.node.cgroup import processes
+from slacktide.agents.node.cgroup import best_effort
 from slacktide.deploy.cli.main import main
 
 if __name__ == "__main__":
-    processes.is_kernels = lambda _: True
+    best_effort.is_kernels = lambda _: True
     main()

@@ -1,4 +1,8 @@
-"""Takes samples ahead of the tick: when latency-sensitive pods stall, or their CPU use rises sharply."""
+"""Takes samples ahead of the tick: when latency-sensitive pods stall, or their CPU use rises sharply.
+
+Rates over a short time are inaccurate, so two samples need a distance. It doubles while early samples lead to no cut,
+and is short again after a time without them.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,108 @@ from dataclasses import dataclass
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.ahead.early import APART_NS, Early, took_back
 from slacktide.agents.node.ahead.pressure import Kind, PressureWatch, Waited
-from slacktide.agents.node.ahead.rise import Rise
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import LOOKS_MAX, LsPressure, PressureGate, PressureLook
 from slacktide.streams.decisions.suppress.cpu_pressure import step
+from slacktide.streams.decisions.suppress.cpu_suppress import looser
+
+RISE_PCT = 5
+"""Smallest rise, in percent of the node. Smaller ones wait for the tick."""
+USUAL_TIMES = 3
+"""A rise must be this many times the usual change between two looks."""
+USUAL_LOOKS = 16
+"""The usual change is a moving average over about this many looks."""
+SAMPLE_NS_MIN = 200_000_000
+"""A sample closer than this to the previous one has no rate of its own."""
+
+
+class Rise:
+    """Compares the use between two looks with the newest sample."""
+
+    def __init__(self) -> None:
+        self._look: tuple[int, int] | None = None
+        self._sample: tuple[int, int] | None = None
+        self._seen_milli: float | None = None
+        self._usual_milli = 0.0
+        self.lately_milli: int | None = None
+
+    def sampled(self, now_ns: int, used_ns: int) -> None:
+        """Record a sample; ``used_ns``: total CPU time of these pods."""
+        if self._sample is not None:
+            if now_ns - self._sample[0] < SAMPLE_NS_MIN:
+                return
+            self._seen_milli = _milli(self._sample, (now_ns, used_ns))
+        self._sample = now_ns, used_ns
+
+    def looked(self, now_ns: int, used_ns: int, capacity_milli: int) -> bool:
+        """Add a look. Return whether use rose far enough above the newest sample."""
+        before, self._look = self._look, (now_ns, used_ns)
+        if before is None:
+            return False
+        earlier_milli, lately_milli = self.lately_milli, min(max(0, round(_milli(before, self._look))), capacity_milli)
+        self.lately_milli = lately_milli
+        if self._seen_milli is None or earlier_milli is None:
+            return False
+        above_milli = lately_milli - self._seen_milli
+        least_milli = max(capacity_milli * RISE_PCT / 100, USUAL_TIMES * self._usual_milli)
+        # Not the difference to the sample: that lasts until the next sample, and would make the next rise look usual.
+        self._usual_milli += (abs(lately_milli - earlier_milli) - self._usual_milli) / USUAL_LOOKS
+        return above_milli >= least_milli
+
+
+def _milli(before: tuple[int, int], now: tuple[int, int]) -> float:
+    return (now[1] - before[1]) * 1000 / (now[0] - before[0])
+
+
+APART_NS = 210_000_000
+"""The sampler needs 200 ms, and a timer may fire early."""
+PAUSE_NS_MAX = 32_000_000_000
+CALM_NS = 2_000_000_000
+
+
+class Early:
+    """Paces early samples of one cause."""
+
+    def __init__(self) -> None:
+        self._pause_ns = APART_NS
+        self._in_vain = 0
+        self._asked_ns = self._taken_ns = -PAUSE_NS_MAX
+        self._seq = self._cut_seq = -1
+
+    def asked(self, now_ns: int, *, last_ns: int) -> int | None:
+        """Return when to take the sample requested now; None: wait for the tick. ``last_ns``: of the newest sample."""
+        if now_ns - self._asked_ns > max(CALM_NS, self._pause_ns):
+            self._begin()
+        self._asked_ns = now_ns
+        at_ns = max(now_ns, last_ns + APART_NS)
+        return None if at_ns < self._taken_ns + self._pause_ns else at_ns
+
+    def took(self, now_ns: int, seq: int) -> None:
+        """Record an early sample. From the second one on, the pause doubles until one leads to a cut."""
+        self._taken_ns, self._seq = now_ns, seq
+        self._in_vain += 1
+        if seq == self._cut_seq:
+            self._begin()
+        elif self._in_vain > 1:
+            self._pause_ns = min(2 * self._pause_ns, PAUSE_NS_MAX)
+
+    def cut(self, seq: int) -> None:
+        """Record that this sample led to a cut. May be called before ``took``."""
+        self._cut_seq = seq
+        if seq == self._seq:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._pause_ns, self._in_vain = APART_NS, 0
+
+
+def took_back(outcome: NodeOutcome) -> bool:
+    """Return whether an outcome cut a limit of best-effort pods or evicted one."""
+    if outcome.result != "applied":
+        return False
+    before, after = outcome.before, outcome.after
+    return outcome.spent is not None or (before is not None and after is not None and looser(before, after))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

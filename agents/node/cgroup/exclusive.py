@@ -11,12 +11,11 @@ from pathlib import Path, PurePosixPath
 
 from slacktide.agents.files import Stamp, stamp_of
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.containers import container_groups
-from slacktide.agents.node.cgroup.cpuset import CpusetHolder
+from slacktide.agents.node.cgroup.apply import CpusetHolder
+from slacktide.agents.node.cgroup.container_cpu import container_groups
 from slacktide.agents.node.cgroup.hierarchy import GUARANTEED, Hierarchy
-from slacktide.agents.node.cgroup.plan import CPUSET_FILE
-from slacktide.agents.node.cgroup.plan_cpuset import Cpus
-from slacktide.agents.node.zones.kubelet_state import CPU_STATE, cpu_state
+from slacktide.agents.node.cgroup.plan import CPUSET_FILE, Cpus
+from slacktide.agents.node.zones.kubelet import CPU_STATE, cpu_state
 from slacktide.schemas.errors import ZonesError
 from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.cpu_list import cpu_ranges

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.apply import Holder
-from slacktide.agents.node.cgroup.containers import container_groups
+from slacktide.agents.node.cgroup.container_cpu import container_groups
 from slacktide.agents.node.cgroup.files import read_once
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
 from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_reads_back

@@ -8,21 +8,18 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.apply import Holder
+from slacktide.agents.node.cgroup.apply import CpusetHolder, Holder
 from slacktide.agents.node.cgroup.best_effort import CgroupBestEffort
 from slacktide.agents.node.cgroup.container_cpu import ContainersReader
-from slacktide.agents.node.cgroup.cpuset import CpusetHolder
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
 from slacktide.agents.node.cgroup.layout import Layout
 from slacktide.agents.node.cgroup.originals import Originals
-from slacktide.agents.node.cgroup.plan import Bandwidth
-from slacktide.agents.node.cgroup.plan_cpuset import Cpus
-from slacktide.agents.node.cgroup.rates import Counters, PodRates, rates
+from slacktide.agents.node.cgroup.parse import Counters, PodRates, rates
+from slacktide.agents.node.cgroup.plan import Bandwidth, Cpus
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
-from slacktide.agents.node.kernel import Held, Reading
-from slacktide.agents.node.knobs.container_cpu import ContainersLook
+from slacktide.agents.node.kernel import ContainersLook, Held, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey

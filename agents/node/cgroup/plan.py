@@ -1,4 +1,4 @@
-"""Plans the writes that set a CPU quota on the best-effort cgroup. Pure.
+"""Plans the writes that set a CPU quota or a CPU set on the best-effort cgroup. Pure.
 
 On v2 that is one write. On v1 no cgroup may exceed its nearest limited parent (EINVAL). So before a cut, cgroups below
 are cut to fit, the deepest first. After a raise, they are restored, the highest first. A cut that stops half-way has
@@ -7,11 +7,12 @@ loosened nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from slacktide.schemas.knob_table import QUOTA_US_MIN
+from slacktide.streams.decisions.cpu_list import cpu_ranges
 
 BEST_EFFORT_ITSELF = PurePosixPath()
 QUOTA_FILE = "cpu.cfs_quota_us"
@@ -215,3 +216,38 @@ def _fit(own: Bandwidth, limit: Bandwidth) -> Bandwidth:
     if quota_us >= QUOTA_US_MIN:
         return Bandwidth(quota_us, own.period_us)
     return Bandwidth(QUOTA_US_MIN, -(-QUOTA_US_MIN * limit.period_us // limit.quota_us))
+
+
+Cpus = frozenset[int]
+
+
+def plan_cpuset_v2(wanted: Cpus) -> list[Write]:
+    """Bind the best-effort cgroup. Cgroups below need no write."""
+    return [_write(BEST_EFFORT_ITSELF, wanted)]
+
+
+def plan_cpuset_v1(held: Mapping[PurePosixPath, Cpus], wanted: Cpus) -> list[Write]:
+    """Plan the writes that bind the best-effort cgroup to ``wanted``, which is not empty.
+
+    Each cgroup is first reduced to the CPUs that it keeps, then gets the new ones. A cgroup that keeps none gets the
+    union of both sets first. Cgroups without CPUs are skipped.
+    """
+    now = {path: cpus for path, cpus in held.items() if cpus}
+    whole = now[BEST_EFFORT_ITSELF]
+    wish = {path: wanted if cpus == whole or not cpus <= wanted else cpus for path, cpus in now.items()}
+    deep_first = sorted(now, key=lambda path: (-len(path.parts), path))
+    if all(now[path] & wish[path] for path in now):
+        between = {path: now[path] & wish[path] for path in now}
+        return [*_moves(deep_first, now, between), *_moves(deep_first[::-1], between, wish)]
+    between = {path: now[path] | wish[path] for path in now}
+    return [*_moves(deep_first[::-1], now, between), *_moves(deep_first, between, wish)]
+
+
+def _moves(
+    order: Collection[PurePosixPath], now: Mapping[PurePosixPath, Cpus], then: Mapping[PurePosixPath, Cpus]
+) -> list[Write]:
+    return [_write(path, then[path]) for path in order if then[path] != now[path]]
+
+
+def _write(group: PurePosixPath, cpus: Cpus) -> Write:
+    return Write(group, CPUSET_FILE, cpu_ranges(cpus))

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.files import KeptFile, Room
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, TIERS, Hierarchy
-from slacktide.agents.node.cgroup.rates import PodCounters
+from slacktide.agents.node.cgroup.parse import PodCounters
 from slacktide.schemas.sample import Missing, Pressure
 
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from slacktide.agents.http import Answer
-from slacktide.agents.node.acts import reason_of
+from slacktide.agents.node.reporter import reason_of
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome

@@ -8,19 +8,15 @@ from dataclasses import dataclass
 import msgspec
 
 from slacktide.agents.credit_account import CreditAccount
-from slacktide.agents.node.acts import begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.evict.eviction_api import EvictionRequest
+from slacktide.agents.node.evict.eviction_client import EvictionApi, Requests
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
-from slacktide.agents.node.evict.notices import Notices
-from slacktide.agents.node.evict.requests import EvictionApi, Requests
-from slacktide.agents.node.evict.standing import Standing
-from slacktide.agents.node.evict.victims import INTERRUPTED, Victims
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.evict.restraint import Notices
+from slacktide.agents.node.evict.victims import INTERRUPTED, Standing, Victims
+from slacktide.agents.node.kernel import BestEffortPods, Reading
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.refusals import Paced, Refusals
-from slacktide.agents.node.reporter import Reporter
+from slacktide.agents.node.reporter import Paced, Refusals, Reporter, begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod

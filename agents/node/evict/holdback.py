@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.node.acts import begun_on, cause_of, pod_of, sub_act
 from slacktide.agents.node.actuator import Act, Actuator
-from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.evict.restraint import Move, Restraint
+from slacktide.agents.node.kernel import BestEffortPods
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.refusals import Refusals
-from slacktide.agents.node.reporter import Reporter
+from slacktide.agents.node.reporter import Refusals, Reporter, begun_on, cause_of, pod_of, sub_act
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result

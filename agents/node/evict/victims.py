@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.node.acts import pod_of, sub_act
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.evict.best_effort import BestEffortPods
-from slacktide.agents.node.evict.dying import Dying
+from slacktide.agents.node.evict.restraint import Dying
+from slacktide.agents.node.kernel import BestEffortPods
 from slacktide.agents.node.protocol import Taken
-from slacktide.agents.node.reporter import Reporter
+from slacktide.agents.node.reporter import Reporter, pod_of, sub_act
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -169,3 +168,14 @@ class Victims:
 def _end_of(begin: NodeOutcome, grace_ms: int) -> NodeOutcome:
     terms = {"grace_ms": grace_ms}
     return msgspec.structs.replace(sub_act(begin, ENDED), bound=ENDED, reason="", terms=terms, spent=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How many pods are terminating or held back."""
+
+    dying: int
+    stuck: int
+    frozen: int
+    throttled: bool
+    freezes: bool

@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slacktide.agents.node.kernel import Kernel
-from slacktide.agents.node.knobs.container_cpu import UNLIMITED_US, ContainerCpu
+from slacktide.agents.node.kernel import UNLIMITED_US, ContainerCpu, Kernel
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on

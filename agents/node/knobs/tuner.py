@@ -14,10 +14,8 @@ import msgspec
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY
 from slacktide.agents.node.kernel import Held, Kernel
-from slacktide.agents.node.knobs.dry_run import dry_run_families, family_of
 from slacktide.agents.node.knobs.standoff import Standoff
-from slacktide.agents.node.knobs.tuned import Tuned
-from slacktide.agents.node.knobs.watched_knobs import WatchedKnobs
+from slacktide.agents.node.knobs.tuned import Tuned, WatchedKnobs, dry_run_families, family_of
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Cause, Reporter
 from slacktide.schemas.errors import CgroupError

@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slacktide.agents.node.zones.devices import DeviceState
-from slacktide.agents.node.zones.kubelet_config import DEFAULT_MAX_ZONES, KubeletConfig
-from slacktide.agents.node.zones.kubelet_state import CpuState, MemoryState
-from slacktide.agents.node.zones.sysfs import SysZone
+from slacktide.agents.node.zones.kubelet import DEFAULT_MAX_ZONES, CpuState, KubeletConfig, MemoryState
 from slacktide.schemas.sample import Missing
 from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
 
@@ -17,6 +15,21 @@ HUGEPAGES = "hugepages-"
 NO_CPUS = CpuState(static=False, exclusive={})
 NO_MEMORY = MemoryState(static=False, allocatable={}, reserved={}, free={}, blocks={})
 NO_DEVICES = DeviceState(zones={}, held={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SysZone:
+    """A zone of the kernel."""
+
+    id: int
+    cpus: frozenset[int]
+    """Online CPUs; empty: the zone has only memory."""
+    mem_bytes: int
+    """Hugepages included."""
+    hugepages_bytes: Mapping[str, int]
+    """All hugepages, used or not, by Kubernetes page size such as ``2Mi``."""
+    distances: Mapping[int, int]
+    """To each online zone by id, itself included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slacktide.agents.node.ahead.pressure import NO_GROUPS
-from slacktide.agents.node.ahead.psi import UNPRIVILEGED
+from slacktide.agents.node.ahead.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.deploy.cli.doctor.controllers import CONTROLLERS, Controller
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from slacktide.agents.node.ahead.pressure import KINDS, NO_GROUPS, Kind, pressure_files
-from slacktide.agents.node.ahead.psi import Stall, set_trigger
+from slacktide.agents.node.ahead.pressure import KINDS, NO_GROUPS, Kind, Stall, pressure_files, set_trigger
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
 from slacktide.agents.node.cgroup.layout import PlainHost

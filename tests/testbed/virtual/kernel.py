@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.knob_files import as_reads_back
-from slacktide.agents.node.cgroup.plan import PERIOD_FILE, Bandwidth, Clipped, Plan, plan_own_v1, plan_v1
-from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
-from slacktide.agents.node.kernel import Held, Reading
-from slacktide.agents.node.knobs.container_cpu import ContainersLook
+from slacktide.agents.node.cgroup.plan import (
+    PERIOD_FILE,
+    Bandwidth,
+    Clipped,
+    Plan,
+    plan_cpuset_v1,
+    plan_cpuset_v2,
+    plan_own_v1,
+    plan_v1,
+)
+from slacktide.agents.node.kernel import ContainersLook, Held, Reading
 from slacktide.deploy.virtual.files import write
 from slacktide.deploy.virtual.machine import BEST_EFFORT, Group, Machine, Stall
 from slacktide.schemas.inventory import Pod, Processor

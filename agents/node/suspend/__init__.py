@@ -1,1 +1,0 @@
-"""The suspend switch of one node, which works without Kafka."""
