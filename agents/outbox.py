@@ -1,4 +1,4 @@
-"""Records that wait to be sent to Kafka, so that nobody waits for it. Above a limit the oldest are dropped."""
+"""Records that wait to be sent to Kafka, so that no caller waits for it. Above a limit, the oldest are dropped."""
 
 from __future__ import annotations
 

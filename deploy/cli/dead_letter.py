@@ -82,7 +82,7 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
     and asks when run in a terminal. It leaves a record that has expired, that still cannot be decoded, or that is not
     the one described, as in a re-created topic.
 
-    Only node.sample, node.sample.backfill and node.outcome can be written again. The other topics are published anew
+    Only node.sample, node.sample.backfill and node.outcome can be written again. The other topics are published again
     by their writers.
     """
     names = frozenset(name for topic in topics for name in _replayable(topic))

@@ -108,7 +108,7 @@ def plain_line(frame: Frame) -> str:
     p99 = frame.story.p99_ms(frame.now_ms - 1_500)
     words |= {
         "lag": frame.story.lag(),
-        "by": node.in_charge or "nobody",
+        "by": node.in_charge or "none",
         "p99_ms": "unknown" if p99 is None else f"{p99:.0f}",
     }
     return " ".join(f"{key}={value}" for key, value in words.items())
@@ -199,7 +199,7 @@ def _state(frame: Frame, width: int) -> Runs:
             (f", block {condition.block + 1} of {BLOCKS}", ""),
         ]
         state += [(f": {MEANINGS[condition.name]}", DIM)] if width >= PANEL_FROM else []
-    decider: list[Run] = [("decided by ", ""), (by or "nobody yet", f"bold {BY.get(by, DIM)}"), (" ", "")]
+    decider: list[Run] = [("decided by ", ""), (by or "none yet", f"bold {BY.get(by, DIM)}"), (" ", "")]
     room = width - _length(state) - _length(decider)
     bar = min(24, room - 4)
     if bar > 4:

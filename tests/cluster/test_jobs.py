@@ -24,7 +24,7 @@ from testbed.waiting import soon
 pytestmark = pytest.mark.cluster
 
 INDEXES = 1_000
-OBSERVED = "40% of the requested CPU was had, threshold 60%"
+OBSERVED = "40% of the requested CPU was available, threshold 60%"
 
 
 @pytest.fixture(scope="module")

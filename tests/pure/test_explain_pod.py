@@ -532,14 +532,14 @@ def test_a_pods_name_tells_its_controller_where_it_has_one(name: str, controller
     ("terms", "text"),
     [
         ({"threshold_pct": 70, "used_pct": 83}, "83% used, threshold 70%"),
-        ({"average_satisfied_ratio": 0.25, "lower_pct": 40}, "25% of the requested CPU was had, threshold 40%"),
+        ({"average_satisfied_ratio": 0.25, "lower_pct": 40}, "25% of the requested CPU was available, threshold 40%"),
         (
             {"threshold_pct": 80, "allocatable_milli": 2_000, "requested_milli": 3_000},
             "150% of the batch allocatable was requested, threshold 80%",
         ),
         (
             {"threshold_pct": 80, "allocatable_bytes": 0, "requested_bytes": 3_000},
-            "all, for none is sold, of the batch allocatable was requested, threshold 80%",
+            "more than 100% of the batch allocatable was requested, threshold 80%",
         ),
         ({"other": 1}, ""),
     ],

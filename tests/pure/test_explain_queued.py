@@ -42,7 +42,7 @@ def test_a_job_that_waits_has_a_position_a_reason_and_what_it_lacks() -> None:
     )
     assert text_of(log, "w3").splitlines() == [
         "queue a: position 2 of 2, PreemptionNoCandidates",
-        "  Quota that it needs is in use. No workload may be preempted for it.",
+        "  The quota that it needs is in use. No workload may be preempted for it.",
         "  wait: unknown: it waits for quota: PreemptionNoCandidates",
         "  would be admitted with 2 more cpu of default",
     ]

@@ -89,7 +89,7 @@ def wait(position: int, admitted_count: int, *, blocked_by: str = "", window_s: 
     ``blocked_by``: why the last try failed; "": it was not tried, or may be retried immediately.
     """
     if blocked_by == "ExceedsMaxQuota":
-        return Wait("never", "it asks for more than its ClusterQueue could ever use")
+        return Wait("never", "it requests more than its ClusterQueue could ever use")
     if blocked_by:
         return Wait("unknown", f"it waits for quota: {blocked_by}")
     if not admitted_count:

@@ -15,23 +15,23 @@ class Meaning(NamedTuple):
     """What would admit the workload; "": the quota that it lacks."""
 
 
-_IN_USE = "Quota that it needs is in use."
+_IN_USE = "The quota that it needs is in use."
 MEANINGS: Mapping[str, Meaning] = MappingProxyType(
     {
-        "NoFit": Meaning("Quota that it needs is in use, or no flavor fits it."),
+        "NoFit": Meaning("The quota that it needs is in use, or no flavor fits it."),
         "PreemptionNoCandidates": Meaning(f"{_IN_USE} No workload may be preempted for it."),
-        "PendingPreemption": Meaning("Workloads that hold its quota are being stopped."),
+        "PendingPreemption": Meaning("Workloads that use its quota are being stopped."),
         "FailedAfterNomination": Meaning("Another workload took its quota first, or it could not be started."),
         "ExceedsMaxQuota": Meaning(
-            "It asks for more than its ClusterQueue can ever use.",
-            "a larger quota, or a smaller Job: it asks for more than its ClusterQueue could ever use",
+            "It requests more than its ClusterQueue can ever use.",
+            "a larger quota, or a smaller Job: it requests more than its ClusterQueue could ever use",
         ),
         "NamespaceMismatch": Meaning(
-            "Its ClusterQueue does not take workloads of this namespace.",
+            "Its ClusterQueue does not admit workloads of this namespace.",
             "a namespaceSelector of its ClusterQueue that selects its namespace",
         ),
         "WaitingForPodsReady": Meaning(
-            "Pods of others that were admitted are not ready yet.",
+            "Pods of other admitted workloads are not ready yet.",
             "the pods of admitted workloads, when they are ready",
         ),
         "NoRoomForAllPods": Meaning(
@@ -40,13 +40,13 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         ),
         "PodsReadyTimeout": Meaning("Its pods were not ready in time, so it was stopped."),
         "RequeuingLimitExceeded": Meaning(
-            "Its pods were not ready in time too often. It is not tried again.",
+            "Its pods were not ready in time too often. It is not retried.",
             "spec.active false and then true again: its pods were not ready in time too often",
         ),
-        "QuotaShrank": Meaning("It was stopped, because what its nodes sell shrank below its quota."),
+        "QuotaShrank": Meaning("It was stopped, because the batch resources of its nodes fell below its quota."),
         "Deactivated": Meaning("It was set inactive.", "spec.active true"),
-        "Adopted": Meaning("It had quota before the queue knew it."),
-        "Stopped": Meaning("It was stopped, and waits again."),
+        "Adopted": Meaning("It had quota before the queue read it."),
+        "Stopped": Meaning("It was stopped, and is pending again."),
         "InClusterQueue": Meaning("It was preempted by a workload of its own ClusterQueue."),
         "InCohortReclamation": Meaning("It was preempted: its ClusterQueue borrowed quota that another one took back."),
         "InCohortFairSharing": Meaning("It was preempted: its ClusterQueue had the larger share of its cohort."),
