@@ -58,7 +58,7 @@ def test_an_event_says_why_a_workload_waits_or_stops() -> None:
         "NoRoomForAllPods: Its quota suffices, but the nodes do not have room for all of its pods at once."
     )
     assert note("evicting", "QuotaShrank") == (
-        "QuotaShrank: It was stopped, because what its nodes sell shrank below its quota."
+        "QuotaShrank: It was stopped, because the batch resources of its nodes fell below its quota."
     )
     assert "in use" not in note("pending", "OfALaterVersion")
     assert note("pending", "OfALaterVersion").endswith(UNKNOWN.why)
