@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from generate.chart import CHART, build, files, key_of
 from slacktide.agents.cluster.bridge.removal import FINALIZER
-from slacktide.deploy.cli.doctor.preflight_checks import AGENT_CPU_MILLI, PARTS_CPU_MILLI
+from slacktide.deploy.cli.doctor.cluster_checks import AGENT_CPU_MILLI, PARTS_CPU_MILLI
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.units import cpu_milli
 from testbed.brokers import EmbeddedBroker, running

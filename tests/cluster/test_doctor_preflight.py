@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from slacktide.deploy.cli.doctor import cluster_facts
-from slacktide.deploy.cli.doctor.preflight_checks import EXAMPLE_CPU_MILLI, Kubelet, preflight_findings
+from slacktide.deploy.cli.doctor.cluster_checks import EXAMPLE_CPU_MILLI, Kubelet, preflight_findings
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.topics import TOPICS
 from slacktide.schemas.units import cpu_milli

@@ -18,8 +18,8 @@ from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFai
 from click.testing import CliRunner
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.doctor import login_facts
-from slacktide.deploy.cli.doctor.log_checks import login_findings
+from slacktide.deploy.cli.doctor import kafka_facts
+from slacktide.deploy.cli.doctor.kafka_checks import login_findings
 from slacktide.deploy.cli.log_side import LogSide
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.operator_files import OperatorFiles
@@ -279,8 +279,8 @@ async def test_the_preflight_names_the_consumer_group_and_the_operation_that_a_l
     assert await lacking(door, STREAM) == []
     async with granted.group_denied(STREAM.principal, JOBS_GROUP):
         (tmp_path / "stream").mkdir()
-        (tmp_path / "stream" / login_facts.FILE).symlink_to(door.security.file)
-        [finding] = login_findings(await login_facts.gather(granted.login, tmp_path))
+        (tmp_path / "stream" / kafka_facts.FILE).symlink_to(door.security.file)
+        [finding] = login_findings(await kafka_facts.gather_logins(granted.login, tmp_path))
 
     assert finding.verdict == "failed"
     assert finding.found.endswith(f"no right to group {JOBS_GROUP} (Read)")
@@ -293,8 +293,8 @@ async def test_the_preflight_names_the_consumer_group_and_the_operation_that_a_l
 async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret(
     granted: GuardedKafka, tmp_path: Path
 ) -> None:
-    user = granted.as_user("slacktide-agent") | {"ssl.ca.location": f"{login_facts.MOUNTED}/ca.crt"}
-    token = granted.with_token(user="slacktide-bridge") | {"ssl.ca.location": f"{login_facts.MOUNTED}/ca.crt"}
+    user = granted.as_user("slacktide-agent") | {"ssl.ca.location": f"{kafka_facts.MOUNTED}/ca.crt"}
+    token = granted.with_token(user="slacktide-bridge") | {"ssl.ca.location": f"{kafka_facts.MOUNTED}/ca.crt"}
     token |= {"sasl.oauthbearer.token.endpoint.url": "file:///var/run/secrets/kafka/token"}
     given = {
         "agent": user,
@@ -309,11 +309,11 @@ async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret
         (tmp_path / part).mkdir()
         (tmp_path / part / "ca.crt").write_bytes(granted.certificates.ca.read_bytes())
         if lines is not None:
-            file = tmp_path / part / login_facts.FILE
+            file = tmp_path / part / kafka_facts.FILE
             file.touch(0o600)
             file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     shutil.move(granted.folder / "token", tmp_path / "bridge/token")
-    facts = await login_facts.gather(granted.login, tmp_path)
+    facts = await kafka_facts.gather_logins(granted.login, tmp_path)
     found = {one.check.removeprefix("log.login-"): one for one in login_findings(facts)}
 
     assert {part: one.verdict for part, one in found.items()} == {

@@ -12,27 +12,24 @@ from click.testing import CliRunner, Result
 
 from slacktide.agents.node.ahead.pressure import NO_GROUPS, UNPRIVILEGED
 from slacktide.agents.node.pods.host_pods import Remark
-from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
+from slacktide.deploy.cli.doctor import machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings
-from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings
-from slacktide.deploy.cli.doctor.controllers import CONTROLLERS
 from slacktide.deploy.cli.doctor.facts import (
+    CONTROLLERS,
     AgentFacts,
     CgroupFacts,
     HostFacts,
+    KafkaFacts,
     KnobFacts,
-    LogFacts,
     MachineFacts,
     Newest,
-    NoLog,
+    NoKafka,
     StateFolder,
 )
-from slacktide.deploy.cli.doctor.finding import Finding, failed, good, ready, warned
-from slacktide.deploy.cli.doctor.host_checks import host_findings
-from slacktide.deploy.cli.doctor.log_checks import EMBEDDED, log_findings
-from slacktide.deploy.cli.doctor.machine_checks import CAPABILITIES, machine_findings
+from slacktide.deploy.cli.doctor.finding import Finding, as_json, as_table, failed, good, ready, warned
+from slacktide.deploy.cli.doctor.kafka_checks import EMBEDDED, kafka_findings
+from slacktide.deploy.cli.doctor.machine_checks import CAPABILITIES, cgroup_findings, host_findings, machine_findings
 from slacktide.deploy.cli.doctor.policy_checks import KNOB_OF, knob_of, policy_findings
-from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.topic_plan import Change
 from slacktide.schemas.connection import Cluster
@@ -67,7 +64,7 @@ V1 = replace(
         knob.name: KnobFacts(files=knob.v1, state="writable" if knob.v1 else "absent", trouble="") for knob in CONTROLS
     },
 )
-LOG = LogFacts(
+LOG = KafkaFacts(
     bootstrap=Cluster("kafka-1:9092"),
     brokers=3,
     cluster="4L6g3nShT-eMCtK--X86sw",
@@ -87,7 +84,7 @@ STAMPED_BY_BROKER = {
 
 def test_how_topics_are_compressed_is_shown() -> None:
     settings = {"a": STAMPED_BY_BROKER, "b": STAMPED_BY_BROKER, "c": STAMPED_BY_BROKER | {"compression.type": "zstd"}}
-    found = {one.check: one for one in log_findings(replace(LOG, settings=settings))}
+    found = {one.check: one for one in kafka_findings(replace(LOG, settings=settings))}
     assert found["log.compression"].found == "producer on 2 topics, zstd on 1 topic"
     assert found["log.timestamps"].found == "LogAppendTime"
     assert found["log.batch-size"].found == "at most 1048588 bytes"
@@ -118,8 +115,8 @@ def machine(facts: MachineFacts, *, quota_writable: bool = True) -> list[Finding
     [
         pytest.param(machine(MACHINE), id="machine"),
         pytest.param(list(cgroup_findings(V2)), id="control groups v2"),
-        pytest.param(list(log_findings(LOG)), id="log"),
-        pytest.param(list(log_findings(replace(LOG, newest=None, transactions=False))), id="log without records"),
+        pytest.param(list(kafka_findings(LOG)), id="log"),
+        pytest.param(list(kafka_findings(replace(LOG, newest=None, transactions=False))), id="log without records"),
     ],
 )
 def test_of_what_is_as_it_should_be_nothing_is_advised(findings: list[Finding]) -> None:
@@ -422,7 +419,7 @@ def test_what_stands_on_something_missing_is_not_complained_of_too(
 def test_what_a_log_lacks_is_said_with_what_to_do(
     facts: dict[str, object], check: str, verdict: str, found: str, advice: str
 ) -> None:
-    bad = only_bad(list(log_findings(replace(LOG, **facts))))
+    bad = only_bad(list(kafka_findings(replace(LOG, **facts))))
 
     assert (bad.check, bad.verdict, bad.found) == (check, verdict, found)
     assert advice in bad.advice
@@ -430,7 +427,7 @@ def test_what_a_log_lacks_is_said_with_what_to_do(
 
 def test_the_embedded_broker_and_its_lacks_are_named() -> None:
     lacking = {"idempotence_trouble": "no producer id", "transactions": False}
-    found = {one.check: one for one in log_findings(replace(LOG, cluster=EMBEDDED, brokers=1, **lacking))}
+    found = {one.check: one for one in kafka_findings(replace(LOG, cluster=EMBEDDED, brokers=1, **lacking))}
 
     assert found["log.broker"].verdict == "warning"
     assert "for development" in found["log.broker"].advice
@@ -439,7 +436,7 @@ def test_the_embedded_broker_and_its_lacks_are_named() -> None:
 
 
 def test_a_log_that_does_not_answer_is_one_failure() -> None:
-    (bad,) = log_findings(NoLog(bootstrap=Cluster("kafka-1:9092"), trouble="kafka-1:9092: no answer within 10 s"))
+    (bad,) = kafka_findings(NoKafka(bootstrap=Cluster("kafka-1:9092"), trouble="kafka-1:9092: no answer within 10 s"))
 
     assert (bad.check, bad.verdict, bad.found) == ("log.broker", "failed", "kafka-1:9092: no answer within 10 s")
 
@@ -447,7 +444,7 @@ def test_a_log_that_does_not_answer_is_one_failure() -> None:
 def test_records_a_little_ahead_are_in_order() -> None:
     newest = Newest(topic="t", timestamp_ms=NOW_MS + 5_000, by_broker=False)
 
-    assert {one.verdict for one in log_findings(replace(LOG, newest=newest))} == {"ok"}
+    assert {one.verdict for one in kafka_findings(replace(LOG, newest=newest))} == {"ok"}
 
 
 def test_psi_of_groups_is_reported_and_missed_by_no_machine_of_its_own() -> None:
@@ -716,7 +713,7 @@ TREE_V2 = {
 
 
 def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
-    facts = cgroup_facts.gather(write(tmp_path, TREE_V2), None)
+    facts = machine_facts.gather_cgroups(write(tmp_path, TREE_V2), None)
 
     assert (facts.version, facts.hybrid, facts.pods, facts.driver, facts.trouble) == (
         2,
@@ -740,23 +737,23 @@ def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
     assert facts.refused_triggers == {"cpu": "not a file of a kernel", "memory": "not a file of a kernel"}
     assert not facts.idle_tier
     (tmp_path / GROUP / "cpu.idle").write_text("1\n")
-    assert cgroup_facts.gather(tmp_path, None).idle_tier
+    assert machine_facts.gather_cgroups(tmp_path, None).idle_tier
 
 
 def test_psi_of_groups_is_readable_where_a_group_of_latency_sensitive_pods_tells_its_stall(tmp_path: Path) -> None:
     burstable = write(tmp_path, TREE_V2) / "kubepods/burstable/cpu.pressure"
-    assert cgroup_facts.gather(tmp_path, None).no_stall == ""
+    assert machine_facts.gather_cgroups(tmp_path, None).no_stall == ""
 
     burstable.write_text("some avg10=0.00\n")
-    assert "not 'some' and its total" in cgroup_facts.gather(tmp_path, None).no_stall
+    assert "not 'some' and its total" in machine_facts.gather_cgroups(tmp_path, None).no_stall
     burstable.unlink()
-    assert cgroup_facts.gather(tmp_path, None).no_stall == "cpu.pressure: No such file or directory"
+    assert machine_facts.gather_cgroups(tmp_path, None).no_stall == "cpu.pressure: No such file or directory"
     write(tmp_path, {"kubepods/podguaranteed/cpu.pressure": PSI})
-    assert cgroup_facts.gather(tmp_path, None).no_stall == "", "one group is enough"
+    assert machine_facts.gather_cgroups(tmp_path, None).no_stall == "", "one group is enough"
 
 
 def test_v1_alone_has_no_psi_of_groups(tmp_path: Path) -> None:
-    facts = cgroup_facts.gather(write(tmp_path, {f"cpu/{GROUP}/cpu.cfs_quota_us": "-1\n"}), None)
+    facts = machine_facts.gather_cgroups(write(tmp_path, {f"cpu/{GROUP}/cpu.cfs_quota_us": "-1\n"}), None)
 
     assert facts.no_stall == NO_GROUPS
 
@@ -766,7 +763,7 @@ def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> 
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares")
     write(tmp_path, {f"cpu,cpuacct/{pods}/{name}": "-1\n" for name in names} | {"unified/cgroup.controllers": ""})
     (tmp_path / "memory").mkdir()
-    facts = cgroup_facts.gather(tmp_path, None)
+    facts = machine_facts.gather_cgroups(tmp_path, None)
 
     assert (facts.version, facts.hybrid, facts.pods, facts.driver) == (1, True, "kubepods.slice", "systemd")
     assert facts.controllers == {
@@ -781,7 +778,7 @@ def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> 
 
 
 def test_of_a_knob_with_two_files_the_one_that_is_missing_is_named(tmp_path: Path) -> None:
-    facts = cgroup_facts.gather(write(tmp_path, {f"cpu/{GROUP}/cpu.cfs_quota_us": "-1\n"}), None)
+    facts = machine_facts.gather_cgroups(write(tmp_path, {f"cpu/{GROUP}/cpu.cfs_quota_us": "-1\n"}), None)
 
     assert facts.knobs["cpu-quota"] == KnobFacts(files=("cpu.cfs_period_us",), state="absent", trouble="")
 
@@ -796,7 +793,7 @@ def test_of_a_knob_with_two_files_the_one_that_is_missing_is_named(tmp_path: Pat
 def test_what_is_not_there_is_told_and_not_raised(
     tmp_path: Path, files: dict[str, str], version: int, trouble: str
 ) -> None:
-    facts = cgroup_facts.gather(write(tmp_path, files), None)
+    facts = machine_facts.gather_cgroups(write(tmp_path, files), None)
 
     assert (facts.version, facts.pods, facts.knobs) == (version, "", {})
     assert trouble in facts.trouble
@@ -805,14 +802,14 @@ def test_what_is_not_there_is_told_and_not_raised(
 def test_a_knob_that_is_looked_at_stays_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, TREE_V2)
     before = {path: (path.read_text(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
-    cgroup_facts.gather(tmp_path, None)
+    machine_facts.gather_cgroups(tmp_path, None)
 
     assert {p: (p.read_text(), p.stat().st_mtime_ns) for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
 def gather_machine(folder: Path, state: Path) -> MachineFacts:
     mounts = machine_facts.Mounts(proc=folder / "proc", sys=folder / "sys", run=folder / "run")
-    return machine_facts.gather(mounts, state)
+    return machine_facts.gather_machine(mounts, state)
 
 
 def test_a_machine_is_read_from_proc_sys_and_run(tmp_path: Path) -> None:

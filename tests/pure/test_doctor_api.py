@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from slacktide.deploy.cli.doctor.api_checks import api_findings
-from slacktide.deploy.cli.doctor.api_facts import token_facts
+from slacktide.deploy.cli.doctor.agent_checks import api_findings
+from slacktide.deploy.cli.doctor.agent_facts import token_facts
 from slacktide.deploy.cli.doctor.facts import API_RIGHTS, KUBELET_PODS, KUBELET_PROXY, ApiFacts, TokenFacts
 from slacktide.deploy.cli.doctor.finding import Finding
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slacktide.deploy.cli.doctor.controllers import CONTROLLERS
-from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
+from slacktide.deploy.cli.doctor.facts import CONTROLLERS, CgroupFacts, KnobFacts
 from slacktide.schemas.knob_table import CONTROLS
 
 V2 = CgroupFacts(

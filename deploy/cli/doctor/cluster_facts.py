@@ -19,8 +19,15 @@ from slacktide.agents.kubernetes.resource import (
     ApiRefusedError,
 )
 from slacktide.deploy.cli.doctor import preflight_facts
-from slacktide.deploy.cli.doctor.cluster_checks import CRITICAL, SYSTEM, ClusterFacts, Quota, Scope, admitting_critical
-from slacktide.deploy.cli.doctor.preflight_checks import PreflightFacts
+from slacktide.deploy.cli.doctor.cluster_checks import (
+    CRITICAL,
+    SYSTEM,
+    ClusterFacts,
+    PreflightFacts,
+    Quota,
+    Scope,
+    admitting_critical,
+)
 from slacktide.deploy.cli.doctor.preflight_facts import Placed, critical, is_there, or_why, placed
 
 NAME = "slacktide-bridge"
@@ -91,7 +98,7 @@ async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> 
             critical_tried=await _tried(api) if needs_quota else "",
             held=await or_why(lambda: _held(api)),
         )
-        return cluster, await preflight_facts.gather(
+        return cluster, await preflight_facts.gather_preflight(
             api, pods, installed=installed is True, kubelet_insecure=kubelet_insecure
         )
 

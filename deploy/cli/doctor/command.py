@@ -15,18 +15,13 @@ from slacktide.agents.files import load_yaml
 from slacktide.agents.node.cgroup.layout import PlainHost
 from slacktide.deploy.cli.agent import METRICS_PORT
 from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
-from slacktide.deploy.cli.doctor import agent_facts, api_facts, cgroup_facts, host_facts, machine_facts
-from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings
-from slacktide.deploy.cli.doctor.api_checks import api_findings
-from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings, writable
-from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings
-from slacktide.deploy.cli.doctor.finding import Finding, ready
-from slacktide.deploy.cli.doctor.host_checks import host_findings
-from slacktide.deploy.cli.doctor.log_checks import log_findings, login_findings
-from slacktide.deploy.cli.doctor.machine_checks import machine_findings
+from slacktide.deploy.cli.doctor import agent_facts, machine_facts
+from slacktide.deploy.cli.doctor.agent_checks import agent_findings, api_findings, node_findings
+from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings, preflight_findings
+from slacktide.deploy.cli.doctor.finding import Finding, as_json, as_table, ready
+from slacktide.deploy.cli.doctor.kafka_checks import kafka_findings, login_findings
+from slacktide.deploy.cli.doctor.machine_checks import cgroup_findings, host_findings, machine_findings, writable
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
-from slacktide.deploy.cli.doctor.preflight_checks import preflight_findings
-from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
 from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
 from slacktide.deploy.runtime.text import show
@@ -125,7 +120,7 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
         return
     yield from _of_cluster(settings.kubeconfig, kubelet_insecure=settings.kubelet_insecure)
     if settings.bootstrap is not None:
-        yield from _of_log(settings.bootstrap, to_create=True)
+        yield from _of_kafka(settings.bootstrap, to_create=True)
         if settings.kafka_logins is not None:
             yield from _of_logins(settings.bootstrap, settings.kafka_logins)
 
@@ -133,27 +128,29 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
 def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
     host = None
     if settings.host_workloads is not None:
-        host = host_facts.gather(settings.host_workloads, settings.cgroup_mount, settings.proc_mount)
+        host = machine_facts.gather_host(settings.host_workloads, settings.cgroup_mount, settings.proc_mount)
         yield from host_findings(host)
     if isinstance(host, ConfigError):  # it does not name the groups to look at
         return
     layout = None if host is None else PlainHost(host.best_effort)
-    cgroups = cgroup_facts.gather(settings.cgroup_mount, settings.kubepods, layout)
-    machine = machine_facts.gather(machine_facts.Mounts(proc=settings.proc_mount), settings.state_folder)
+    cgroups = machine_facts.gather_cgroups(settings.cgroup_mount, settings.kubepods, layout)
+    machine = machine_facts.gather_machine(machine_facts.Mounts(proc=settings.proc_mount), settings.state_folder)
     yield from machine_findings(machine, quota_writable=writable(cgroups, "cpu-quota"))
     yield from cgroup_findings(cgroups)
-    agent = agent_facts.gather(settings.metrics_host, settings.metrics_port, settings.state_folder, settings.proc_mount)
+    agent = agent_facts.gather_agent(
+        settings.metrics_host, settings.metrics_port, settings.state_folder, settings.proc_mount
+    )
     yield from agent_findings(agent)
     if settings.bootstrap is not None:
-        from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
+        from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
-        yield from _of_log(settings.bootstrap)
-        explained = asyncio.run(log_facts.node(settings.bootstrap, settings.node_name))
+        yield from _of_kafka(settings.bootstrap)
+        explained = asyncio.run(kafka_facts.node_freshness(settings.bootstrap, settings.node_name))
         if explained is not None:
             yield from node_findings(settings.node_name, explained, runs=agent is not None)
     access = access_of(settings.api_server, settings.api_token, settings.api_ca)
     if access is not None:
-        yield from api_findings(api_facts.gather(access))
+        yield from api_findings(agent_facts.gather_api(access))
     if settings.policy is not None:
         yield from policy_findings(str(settings.policy), _policy(settings.policy), cgroups, machine.cpus)
 
@@ -166,16 +163,16 @@ def _of_cluster(kubeconfig: Path | None, *, kubelet_insecure: bool) -> Iterator[
     yield from cluster_findings(cluster)
 
 
-def _of_log(bootstrap: Cluster, *, to_create: bool = False) -> Iterator[Finding]:
-    from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
+def _of_kafka(bootstrap: Cluster, *, to_create: bool = False) -> Iterator[Finding]:
+    from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
-    yield from log_findings(asyncio.run(log_facts.gather(bootstrap, to_create=to_create)))
+    yield from kafka_findings(asyncio.run(kafka_facts.gather_kafka(bootstrap, to_create=to_create)))
 
 
 def _of_logins(bootstrap: Cluster, logins: Path) -> Iterator[Finding]:
-    from slacktide.deploy.cli.doctor import login_facts  # noqa: PLC0415 - loads Kafka: not for --help
+    from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
-    yield from login_findings(asyncio.run(login_facts.gather(bootstrap.addresses, logins)))
+    yield from login_findings(asyncio.run(kafka_facts.gather_logins(bootstrap.addresses, logins)))
 
 
 def _policy(path: Path) -> Parsed | ConfigError:

@@ -119,7 +119,7 @@ class Newest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogFacts:
+class KafkaFacts:
     """The Kafka cluster, as seen from this machine."""
 
     bootstrap: Cluster
@@ -139,7 +139,7 @@ class LogFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoLog:
+class NoKafka:
     """A Kafka cluster that did not answer."""
 
     bootstrap: Cluster
@@ -208,3 +208,22 @@ class NoApi:
 
     url: str
     trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """One controller of control groups."""
+
+    name: str
+    needed: str
+    required: bool
+    """Whether an agent can do its work without it."""
+
+
+CONTROLLERS = (
+    Controller(name="cpu", needed="to limit best-effort CPU", required=True),
+    Controller(name="cpuacct", needed="to measure each pod's CPU", required=True),
+    Controller(name="memory", needed="to measure each pod's memory", required=False),
+    Controller(name="cpuset", needed="for cpuSuppressPolicy cpuset", required=False),
+    Controller(name="freezer", needed="to freeze best-effort pods that lack eviction credit", required=False),
+)

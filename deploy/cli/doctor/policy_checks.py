@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slacktide.deploy.cli.doctor.cgroup_checks import to_have_pressure, writable
 from slacktide.deploy.cli.doctor.facts import CgroupFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.deploy.cli.doctor.machine_checks import to_have_pressure, writable
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.message import Message

@@ -23,7 +23,7 @@ from slacktide.agents.kubernetes.resource import (
     Resource,
 )
 from slacktide.agents.listening import bracketed
-from slacktide.deploy.cli.doctor.preflight_checks import (
+from slacktide.deploy.cli.doctor.cluster_checks import (
     AGENT_CPU_MILLI,
     PARTS_CPU_MILLI,
     Koordinator,
@@ -176,7 +176,7 @@ async def or_why(ask: Callable[[], Awaitable[T]]) -> T | str:
         return str(exc)
 
 
-async def gather(
+async def gather_preflight(
     api: ApiServer, pods: Sequence[Placed] | str, *, installed: bool, kubelet_insecure: bool
 ) -> PreflightFacts:
     """Query a cluster.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from slacktide.deploy.cli.doctor.facts import LogFacts, LoginFacts, Newest, NoLog
+from slacktide.deploy.cli.doctor.facts import KafkaFacts, LoginFacts, Newest, NoKafka
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, warned
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.connection import options
@@ -19,10 +19,10 @@ EMBEDDED = "tansu_cluster"
 """The cluster id of the embedded broker."""
 
 
-def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
+def kafka_findings(facts: KafkaFacts | NoKafka) -> Iterator[Finding]:
     """Report all findings of Kafka, or that it does not answer."""
     needed = "a broker that answers"
-    if isinstance(facts, NoLog):
+    if isinstance(facts, NoKafka):
         advice = (
             f"check that --bootstrap HOST:PORT is right, and that its port accepts {facts.bootstrap.security} "
             "(--kafka-config). To try the port: nc -vz HOST PORT"
@@ -64,7 +64,7 @@ def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
             yield good(check, str(one.security), needed)
 
 
-def _broker(facts: LogFacts) -> Finding:
+def _broker(facts: KafkaFacts) -> Finding:
     check, needed = "log.broker", "a broker that answers"
     found = f"{facts.bootstrap}: cluster {facts.cluster or '(no id)'}, {count(facts.brokers, 'broker')}"
     if facts.cluster == EMBEDDED:
@@ -73,7 +73,7 @@ def _broker(facts: LogFacts) -> Finding:
     return good(check, found, needed)
 
 
-def _round_trip(facts: LogFacts) -> Finding:
+def _round_trip(facts: KafkaFacts) -> Finding:
     check, needed = "log.round-trip", f"at most {ROUND_TRIP_MS_MAX:g} ms"
     found = f"{facts.round_trip_ms:.1f} ms"
     if facts.round_trip_ms > ROUND_TRIP_MS_MAX:
@@ -85,7 +85,7 @@ def _round_trip(facts: LogFacts) -> Finding:
     return good(check, found, needed)
 
 
-def _idempotence(facts: LogFacts) -> Finding:
+def _idempotence(facts: KafkaFacts) -> Finding:
     check, needed = "log.idempotent-producer", "acks=all without duplicates"
     if not facts.idempotence_trouble:
         return good(check, "yes", needed)
@@ -99,11 +99,11 @@ def _idempotence(facts: LogFacts) -> Finding:
     return warned(check, f"no: {facts.idempotence_trouble}", needed, advice)
 
 
-def _transactions(facts: LogFacts) -> Finding:
+def _transactions(facts: KafkaFacts) -> Finding:
     return good("log.transactions", "yes" if facts.transactions else "no", "not required: transactions are not used")
 
 
-def _topics(facts: LogFacts) -> Finding:
+def _topics(facts: KafkaFacts) -> Finding:
     check, needed = "log.topics", "as in the table of topics"
     if facts.changes is None:
         advice = "run doctor as the reader; for its ACLs see slacktide topics acl reader"
@@ -130,7 +130,7 @@ def _topics(facts: LogFacts) -> Finding:
     )
 
 
-def _timestamps(facts: LogFacts) -> Finding:
+def _timestamps(facts: KafkaFacts) -> Finding:
     check, needed = "log.timestamps", f"message.timestamp.type={STAMPED} on each topic"
     others = [name for name, config in facts.settings.items() if config.get(TIMESTAMP_TYPE, STAMPED) != STAMPED]
     if not others:
@@ -142,14 +142,14 @@ def _timestamps(facts: LogFacts) -> Finding:
     return warned(check, f"CreateTime: {', '.join(others)}", needed, advice)
 
 
-def _compression(facts: LogFacts) -> Finding:
+def _compression(facts: KafkaFacts) -> Finding:
     """Report the codecs; all are accepted. With ``producer`` batches are unchanged, else recompressed."""
     check, needed = "log.compression", "any of none, gzip, snappy, lz4 and zstd"
     found = Counter(config.get("compression.type", "producer") for config in facts.settings.values())
     return good(check, ", ".join(f"{codec} on {count(number, 'topic')}" for codec, number in found.items()), needed)
 
 
-def _batch_size(facts: LogFacts) -> Finding:
+def _batch_size(facts: KafkaFacts) -> Finding:
     check, needed = "log.batch-size", f"max.message.bytes of at most {INFLATED_BYTES_MAX} on each topic"
     large = {name: int(config.get("max.message.bytes", 0)) for name, config in facts.settings.items()}
     over = [f"{name} {size_bytes}" for name, size_bytes in large.items() if size_bytes > INFLATED_BYTES_MAX]
