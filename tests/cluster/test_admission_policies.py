@@ -262,5 +262,5 @@ def test_an_agents_event_is_of_a_pod_and_its_own(applied: ApiServer, changes: Js
     bad = good | changes
     bad["regarding"] = bad["regarding"] | {"namespace": namespace}
     for account, body in ((victim.bound, bad), (victim.unbound, good)):
-        with pytest.raises(RefusedError, match="an agent's Event is about a pod"):
+        with pytest.raises(RefusedError, match="an agent's Event must be about a pod"):
             applied.request("POST", path, body, token=account.token)

@@ -112,7 +112,7 @@ def test_it_makes_no_secret_but_its_certificate(applied: ApiServer, account: Acc
     metadata = named if changes.get("type") == "kubernetes.io/service-account-token" else {"name": named["name"]}
     empty = {"tls.crt": "", "tls.key": ""}
     body = {"metadata": metadata, "type": "kubernetes.io/tls", "data": empty} | changes
-    with pytest.raises(RefusedError, match="writes the Secret slacktide-webhook-tls of type"):
+    with pytest.raises(RefusedError, match="may write only the Secret slacktide-webhook-tls, of type"):
         applied.request("POST", SECRETS, body, token=account.token)
 
 
