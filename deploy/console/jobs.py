@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from slacktide.deploy.cli.explain.job_text import job_text
+from slacktide.deploy.cli.explain.workload_text import job_text
 from slacktide.deploy.cli.queue.standing import rows, standing
 from slacktide.deploy.console.history.latest import WORST_FIRST, Held, JobRow, job_row
 from slacktide.deploy.console.history.queries import History

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slacktide.deploy.cli.explain.pod_text import pod_text
+from slacktide.deploy.cli.explain.workload_text import pod_text
 from slacktide.deploy.console.amounts import shown
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import PodEvent

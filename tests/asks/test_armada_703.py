@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slacktide.deploy.cli.explain.pod_text import pod_text
+from slacktide.deploy.cli.explain.workload_text import pod_text
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.streams.explain.manifest import manifest_of
 from slacktide.streams.explain.node_log import node_log

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.explain.job_text import job_text
+from slacktide.deploy.cli.explain.workload_text import job_text
 from slacktide.deploy.cli.queue.standing import rows, standing
 from slacktide.deploy.console.answers import NotKeptError, Question, answer
 from slacktide.deploy.console.history.latest import Latest

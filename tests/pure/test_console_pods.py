@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.deploy.cli.explain.pod_text import pod_text
+from slacktide.deploy.cli.explain.workload_text import pod_text
 from slacktide.deploy.console.answers import Question, answer
 from slacktide.deploy.console.history import decisions
 from slacktide.deploy.console.history.queries import History

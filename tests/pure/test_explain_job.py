@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slacktide.deploy.cli.explain.job_text import job_text
+from slacktide.deploy.cli.explain.workload_text import job_text
 from slacktide.schemas.codec import encode
 from slacktide.schemas.job_pod import JobEviction, JobSpec
 from slacktide.schemas.topics import JOB_STATUS

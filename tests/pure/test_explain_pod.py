@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slacktide.deploy.cli.explain.pod_text import pod_text
+from slacktide.deploy.cli.explain.workload_text import pod_text
 from slacktide.schemas.codec import encode
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass, SourceNode, StayingPods, Victim

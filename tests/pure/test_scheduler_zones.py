@@ -12,7 +12,7 @@ from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.pod import parsed
 from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.deploy.cli.explain.placement_text import placement_text
+from slacktide.deploy.cli.explain.workload_text import placement_text
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import Resources

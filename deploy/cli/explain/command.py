@@ -101,7 +101,7 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
     It compares the pod's requests with the free amounts of each node, and its selector with their labels. It lists
     evictions of the pod and of its controller's other pods: rule, threshold, observed value, result, credit spent.
     """
-    from slacktide.deploy.cli.explain.pod_text import pod_text  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.workload_text import pod_text  # noqa: PLC0415
 
     namespace, short = _parts(name)
     explanation = asyncio.run(_pod(namespace, short, bootstrap, since, file))
@@ -142,8 +142,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
     With --output json: {"namespace", "name", "asked_ms", "place", "age_ms", "left", "pace_per_min", "findings",
     "status", "queue"}. The status is the record of the topic slacktide.job.status.v1, without defaults.
     """
-    from slacktide.deploy.cli.explain.job_text import job_text  # noqa: PLC0415
-    from slacktide.deploy.cli.explain.queue_text import queue_text  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.workload_text import job_text, queue_text  # noqa: PLC0415
     from slacktide.streams.explain.job import JobExplanation  # noqa: PLC0415
 
     now_ms = SystemClock().wall_ms()
@@ -156,7 +155,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
 
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
     """Return the Job, or only its place in the queue if it has no status."""
-    from slacktide.deploy.cli.explain.reading import all_job_statuses, job_statuses  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.log import all_job_statuses, job_statuses  # noqa: PLC0415
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
 
@@ -173,7 +172,7 @@ async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> Jo
 
 
 async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms: int) -> QueuePlace | None:
-    from slacktide.deploy.cli.explain.reading import queue_decisions, queue_of  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.log import queue_decisions, queue_of  # noqa: PLC0415
     from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
     from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
 

@@ -7,7 +7,6 @@ from textwrap import wrap
 from typing import Any
 
 from slacktide.deploy.cli.calc.waterfall import block
-from slacktide.deploy.cli.explain.findings import WIDTH, age, findings_text
 from slacktide.deploy.runtime.text import count, instant
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
@@ -18,12 +17,37 @@ from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.explain.carried_out import what
+from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node import Input, NodeExplanation, Step
 from slacktide.streams.explain.pressure import pressure_text
 from slacktide.streams.explain.selling import amount, resource_name
 
+WIDTH = 110
 _TITLES = {"set": "last set"}
+
+
+def findings_text(findings: Sequence[Finding]) -> str:
+    """Format findings with their advice, problems first."""
+    if not findings:
+        return "no problems found"
+    return "\n".join(line for one in findings for line in _finding(one))
+
+
+def _finding(one: Finding) -> Iterator[str]:
+    lines = wrap(f"{one.name}: {one.text}", WIDTH, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        yield f"{'' if number else one.severity:<7}  {line}"
+    for number, line in enumerate(wrap(one.advice, WIDTH - 9, break_long_words=False, break_on_hyphens=False)):
+        yield f"         {'' if number else 'to do: ':<7}{line}"
+
+
+def age(span_ms: int) -> str:
+    """Format an age."""
+    for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if span_ms >= 2 * unit:
+            return f"{span_ms / unit:.1f} {name} ago"
+    return f"{span_ms / 1000:.1f} s ago"
 
 
 def node_text(explanation: NodeExplanation) -> str:
