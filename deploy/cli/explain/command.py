@@ -15,6 +15,7 @@ from slacktide.deploy.cli.group import Group
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.topics import JOB_STATUS, QUEUE_DECISION
 
 if TYPE_CHECKING:  # not needed for --help
     from slacktide.streams.explain.job import JobExplanation
@@ -155,7 +156,7 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
 
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
     """Return the Job, or only its place in the queue if it has no status."""
-    from slacktide.deploy.cli.explain.log import all_job_statuses, job_statuses  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.log import job_statuses, records_since  # noqa: PLC0415
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
 
@@ -165,14 +166,14 @@ async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> Jo
     if found is None and queue is not None:
         return queue
     if found is None:
-        known = statuses(await all_job_statuses(bootstrap))
+        known = statuses(await records_since(bootstrap, JOB_STATUS, since_ms=0))
         names = near(f"{namespace}/{name}", [f"{one.body.namespace}/{one.body.name}" for one in known])
         raise NotFoundError(f"{bootstrap}: no status of Job {namespace}/{name}; {names}")
     return replace(found, queue=queue)
 
 
 async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms: int) -> QueuePlace | None:
-    from slacktide.deploy.cli.explain.log import queue_decisions, queue_of  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.log import queue_of, records_since  # noqa: PLC0415
     from slacktide.streams.decisions.queue.missing import WINDOW_S  # noqa: PLC0415
     from slacktide.streams.explain.queued import Queue  # noqa: PLC0415
 
@@ -183,7 +184,7 @@ async def _queue(namespace: str, name: str, uid: str, bootstrap: Cluster, now_ms
     since_ms = now_ms - WINDOW_S * 1_000
     evicted_ms = queue.state(workload).evicted_ms
     since_ms = min(since_ms, evicted_ms - EVICTED_MS) if evicted_ms else since_ms
-    return queue.explained(workload, await queue_decisions(bootstrap, since_ms), now_ms)
+    return queue.explained(workload, await records_since(bootstrap, QUEUE_DECISION, since_ms), now_ms)
 
 
 def _parts(name: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -28,7 +28,6 @@ from slacktide.schemas.topics import (
     OUTCOME,
     PLACEMENT,
     POLICY,
-    QUEUE_DECISION,
     QUEUE_SPEC,
     QUEUE_STATE,
     QUEUE_WORKLOAD,
@@ -58,6 +57,16 @@ from slacktide.streams.rows import SAMPLE_NAMES
 FETCH_WAIT_MS = 5
 STATUS_LATELY_MS = 60_000
 """The status of an active Job is usually republished within this time."""
+NODE_TOPICS = (*SAMPLES, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
+TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD, REFUSED_POD)
+FIGURES = (METRIC, ALLOCATABLE, SCORE)
+NEWEST_MS = 36_000
+"""Samples arrive each second, figures at least every 30 s."""
+LATELY_MS = 5_000
+"""An agent reports an outcome for each sample."""
+MISSED_MS = 7 * 24 * 3_600_000
+"""A missed pod stays unchanged while it runs: the retention of the topic."""
+_POD, _PODS = b'"pod":{', b'"pods":['
 
 
 @asynccontextmanager
@@ -107,36 +116,14 @@ async def queue_of(bootstrap: Cluster) -> list[Record]:
         return (await tail.read(places_of(partitions, {topic.name: WHOLE for topic in topics}))).records
 
 
-async def queue_decisions(bootstrap: Cluster, since_ms: int) -> list[Record]:
-    """Read the queue's decisions since a time.
+async def records_since(bootstrap: Cluster, topic: Topic, since_ms: int) -> list[Record]:
+    """Read a topic's records since a time; 0: all.
 
     Raises:
         LogError: Kafka cannot be read.
     """
-    async with reading(bootstrap, (QUEUE_DECISION,)) as (tail, partitions):
-        return (await tail.read(places_of(partitions, {QUEUE_DECISION.name: since_ms}))).records
-
-
-async def all_job_statuses(bootstrap: Cluster) -> list[Record]:
-    """Read the statuses of all Jobs.
-
-    Raises:
-        LogError: Kafka cannot be read.
-    """
-    async with reading(bootstrap, (JOB_STATUS,)) as (tail, partitions):
-        return (await tail.read(places_of(partitions, {JOB_STATUS.name: WHOLE}))).records
-
-
-NODE_TOPICS = (*SAMPLES, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
-TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD, REFUSED_POD)
-FIGURES = (METRIC, ALLOCATABLE, SCORE)
-NEWEST_MS = 36_000
-"""Samples arrive each second, figures at least every 30 s."""
-LATELY_MS = 5_000
-"""An agent reports an outcome for each sample."""
-MISSED_MS = 7 * 24 * 3_600_000
-"""A missed pod stays unchanged while it runs: the retention of the topic."""
-_POD, _PODS = b'"pod":{', b'"pods":['
+    async with reading(bootstrap, (topic,)) as (tail, partitions):
+        return (await tail.read(places_of(partitions, {topic.name: since_ms}))).records
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,38 +202,13 @@ class Log:
         read = await self.tail.read(self._all(SAMPLES, self.now_ms - LISTED_MS), wanted)
         return {node for topic in SAMPLES for node in by_key(read.records, topic)}
 
-    async def pod_outcomes(self, since_ms: int) -> Read:
-        """Return all outcomes about pods, of all nodes, since that time."""
-        return await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD in (record.value or b""))
-
-    async def limit_outcomes(self, since_ms: int) -> list[Record]:
-        """Return all outcomes about limits, of all nodes, since that time."""
-        read = await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD not in (record.value or b""))
-        return read.records
-
-    async def placements(self, name: str, since_ms: int) -> Read:
-        """Read placements of pods of this name, since that time."""
-        named = f'"name":"{name}"'.encode()
-        return await self.tail.read(self._all((PLACEMENT,), since_ms), lambda record: named in (record.value or b""))
-
-    async def missed(self, name: str, since_ms: int) -> Read:
-        """Read pods of this name that were created without the webhook, since that time."""
-        named = f'"name":"{name}"'.encode()
-        return await self.tail.read(self._all((MISSED_POD,), since_ms), lambda record: named in (record.value or b""))
-
-    async def refused(self, namespace: str, since_ms: int) -> Read:
-        """Read pods that the quota of a namespace refused, since that time."""
-        key = namespace.encode()
-        return await self.tail.read(self._all((REFUSED_POD,), since_ms), lambda record: record.key == key)
-
-    async def passes(self, since_ms: int) -> Read:
-        """Read descheduling passes since that time."""
-        return await self.tail.read(self._all((DESCHEDULING,), since_ms))
+    async def since(self, topic: Topic, since_ms: int, wanted: Callable[[Record], bool] | None = None) -> Read:
+        """Read the wanted records of a topic, of all nodes, since that time."""
+        return await self.tail.read(self._all((topic,), since_ms), wanted)
 
     async def node_names(self) -> set[str]:
         """Return the nodes with an inventory or figures."""
-        records = await self.figures()
-        return _names(records)
+        return _names(await self.figures())
 
     def _all(self, topics: Iterable[Topic], since_ms: int | None) -> dict[tuple[str, int], int | None]:
         return {(topic.name, number): since_ms for topic in topics for number in range(self.partitions[topic.name])}
@@ -258,7 +220,9 @@ async def node_logs(log: Log) -> list[NodeLog]:
     Raises:
         LogError: Kafka cannot be read.
     """
-    records = [*await log.figures(), *await log.limit_outcomes(log.now_ms - LATELY_MS)]
+    figures = await log.figures()
+    limits = await log.since(OUTCOME, log.now_ms - LATELY_MS, lambda record: _POD not in (record.value or b""))
+    records = [*figures, *limits.records]
     names, covered = _names(records), covered_of(records)
     of_all = [record for record in records if record.topic == POLICY.name]
     by_topic = {topic: by_key(records, topic) for topic in (INVENTORY, OUTCOME, *FIGURES)}
@@ -288,19 +252,23 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         on: NodeLog | None = node_log(there[0].node, await log.keyframes([there[0].node]))
     else:
         on, nodes = await _listed(log, namespace, name), await _with_pods(log, nodes)
-    outcomes = await log.pod_outcomes(log.now_ms - span_ms)
-    acts = logged(outcomes.records, OUTCOME, NodeOutcome)
-    placements = await log.placements(name, log.now_ms - span_ms)
-    placement = last_placement(logged(placements.records, PLACEMENT, PodPlacement), namespace, name)
-    passes = await log.passes(log.now_ms - span_ms)
-    missed = await log.missed(name, log.now_ms - MISSED_MS)
-    refused = await log.refused(namespace, log.now_ms - span_ms)
+    since_ms = log.now_ms - span_ms
+    named, of_namespace = f'"name":"{name}"'.encode(), namespace.encode()
+
+    def names_it(record: Record) -> bool:
+        return named in (record.value or b"")
+
+    outcomes = await log.since(OUTCOME, since_ms, lambda record: _POD in (record.value or b""))
+    placements = await log.since(PLACEMENT, since_ms, names_it)
+    passes = await log.since(DESCHEDULING, since_ms)
+    missed = await log.since(MISSED_POD, log.now_ms - MISSED_MS, names_it)
+    refused = await log.since(REFUSED_POD, since_ms, lambda record: record.key == of_namespace)
     found = PodLog(
         nodes=nodes,
         on=on,
-        outcomes=acts,
+        outcomes=logged(outcomes.records, OUTCOME, NodeOutcome),
         span_ms=span_ms,
-        placement=placement,
+        placement=last_placement(logged(placements.records, PLACEMENT, PodPlacement), namespace, name),
         missed=_missed(logged(missed.records, MISSED_POD, MissedPod), namespace, name),
         refused=last_refused(logged(refused.records, REFUSED_POD, RefusedPod), name),
         looks=looks(logged(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
