@@ -14,11 +14,10 @@ import click
 
 from slacktide.agents.http import Access
 from slacktide.agents.node.ahead.pressure import Stall
-from slacktide.deploy.cli import machine, pod_lists
+from slacktide.deploy.cli import agent_options, machine
+from slacktide.deploy.cli.agent_options import API_CA, API_SERVER, API_TOKEN, PodListSettings, access_of, refuse_alone
 from slacktide.deploy.cli.agent_restore import restore
-from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
 from slacktide.deploy.cli.group import Group
-from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,
@@ -217,11 +216,11 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
         log.warning("%s", machine.description(settings.node_name, settings.lister))
     settings.state_folder.mkdir(parents=True, exist_ok=True)
-    hierarchy, host = pod_lists.groups_of(settings)
+    hierarchy, host = agent_options.groups_of(settings)
     kernel = CgroupKernel(
         settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
     )
-    kubelet = pod_lists.kubelet_of(settings, kernel)
+    kubelet = agent_options.kubelet_of(settings, kernel)
     agent = AgentSettings(
         guard_deadline_ms=round(settings.guard_deadline * 1000),
         dry_run=settings.dry_run,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, groups_of, refuse_both
+from slacktide.deploy.cli.agent_options import HOST_WORKLOADS, KUBEPODS, groups_of, refuse_both
 from slacktide.deploy.runtime.settings import configured, file, folder, node_name, setting, state_folder
 
 

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.publisher import Publisher, publish_files
-from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.deploy.cli.machine import OperatorFiles
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster

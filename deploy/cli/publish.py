@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from slacktide.deploy.cli import machine
-from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.deploy.cli.machine import OperatorFiles
 from slacktide.deploy.cli.up import SHIPPED_POLICY
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (

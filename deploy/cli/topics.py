@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import acl, export, strimzi
+from slacktide.deploy.cli import export
 from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.kafka_access import acl_command, strimzi_command
 from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_named
 from slacktide.deploy.cli.topic_plan import Change, changes, plan_text
 from slacktide.deploy.runtime import settings
@@ -234,8 +235,8 @@ async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Re
         yield record
 
 
-command.add_command(acl.command)
-command.add_command(strimzi.command)
+command.add_command(acl_command)
+command.add_command(strimzi_command)
 command.add_command(export.command)
 
 

@@ -20,9 +20,9 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.listening import reachable
-from slacktide.deploy.cli import machine, pod_lists
+from slacktide.deploy.cli import agent_options, machine
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
-from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.deploy.cli.machine import OperatorFiles
 from slacktide.deploy.runtime import console_process, logs, process
 from slacktide.deploy.runtime.broker import (
     FETCH_WAIT_MS,
@@ -267,7 +267,7 @@ def _find_groups(settings: UpSettings) -> None:
         SlacktideError: there are none, or a file is invalid.
     """
     try:
-        pod_lists.groups_of(settings)
+        agent_options.groups_of(settings)
     except CgroupError as exc:
         if settings.kubepods is not None or settings.host_workloads is not None:
             raise

@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from slacktide.deploy.runtime import child_process, kafka_config
+from slacktide.deploy.runtime import child_process
+from slacktide.deploy.runtime.settings import forget_kafka_environment
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 
@@ -62,7 +63,7 @@ class EmbeddedBroker:
             BrokerError: it does not support this platform, its port is in use, or it does not respond.
         """
         binary = str(program())
-        kafka_config.forget()
+        forget_kafka_environment()
         await self.stop()
         _refuse_taken(self._port)
         url = f"tcp://{self.bootstrap}"

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import os
 import re
 import socket
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from slacktide.deploy.runtime import kafka_config
-from slacktide.schemas.connection import Cluster, Security, variable
+from slacktide.schemas.connection import ENVIRONMENT, Cluster, Security, parse, variable
+from slacktide.schemas.errors import ConfigError, Finding
+
+log = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Callable[..., Any])
 S = TypeVar("S")
@@ -29,6 +33,42 @@ SECURITY = "slacktide.security"
 """Key of the Kafka connection settings in click's context."""
 LOOPBACK_BROKER = Cluster("127.0.0.1:9092")
 _WORKLOAD = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
+
+
+def read_kafka_config(path: Path | None, environment: Mapping[str, str]) -> Security:
+    """Read connection settings from file and environment; default: plain text.
+
+    Raises:
+        ConfigError: the file is unreadable or invalid, or names unusable files.
+    """
+    security = parse("" if path is None else _config_text(path), "" if path is None else str(path), environment)
+    if security.encrypted:
+        from slacktide.streams.kafka.connecting import tls  # noqa: PLC0415 - loads Kafka: not for --help
+
+        tls(security)
+    return security
+
+
+def _config_text(path: Path) -> str:
+    try:
+        text = path.read_text()
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else str(exc)
+        raise ConfigError(
+            [Finding(file=str(path), field="--kafka-config", value=f"{why}", accepted="a file with lines KEY=VALUE")]
+        ) from exc
+    if mode & stat.S_IROTH and "password" in text:
+        log.warning(
+            "%s: every user of this machine can read the password in it; to restrict access: chmod o= %s", path, path
+        )
+    return text
+
+
+def forget_kafka_environment() -> None:
+    """Remove the settings from the environment of child processes: the embedded broker has no TLS and no login."""
+    for name in [name for name in os.environ if name.startswith(ENVIRONMENT)]:
+        del os.environ[name]
 
 
 class HostPort(click.ParamType):
@@ -134,7 +174,7 @@ def _kafka_config(command: C) -> C:
 
 
 def _secured(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
-    ctx.meta[SECURITY] = kafka_config.read(value, os.environ)
+    ctx.meta[SECURITY] = read_kafka_config(value, os.environ)
 
 
 def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:

@@ -21,8 +21,8 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.doctor import kafka_facts
 from slacktide.deploy.cli.doctor.kafka_checks import login_findings
 from slacktide.deploy.cli.log_side import LogSide
+from slacktide.deploy.cli.machine import OperatorFiles
 from slacktide.deploy.cli.main import cli
-from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.store import Store

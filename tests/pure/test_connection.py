@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.main import cli
-from slacktide.deploy.runtime.kafka_config import forget, read
+from slacktide.deploy.runtime.settings import forget_kafka_environment, read_kafka_config
 from slacktide.schemas.connection import (
     KEYS,
     MECHANISMS,
@@ -174,7 +174,7 @@ def test_a_password_may_come_from_the_environment_as_a_secret_s_key_does() -> No
 
 
 def test_without_a_word_a_connection_is_plain() -> None:
-    assert read(None, {}) == Cluster("kafka-1:9092").security == Security()
+    assert read_kafka_config(None, {}) == Cluster("kafka-1:9092").security == Security()
     assert client(Cluster("kafka-1:9092")) == {"bootstrap_servers": "kafka-1:9092", "security_protocol": "PLAINTEXT"}
 
 
@@ -199,7 +199,7 @@ def test_the_embedded_broker_s_parts_hear_nothing_of_it(monkeypatch: pytest.Monk
     monkeypatch.setenv("SLACKTIDE_KAFKA_SASL_PASSWORD", "hunter2")
     monkeypatch.setenv("SLACKTIDE_NODE_NAME", "db-7")
 
-    forget()
+    forget_kafka_environment()
     assert not [name for name in os.environ if name.startswith("SLACKTIDE_KAFKA_")]
     assert os.environ["SLACKTIDE_NODE_NAME"] == "db-7"
 
@@ -248,7 +248,7 @@ def test_a_password_that_everybody_may_read_is_warned_of(
     (tmp_path / FILE).write_text(text(LOGIN))
     (tmp_path / FILE).chmod(mode)
 
-    assert read(tmp_path / FILE, {}).username == "slacktide-agent"
+    assert read_kafka_config(tmp_path / FILE, {}).username == "slacktide-agent"
     assert caplog.text.count("to restrict access: chmod o= ") == warnings
     assert "hunter2" not in caplog.text
 

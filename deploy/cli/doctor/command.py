@@ -14,7 +14,16 @@ import click
 from slacktide.agents.files import load_yaml
 from slacktide.agents.node.cgroup.layout import PlainHost
 from slacktide.deploy.cli.agent import METRICS_PORT
-from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
+from slacktide.deploy.cli.agent_options import (
+    API_CA,
+    API_SERVER,
+    API_TOKEN,
+    HOST_WORKLOADS,
+    KUBEPODS,
+    access_of,
+    refuse_alone,
+    refuse_both,
+)
 from slacktide.deploy.cli.doctor import agent_facts, machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, api_findings, node_findings
 from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings, preflight_findings
@@ -22,7 +31,6 @@ from slacktide.deploy.cli.doctor.finding import Finding, as_json, as_table, read
 from slacktide.deploy.cli.doctor.kafka_checks import kafka_findings, login_findings
 from slacktide.deploy.cli.doctor.machine_checks import cgroup_findings, host_findings, machine_findings, writable
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
-from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
 from slacktide.deploy.runtime.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
 from slacktide.deploy.runtime.text import show
 from slacktide.schemas.connection import Cluster

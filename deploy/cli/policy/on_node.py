@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.policy.words import value_text
 from slacktide.deploy.runtime.text import table
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.policy import Parsed
@@ -19,6 +18,14 @@ from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, effect
 from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.idle import idle, lacking, not_taken
 from slacktide.schemas.policy.paths import key_of, path_of
+
+
+def value_text(value: object) -> str:
+    """Format a value as JSON, without needless quotes; unset: a dash."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
+
 
 OFF = "off"
 STANDARD_INPUT = Path("/dev/stdin")
