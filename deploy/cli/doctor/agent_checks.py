@@ -79,7 +79,7 @@ def api_findings(facts: ApiFacts | NoApi) -> Iterator[Finding]:
     yield good("api.server", facts.url, needed)
     yield _version(facts)
     yield _token(facts)
-    yield _evictions(facts)
+    yield _right(facts, EVICTIONS, "api.right-to-evict", "without this right, pods are only throttled and frozen")
     yield _events(facts)
     yield _kubelet(facts)
 
@@ -111,10 +111,6 @@ def _token(facts: ApiFacts) -> Finding:
             f"see api.version; or {advice}",
         )
     return failed(check, "not bound to a pod", needed, advice)
-
-
-def _evictions(facts: ApiFacts) -> Finding:
-    return _right(facts, EVICTIONS, "api.right-to-evict", "without this right, pods are only throttled and frozen")
 
 
 def _events(facts: ApiFacts) -> Finding:

@@ -28,21 +28,18 @@ from slacktide.deploy.cli.doctor.cluster_checks import (
     Scope,
     admitting_critical,
 )
-from slacktide.deploy.cli.doctor.preflight_facts import Placed, critical, is_there, or_why, placed
+from slacktide.deploy.cli.doctor.preflight_facts import (
+    NOT_FOUND,
+    Metadata,
+    Object,
+    Placed,
+    critical,
+    is_there,
+    or_why,
+    placed,
+)
 
 NAME = "slacktide-bridge"
-NOT_FOUND = 404
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    finalizers: list[str] = []
-    deletion_timestamp: str | None = None
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
 
 
 class _Expression(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,7 +59,7 @@ class _QuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Quota(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _QuotaSpec = _QuotaSpec()
 
     def described(self) -> Quota:
@@ -117,7 +114,7 @@ async def _tried(api: ApiServer) -> str:
     spec = {"priorityClassName": CRITICAL, "containers": [container], "serviceAccountName": NAME}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "slacktide-doctor-"}, "spec": spec}
     try:
-        await api.create(PODS, body, _Object, namespace=SYSTEM, dry_run=True)
+        await api.create(PODS, body, Object, namespace=SYSTEM, dry_run=True)
     except ApiError as exc:
         return str(exc)
     return ""
@@ -132,7 +129,7 @@ async def _held(api: ApiServer) -> list[str]:
     held = []
     for kind, resource, namespace in rights:
         try:
-            right = (await api.get(resource, NAME, _Object, namespace=namespace)).metadata
+            right = (await api.get(resource, NAME, Object, namespace=namespace)).metadata
         except ApiRefusedError as exc:
             if exc.status == NOT_FOUND:
                 continue

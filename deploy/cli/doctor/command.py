@@ -126,11 +126,19 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
     if not settings.cluster and settings.kubeconfig is None:
         yield from _of_machine(settings)
         return
-    yield from _of_cluster(settings.kubeconfig, kubelet_insecure=settings.kubelet_insecure)
+    from slacktide.deploy.cli.doctor import cluster_facts  # noqa: PLC0415 - loads HTTP: not for --help
+
+    gathering = cluster_facts.gather(settings.kubeconfig, kubelet_insecure=settings.kubelet_insecure)
+    cluster, preflight = asyncio.run(gathering)
+    yield from preflight_findings(preflight)
+    yield from cluster_findings(cluster)
     if settings.bootstrap is not None:
-        yield from _of_kafka(settings.bootstrap, to_create=True)
+        from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
+
+        yield from kafka_findings(asyncio.run(kafka_facts.gather_kafka(settings.bootstrap, to_create=True)))
         if settings.kafka_logins is not None:
-            yield from _of_logins(settings.bootstrap, settings.kafka_logins)
+            logins = kafka_facts.gather_logins(settings.bootstrap.addresses, settings.kafka_logins)
+            yield from login_findings(asyncio.run(logins))
 
 
 def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
@@ -152,7 +160,7 @@ def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
     if settings.bootstrap is not None:
         from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
-        yield from _of_kafka(settings.bootstrap)
+        yield from kafka_findings(asyncio.run(kafka_facts.gather_kafka(settings.bootstrap)))
         explained = asyncio.run(kafka_facts.node_freshness(settings.bootstrap, settings.node_name))
         if explained is not None:
             yield from node_findings(settings.node_name, explained, runs=agent is not None)
@@ -161,26 +169,6 @@ def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
         yield from api_findings(agent_facts.gather_api(access))
     if settings.policy is not None:
         yield from policy_findings(str(settings.policy), _policy(settings.policy), cgroups, machine.cpus)
-
-
-def _of_cluster(kubeconfig: Path | None, *, kubelet_insecure: bool) -> Iterator[Finding]:
-    from slacktide.deploy.cli.doctor import cluster_facts  # noqa: PLC0415 - loads HTTP: not for --help
-
-    cluster, preflight = asyncio.run(cluster_facts.gather(kubeconfig, kubelet_insecure=kubelet_insecure))
-    yield from preflight_findings(preflight)
-    yield from cluster_findings(cluster)
-
-
-def _of_kafka(bootstrap: Cluster, *, to_create: bool = False) -> Iterator[Finding]:
-    from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
-
-    yield from kafka_findings(asyncio.run(kafka_facts.gather_kafka(bootstrap, to_create=to_create)))
-
-
-def _of_logins(bootstrap: Cluster, logins: Path) -> Iterator[Finding]:
-    from slacktide.deploy.cli.doctor import kafka_facts  # noqa: PLC0415 - loads Kafka: not for --help
-
-    yield from login_findings(asyncio.run(kafka_facts.gather_logins(bootstrap.addresses, logins)))
 
 
 def _policy(path: Path) -> Parsed | ConfigError:

@@ -26,6 +26,7 @@ from slacktide.agents.listening import bracketed
 from slacktide.deploy.cli.doctor.cluster_checks import (
     AGENT_CPU_MILLI,
     PARTS_CPU_MILLI,
+    SYSTEM,
     Koordinator,
     Kubelet,
     Limits,
@@ -44,7 +45,6 @@ from slacktide.streams.decisions.resources.batch_resource import batch_resource
 from slacktide.streams.decisions.resources.node_load import NodeLoad
 
 T = TypeVar("T")
-SYSTEM = "slacktide-system"
 KUBELET_PORT = 10250
 ASKED_MAX = 20
 """The maximum number of kubelets whose certificates are checked."""
@@ -58,14 +58,20 @@ KOORDINATORS = (
 NOT_FOUND = 404
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The metadata of an object."""
+
     name: str = ""
     namespace: str = ""
     labels: dict[str, str] | None = None
+    finalizers: list[str] = []
+    deletion_timestamp: str | None = None
 
 
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+class Object(msgspec.Struct, frozen=True):
+    """An object of any kind."""
+
+    metadata: Metadata
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -96,7 +102,7 @@ class _NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     status: _NodeStatus = _NodeStatus()
 
 
@@ -105,7 +111,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _Spec = _Spec()
 
 
@@ -114,7 +120,7 @@ class _LimitSpec(msgspec.Struct, frozen=True):
 
 
 class _LimitRange(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _LimitSpec
 
 
@@ -293,7 +299,7 @@ async def is_there(api: ApiServer, resource: Resource, name: str, namespace: str
         ApiError: it is not known.
     """
     try:
-        await api.get(resource, name, _Object, namespace=namespace)
+        await api.get(resource, name, Object, namespace=namespace)
     except ApiRefusedError as exc:
         if exc.status == NOT_FOUND:
             return False
