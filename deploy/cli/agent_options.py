@@ -27,6 +27,16 @@ HOST_WORKLOADS = (
     "File that lists systemd slices and containers by QoS class, for a machine without Kubernetes. Reread when it "
     "changes."
 )
+_KUBELET = ("kubelet_token", "kubelet_ca", "kubelet_cert", "kubelet_key", "kubelet_insecure")
+_OPTIONS = ("kubepods", "kubelet", *_KUBELET, "host_workloads")
+API_SERVER = (
+    "URL of the API server that evicts pods, such as https://10.96.0.1. Without it, an agent in a pod uses its "
+    "cluster's. Outside a cluster the agent ends pods through their control groups."
+)
+API_TOKEN = "File with a ServiceAccount token bound to the agent's pod, read for each request. Default: the pod's own."  # noqa: S105
+API_CA = (
+    "File with the CA certificate of the API server. Without it: the pod's, or outside a cluster this machine's CAs."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +91,6 @@ class PodListSettings(ProcessSettings):
         given = [(name, getattr(self, name)) for name in _OPTIONS]
         flags = [[_flag(name)] if value is True else [_flag(name), str(value)] for name, value in given if value]
         return [text for flag in flags for text in flag]
-
-
-_KUBELET = ("kubelet_token", "kubelet_ca", "kubelet_cert", "kubelet_key", "kubelet_insecure")
-_OPTIONS = ("kubepods", "kubelet", *_KUBELET, "host_workloads")
 
 
 def _flag(name: str) -> str:
@@ -168,15 +174,6 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
 
 if TYPE_CHECKING:  # not needed for --help
     from slacktide.agents.http import Access
-
-API_SERVER = (
-    "URL of the API server that evicts pods, such as https://10.96.0.1. Without it, an agent in a pod uses its "
-    "cluster's. Outside a cluster the agent ends pods through their control groups."
-)
-API_TOKEN = "File with a ServiceAccount token bound to the agent's pod, read for each request. Default: the pod's own."  # noqa: S105
-API_CA = (
-    "File with the CA certificate of the API server. Without it: the pod's, or outside a cluster this machine's CAs."
-)
 
 
 def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:

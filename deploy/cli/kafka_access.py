@@ -16,6 +16,9 @@ from slacktide.schemas.access import AGENT, PARTS, Acl, Operation, Part, Resourc
 from slacktide.schemas.topics import TOPICS, Topic
 
 NAMES = {part.name: part for part in PARTS}
+VERSION = "kafka.strimzi.io/v1beta2"
+CLUSTER_LABEL = "strimzi.io/cluster"
+QUOTAS = ("producerByteRate", "consumerByteRate", "requestPercentage")
 
 
 @click.command(name="acl", epilog="Example: slacktide topics acl agent --bootstrap kafka-1:9092 | sh")
@@ -61,11 +64,6 @@ def _commands(part: Part, where: str) -> Iterator[str]:
 
 def _kind(acl: Acl) -> tuple[Operation, Resource]:
     return acl.operation, acl.resource
-
-
-VERSION = "kafka.strimzi.io/v1beta2"
-CLUSTER_LABEL = "strimzi.io/cluster"
-QUOTAS = ("producerByteRate", "consumerByteRate", "requestPercentage")
 
 
 @click.command(name="strimzi", epilog="Example: slacktide topics strimzi --cluster prod | kubectl apply -n kafka -f -")

@@ -19,6 +19,11 @@ from slacktide.streams.explain.evidence import Finding as Explained
 
 SILENT = ("agent.silent", "figures.stand")
 """Findings about a node whose agent does not run, as before an upgrade."""
+MINOR_MIN = 30
+"""From Kubernetes 1.30 on tokens name the node of the pod that they are bound to (ServiceAccountTokenPodNodeInfo)."""
+MINOR_FINE_GRAINED = 33
+"""From this version on the kubelet requires nodes/pods (KubeletFineGrainedAuthz)."""
+_GRANT = "to grant it, run kubectl apply -k deploy/kubernetes, or add the ClusterRole rule"
 
 
 def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
@@ -57,13 +62,6 @@ def node_findings(node: str, explained: Sequence[Explained], *, runs: bool) -> I
     for one in bad:
         wrong = failed if one.severity == "problem" and (runs or one.name not in SILENT) else warned
         yield wrong("node.fresh", one.text, needed, f"{one.advice}; `slacktide explain node {node}` shows more")
-
-
-MINOR_MIN = 30
-"""From Kubernetes 1.30 on tokens name the node of the pod that they are bound to (ServiceAccountTokenPodNodeInfo)."""
-MINOR_FINE_GRAINED = 33
-"""From this version on the kubelet requires nodes/pods (KubeletFineGrainedAuthz)."""
-_GRANT = "to grant it, run kubectl apply -k deploy/kubernetes, or add the ClusterRole rule"
 
 
 def api_findings(facts: ApiFacts | NoApi) -> Iterator[Finding]:

@@ -18,6 +18,8 @@ from slacktide.deploy.cli.doctor.facts import API_RIGHTS, AgentFacts, ApiFacts, 
 from slacktide.deploy.runtime.endpoints import PROCESS
 
 ANSWER_S = 3.0
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_MINOR = re.compile(r"v?1\.(\d+)")
 
 
 def gather_agent(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentFacts | None:
@@ -69,10 +71,6 @@ def _ask(host: str, port: int, path: str) -> str | None:
     finally:
         connection.close()
     return "" if answer.status == http.HTTPStatus.OK else text or f"status {answer.status}"
-
-
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_MINOR = re.compile(r"v?1\.(\d+)")
 
 
 class _Version(msgspec.Struct, rename="camel"):

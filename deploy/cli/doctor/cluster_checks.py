@@ -16,6 +16,19 @@ _COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limit
 """CPU and memory resources of quotas. Under such a quota a pod must declare them; batch pods do not."""
 BATCH_CLASS = "koord-batch"
 CRITICAL = "system-node-critical"
+EXAMPLE_CPU_MILLI = 400
+"""The request of the pod of deploy/kubernetes/examples/batch-job.yaml."""
+OWN_NODES = "colocation-agent=slacktide"
+"""Label of Slacktide's nodes in a cluster with Koordinator."""
+AGENT_CPU_MILLI, PARTS_CPU_MILLI = 40, 1_500
+"""Slacktide's requests by the chart's defaults: per node, and for the other parts in total."""
+_MINOR = re.compile(r"v?1\.(\d+)")
+_RELEASE = re.compile(r"v?(1\.\d+\.\d+)")
+_NATIVE = ("cpu", "memory")
+_AWAY = (
+    "check that pods can reach its port; it may be closed to clients outside the cluster: see the log of the "
+    "chart's Job"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,17 +157,6 @@ def _held(facts: ClusterFacts) -> Finding:
     return failed(check, found, needed, advice)
 
 
-EXAMPLE_CPU_MILLI = 400
-"""The request of the pod of deploy/kubernetes/examples/batch-job.yaml."""
-OWN_NODES = "colocation-agent=slacktide"
-"""Label of Slacktide's nodes in a cluster with Koordinator."""
-AGENT_CPU_MILLI, PARTS_CPU_MILLI = 40, 1_500
-"""Slacktide's requests by the chart's defaults: per node, and for the other parts in total."""
-_MINOR = re.compile(r"v?1\.(\d+)")
-_RELEASE = re.compile(r"v?(1\.\d+\.\d+)")
-_NATIVE = ("cpu", "memory")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubelet:
     """One node's kubelet."""
@@ -264,12 +266,6 @@ def _kubelets(facts: PreflightFacts) -> Iterator[Finding]:
     else:
         yield good(check, f"{count(len(facts.kubelets), 'node')}", needed)
     yield _certificates(facts.kubelets)
-
-
-_AWAY = (
-    "check that pods can reach its port; it may be closed to clients outside the cluster: see the log of the "
-    "chart's Job"
-)
 
 
 def _certificates(kubelets: Sequence[Kubelet]) -> Finding:

@@ -14,6 +14,10 @@ from slacktide.deploy.runtime.text import count, table
 
 Verdict = Literal["ok", "warning", "failed"]
 NAMED_MAX = 3
+FOUND_WIDTH = 52
+NEEDED_WIDTH = 40
+ADVICE_WIDTH = 100
+_SHOWN_FIRST = ("failed", "warning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +67,6 @@ def ready(findings: Sequence[Finding]) -> bool:
 def tally(findings: Sequence[Finding], verdict: Verdict) -> int:
     """Count the findings with this verdict."""
     return sum(one.verdict == verdict for one in findings)
-
-
-FOUND_WIDTH = 52
-NEEDED_WIDTH = 40
-ADVICE_WIDTH = 100
-_SHOWN_FIRST = ("failed", "warning")
 
 
 def as_json(findings: Sequence[Finding]) -> str:

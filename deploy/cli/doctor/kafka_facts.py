@@ -26,6 +26,9 @@ from slacktide.streams.kafka.connecting import tls
 from slacktide.streams.kafka.probe import lacking, probe
 
 LATELY_MS = 60_000
+FILE, TOKEN = "kafka.conf", "token"
+MOUNTED = "/etc/slacktide/kafka"
+"""The folder with each part's file and the files that it names."""
 
 
 async def gather_kafka(bootstrap: Cluster, *, to_create: bool = False) -> KafkaFacts | NoKafka:
@@ -86,11 +89,6 @@ async def _newest(bootstrap: Cluster, topics: Mapping[str, TopicState]) -> Newes
                 by_broker = state.config.get(TIMESTAMP_TYPE) == STAMPED
                 return Newest(topic=topic.name, timestamp_ms=max(stamps), by_broker=by_broker)
     return None
-
-
-FILE, TOKEN = "kafka.conf", "token"
-MOUNTED = "/etc/slacktide/kafka"
-"""The folder with each part's file and the files that it names."""
 
 
 async def gather_logins(addresses: str, folder: Path) -> list[LoginFacts]:

@@ -22,6 +22,7 @@ OPEN_FILES_WANTED = 1_024
 OPEN_FILES_MIN = 128
 SLOW_CLOCKS = frozenset({"acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies"})
 _MIB = 1024 * 1024
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,9 +299,6 @@ def to_have_pressure(why: str, facts: CgroupFacts) -> str:
             return f"mount cgroup v2 at {facts.mount}/unified before pods are started, or boot with cgroup v2 only"
         return "run doctor again when latency-sensitive pods are running"
     return "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)"
-
-
-NAMED_MAX = 5
 
 
 def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:

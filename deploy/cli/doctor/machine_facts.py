@@ -29,6 +29,13 @@ from slacktide.schemas.errors import CgroupError, ConfigError
 from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
 
 _ANY_PRESSURE = parse.pressure_pct(b"some")
+CLOCK_KEEPERS = (
+    ("chronyd", ("chrony/chronyd.pid", "chronyd.pid")),
+    ("ntpd", ("ntpd.pid", "ntp.pid", "ntpsec/ntpd.pid", "openntpd.pid")),
+)
+TIMESYNC_DONE = "systemd/timesync/synchronized"
+_CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
+_CAP_EFF = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 
 
 def gather_cgroups(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> CgroupFacts:
@@ -163,15 +170,6 @@ def _knob(knob: Control, version: int, group: Path | None) -> KnobFacts:
         except OSError as error:
             return KnobFacts(files=(name,), state="not writable", trouble=error.strerror or str(error))
     return KnobFacts(files=files, state="writable", trouble="")
-
-
-CLOCK_KEEPERS = (
-    ("chronyd", ("chrony/chronyd.pid", "chronyd.pid")),
-    ("ntpd", ("ntpd.pid", "ntp.pid", "ntpsec/ntpd.pid", "openntpd.pid")),
-)
-TIMESYNC_DONE = "systemd/timesync/synchronized"
-_CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
-_CAP_EFF = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
