@@ -17,7 +17,7 @@ from slacktide.agents.node.ahead.pressure import Stall
 from slacktide.deploy.cli import agent_options, machine
 from slacktide.deploy.cli.agent_options import API_CA, API_SERVER, API_TOKEN, PodListSettings, access_of, refuse_alone
 from slacktide.deploy.cli.agent_restore import restore
-from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import process
 from slacktide.deploy.runtime.settings import (
     LOOPBACK_BROKER,

@@ -11,7 +11,6 @@ from contextlib import aclosing
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.put_back import (
     HEADER,
     TOPICS,
@@ -24,6 +23,7 @@ from slacktide.deploy.cli.put_back import (
     steps,
 )
 from slacktide.deploy.cli.records import dead_letter_row, dead_letter_text, line, topic_named
+from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Duration, Name, table
 from slacktide.schemas.connection import Cluster

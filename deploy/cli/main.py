@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime.text import printable
 from slacktide.schemas.errors import SlacktideError
 

@@ -95,7 +95,7 @@ def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, 
         LogError: Kafka cannot be read.
         NotFoundError: no node matches.
     """
-    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
+    from slacktide.deploy.cli.suggestions import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.nodes import in_order  # noqa: PLC0415
 
     rows = asyncio.run(_rows(bootstrap))

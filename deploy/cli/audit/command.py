@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Name, count, instant
 from slacktide.schemas.connection import Cluster

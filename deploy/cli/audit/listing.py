@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from slacktide.deploy.cli.not_found import near
+from slacktide.deploy.cli.suggestions import near
 from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.suggestions import Group, NotFoundError, near
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster
@@ -64,7 +64,6 @@ def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
 
 async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
     from slacktide.deploy.cli.explain.log import opened, shortened  # noqa: PLC0415
-    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.node import explain_node  # noqa: PLC0415
     from slacktide.streams.explain.node_log import node_log  # noqa: PLC0415
 
@@ -111,7 +110,6 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
 
 async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: Path | None) -> PodExplanation:
     from slacktide.deploy.cli.explain.log import opened, pod_log, shortened  # noqa: PLC0415
-    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.pod import explain_pod  # noqa: PLC0415
 
     manifest = None if file is None else _manifest(file, namespace, name)
@@ -157,7 +155,6 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
 async def _job(namespace: str, name: str, bootstrap: Cluster, now_ms: int) -> JobExplanation | QueuePlace:
     """Return the Job, or only its place in the queue if it has no status."""
     from slacktide.deploy.cli.explain.log import job_statuses, records_since  # noqa: PLC0415
-    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
 
     records = await job_statuses(bootstrap, namespace, name, now_ms)

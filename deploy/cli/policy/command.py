@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.policy.compare import compare
 from slacktide.deploy.cli.policy.on_node import described_node, report, shown
+from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime.settings import file
 from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError

@@ -53,8 +53,8 @@ def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: 
     {rule: samples}, "batch_cpu_milli": [real, shadow], "batch_mem_bytes": [real, shadow]}; differences are the
     shadow's minus the real one's. Exit code 1: there is no shadow, or Kafka cannot be read.
     """
-    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.deploy.cli.policy.compared import as_json, shown  # noqa: PLC0415
+    from slacktide.deploy.cli.suggestions import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.comparison import Comparison  # noqa: PLC0415
 
     follow_ms = for_ms if for_ms is not None else 0 if since_ms is not None else FOLLOWED_MS

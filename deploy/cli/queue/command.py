@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.queue import run, topics
 from slacktide.deploy.cli.queue.report import lines, report
+from slacktide.deploy.cli.suggestions import Group
 from slacktide.deploy.runtime.settings import bootstrap_option, file
 from slacktide.deploy.runtime.text import Duration, show
 from slacktide.schemas.connection import Cluster

@@ -13,8 +13,8 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.queue.standing import exceeds_text, rows, standing
+from slacktide.deploy.cli.suggestions import NotFoundError, near
 from slacktide.deploy.runtime.settings import bootstrap_option, file
 from slacktide.deploy.runtime.text import count, instant, show, table
 from slacktide.schemas.codec import encode

@@ -16,8 +16,8 @@ from typing import Any
 import click
 import msgspec
 
-from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.replay import source
+from slacktide.deploy.cli.suggestions import NotFoundError, near
 from slacktide.deploy.runtime import garbage
 from slacktide.deploy.runtime.text import instant
 from slacktide.schemas.errors import SlacktideError

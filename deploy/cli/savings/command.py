@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.moment import Moment, MomentType, since_option
-from slacktide.deploy.cli.not_found import NotFoundError
+from slacktide.deploy.cli.suggestions import NotFoundError
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import Name, instant, show
 from slacktide.schemas.connection import Cluster
