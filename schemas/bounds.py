@@ -69,3 +69,8 @@ Name: TypeAlias = Annotated[str, Meta(max_length=NODE_CHARS_MAX)]
 """A node, a namespace, a pod, a uid: what readers keep maps by."""
 Revision: TypeAlias = Annotated[str, Meta(max_length=128)]
 """A content hash, or a boot id: kept with each node."""
+
+
+def clamped_ms(time_ms: int) -> int:
+    """The nearest time that can be written as a date, from 1970 to the year 9999, in UTC epoch milliseconds."""
+    return min(max(0, time_ms), TIME_MS_MAX)

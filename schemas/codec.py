@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.unreadable import UnreadableBatch
 
 if TYPE_CHECKING:
     from slacktide.schemas.message import Message

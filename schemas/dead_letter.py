@@ -1,6 +1,8 @@
-"""A record, or a batch of them, that nobody can use. Topic slacktide.dead-letter.v1, key: the bad record's key."""
+"""A record or batch that could not be processed. Topic slacktide.dead-letter.v1, key: the bad record's key."""
 
 from __future__ import annotations
+
+from typing import Self
 
 from slacktide.schemas.bounds import Count, TimeMs
 from slacktide.schemas.message import Message
@@ -28,3 +30,26 @@ class DeadLetter(Message, frozen=True, kw_only=True):
     """Size of the whole value."""
     last_offset: Count | None = None
     """The last offset of a batch that cannot be read, of which nothing is repeated here; None: this is one record."""
+
+
+class UnreadableBatch(bytes):
+    """The value of the one record that stands for an unreadable batch: no bytes, and the reason.
+
+    The record's offset is the batch's last one, so a reader that commits it continues behind the batch. No message
+    decodes from this value: each reader refuses the record like any bad one, and writes a dead letter for it.
+    """
+
+    first_offset: int
+    reason: str
+
+    def __new__(cls, first_offset: int, reason: str) -> Self:
+        """Make one.
+
+        Args:
+            first_offset: of the batch, or the first that was still to be read of it.
+            reason: why it cannot be read.
+        """
+        made = super().__new__(cls)
+        made.first_offset = first_offset
+        made.reason = reason
+        return made

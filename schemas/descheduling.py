@@ -59,7 +59,7 @@ class DeschedulingPass(Message, frozen=True, kw_only=True):
     decided_ms: TimeMs
     policy_version: Revision
     dry_run: bool
-    """Whether it only reports whom it would evict."""
+    """Whether it only reports the pods that it would evict."""
     bound: str
     """``acted``, or why it did not: ``none_over``, ``none_lasting``, ``no_targets`` or ``too_few_targets``."""
     terms: Terms = {}

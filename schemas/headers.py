@@ -6,7 +6,7 @@ import hashlib
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from slacktide.schemas.times import clamped_ms
+from slacktide.schemas.bounds import clamped_ms
 
 Header = tuple[str, bytes]
 Headers = tuple[Header, ...]

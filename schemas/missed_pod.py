@@ -20,7 +20,7 @@ class LackedMark(Message, frozen=True, kw_only=True):
 class MissedPod(Message, frozen=True, kw_only=True):
     """Created while the webhook was away, so that it was stored as it came: it runs, and holds what it asked for.
 
-    A pod stays as it was admitted; one that is created anew gets what the profiles set. Each replica reports it once,
+    A pod stays as it was admitted; a pod that is created again gets the profiles' values. Each replica reports it once,
     and again after a restart.
     """
 

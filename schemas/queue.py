@@ -26,7 +26,7 @@ REQUEUING_LIMIT = "RequeuingLimitExceeded"
 
 
 class QueueSpec(Message, frozen=True, kw_only=True):
-    """One object that the queue goes by; exactly one field is set. Null value: it was deleted."""
+    """One object that the queue uses; exactly one field is set. Null value: it was deleted."""
 
     cluster_queue: ClusterQueueObject | None = None
     cohort: CohortObject | None = None
@@ -34,7 +34,7 @@ class QueueSpec(Message, frozen=True, kw_only=True):
     local_queue: LocalQueueObject | None = None
     namespace: NamespaceObject | None = None
     sold: SoldObject | None = None
-    """By the decider itself: what a flavor's nodes sell now."""
+    """Written by the decider: the batch resources of a flavor's nodes."""
 
     @property
     def objects(self) -> list[QueueObject]:
@@ -54,7 +54,7 @@ FIELDS: dict[type[QueueObject], str] = {
 
 
 def spec_of(one: QueueObject) -> QueueSpec | None:
-    """The record of an object; None: the queue does not go by its kind."""
+    """The record of an object; None: the queue does not use this kind."""
     field = FIELDS.get(type(one))
     return None if field is None else msgspec.structs.replace(QueueSpec(), **{field: one})
 
@@ -161,7 +161,7 @@ class QueueParty(Message, frozen=True, kw_only=True):
 
 
 class QueueEviction(Message, frozen=True, kw_only=True):
-    """Who preempts whom, and why."""
+    """A preemption: the preemptor, the victim, and the reason."""
 
     cycle: Count
     preemptor: QueueParty

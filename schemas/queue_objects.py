@@ -1,4 +1,4 @@
-"""Kubernetes objects that a job queue goes by, as ``kubectl get -o yaml`` prints them. Unused fields are left out.
+"""Kubernetes objects that a job queue uses, as ``kubectl get -o yaml`` prints them. Unused fields are left out.
 
 Kueue's kinds are those of ``kueue.x-k8s.io/v1beta2``; names that v1beta1 used for the same are read, too.
 """
@@ -108,7 +108,7 @@ class BorrowWithinCohort(Part, frozen=True, kw_only=True):
 
 
 class PreemptionSpec(Part, frozen=True, kw_only=True):
-    """Whom workloads of a ClusterQueue may preempt."""
+    """The workloads that those of a ClusterQueue may preempt."""
 
     within_cluster_queue: PreemptionPolicy = "Never"
     reclaim_within_cohort: PreemptionPolicy = "Never"
@@ -338,19 +338,19 @@ class LocalQueueObject(QueueObject, frozen=True, kw_only=True):
 
 
 class NodeSize(Part, frozen=True, kw_only=True):
-    """What one node sells to batch pods."""
+    """The batch resources of one node."""
 
     cpu_milli: Int64 = 0
     memory_bytes: Int64 = 0
 
 
 class SoldSpec(Part, frozen=True, kw_only=True):
-    """What a flavor's nodes sell to batch pods, damped."""
+    """The batch resources of a flavor's nodes, damped."""
 
     cpu_milli: Int64 = 0
     memory_bytes: Int64 = 0
     nodes: list[NodeSize] = []
-    """What each node sold when this was written, not damped. Without any it is not known."""
+    """The batch resources of each node at the time of this record, not damped. Empty: unknown."""
 
 
 class SoldObject(QueueObject, frozen=True, kw_only=True):

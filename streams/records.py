@@ -10,10 +10,11 @@ import msgspec
 
 from slacktide.schemas import heartbeat
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.bounds import clamped_ms
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
-from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
+from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter, UnreadableBatch
 from slacktide.schemas.errors import failure
 from slacktide.schemas.headers import headers
 from slacktide.schemas.heartbeat import Heartbeat
@@ -21,7 +22,6 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
-from slacktide.schemas.times import clamped_ms
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
@@ -34,7 +34,6 @@ from slacktide.schemas.topics import (
     TICK,
     WINDOW,
 )
-from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.schemas.window import NodeWindowSegment
 
 _OfNode: TypeAlias = NodeCommand | NodeMetric | NodeAllocatable | NodeScore | NodeWindowSegment

@@ -15,8 +15,8 @@ from slacktide.deploy.cli.records import line, topic_named
 from slacktide.deploy.runtime import settings
 from slacktide.deploy.runtime.text import count, instant
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.topics import BY_NAME
-from slacktide.schemas.unreadable import UnreadableBatch
 
 ALL_SINCE_MS = 0
 

@@ -13,11 +13,10 @@ import orjson
 
 from slacktide.deploy.runtime.text import instant, printable
 from slacktide.schemas import codec
-from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.dead_letter import DeadLetter, UnreadableBatch
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, SAMPLE, SAMPLE_COLUMNS, Topic
-from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.records import Record
 from slacktide.streams.rows import Rows
 

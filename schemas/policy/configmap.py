@@ -16,8 +16,7 @@ import msgspec
 from slacktide.schemas.errors import ConfigError, Finding
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.agent import KEY as AGENT_KEY
-from slacktide.schemas.policy.carried_out import CARRIED_OUT
-from slacktide.schemas.policy.features import FEATURES
+from slacktide.schemas.policy.features import CARRIED_OUT, FEATURES
 from slacktide.schemas.policy.fields import replaced
 from slacktide.schemas.policy.message import NodeStrategy, Policy, versioned
 from slacktide.schemas.policy.names import name_of

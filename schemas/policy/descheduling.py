@@ -42,7 +42,7 @@ class Anomaly(Message, frozen=True, kw_only=True):
 
 
 class Descheduling(Message, frozen=True, kw_only=True):
-    """Without thresholds there is no pass; with ``dry_run`` a pass only reports whom it would evict."""
+    """Without thresholds no pass runs; with ``dry_run`` a pass only reports the pods that it would evict."""
 
     dry_run: bool = True
     """Publish which pods a pass would evict, and evict none."""

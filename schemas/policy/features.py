@@ -1,7 +1,7 @@
-"""What the strategies' fields are for: features, and what each lacks in order to act.
+"""The features of a policy: their fields, what each lacks in order to act, and which of them act in this version.
 
-An operator must know of a feature that was asked for and lacks something: the reference skips it each second
-and writes that to a node's log.
+An operator must see an enabled feature that lacks something. The reference skips it each second, and reports that only
+in a node's log.
 """
 
 from __future__ import annotations
@@ -184,3 +184,39 @@ def _qos_of(name: str) -> tuple[Feature, ...]:
 
 
 FEATURES = _NODE + tuple(feature for name in ("lsr", "ls", "be", "system", "root") for feature in _qos_of(name))
+
+
+CARRIED_OUT = frozenset(
+    {
+        "NodeMetric",
+        "NodeMetricReport",
+        "BatchResource",
+        "MidResource",
+        "MidResource (static)",
+        "FreeResource",
+        "ResourceSync",
+        "BEIsolation",
+        "BECPUSuppress",
+        "BECPUSuppress (cpuset)",
+        "BEMemoryEvict",
+        "MemoryEvict",
+        "MemoryAllocatableEvict",
+        "BECPUEvict",
+        "CPUEvict",
+        "CPUAllocatableEvict",
+        "SubPriority",
+        "CPUBurst",
+        "CFSQuotaBurst",
+        "CPUQOS (beClass)",
+        "CPUQOS idle (beClass)",
+        "MemoryQOS (lsrClass)",
+        "MemoryQOS (lsClass)",
+        "MemoryQOS (beClass)",
+        "MemoryQOS (systemClass)",
+        "EvictionBudget",
+        "LowNodeLoad",
+        "LoadAwareScheduling",
+        "Suspend",
+    }
+)
+"""By their names in ``features.FEATURES``. Whoever builds one adds it here, and nowhere else."""

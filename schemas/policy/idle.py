@@ -1,4 +1,4 @@
-"""What is set and has no effect, with the reason; and what a node sets itself that is not taken."""
+"""Settings without effect, with the reason: of a policy, and of a node's own annotation and labels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from slacktide.schemas.inventory import NodeFacts
-from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source
+from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.policy.configmap import CONFIGS
+from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source, effective
 from slacktide.schemas.policy.features import FEATURES, Feature
 from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.keys import keys_of
-from slacktide.schemas.policy.message import Policy
+from slacktide.schemas.policy.message import NodeStrategy, Policy
 from slacktide.schemas.policy.node_overlay import (
     ANNOTATION_STRATEGY,
     FIELDS,
@@ -21,6 +22,7 @@ from slacktide.schemas.policy.node_overlay import (
     annotation_fields,
     ratio_pct,
 )
+from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import Colocation
 
 _NOTHING_GIVEN = Policy(version="")
@@ -129,3 +131,37 @@ def _beyond(name: str, field: str, value: object) -> Iterator[tuple[str, str]]:
         key.value(value)
     except (ValueError, msgspec.ValidationError):
         yield name, f"{value} is taken, although it is not {key.accepted}"
+
+
+_PLAIN = NodeFacts(name="", capacity=Resources(), allocatable=Resources())
+"""A node that sets nothing of its own."""
+_FOR_NODES = [config for config in CONFIGS if config.nodes]
+_NO_NODES: dict[str, Any] = {config.node_field: [] for config in _FOR_NODES}
+
+
+def unused(policy: Policy) -> Iterator[Idle]:
+    """What is set and without effect wherever it holds.
+
+    What the cluster sets may wait for a node strategy: ``enable`` for some nodes only is how one begins.
+    """
+    cluster = msgspec.structs.replace(policy, **_NO_NODES)
+    on_nodes = [_alone(cluster, config.strategy, node)
+                for config in _FOR_NODES for node in getattr(policy, config.node_field)]  # fmt: skip
+    for one in idle(effective(cluster, _PLAIN)):
+        if not any(_acts(one, found) for found in on_nodes):
+            yield one
+    for found in on_nodes:
+        yield from (one for one in idle(found) if one.source.layer == "node strategy")
+
+
+def _alone(cluster: Policy, strategy: str, node: NodeStrategy[Any]) -> Effective:
+    """The policy of nodes with this node strategy."""
+    everywhere = msgspec.structs.replace(node, selector=Selector())
+    return effective(msgspec.structs.replace(cluster, **{f"node_{strategy}": [everywhere]}), _PLAIN)
+
+
+def _acts(one: Idle, found: Effective) -> bool:
+    """Whether what the cluster sets, and is idle there, acts here."""
+    if found.source(f"{one.strategy}.{one.field}") != one.source:
+        return False
+    return not any((other.strategy, other.field) == (one.strategy, one.field) for other in idle(found))

@@ -22,22 +22,22 @@ DISABLED = "enable is false"
 
 
 def nothing(_: object) -> str:
-    """It always acts."""
+    """A feature that always acts."""
     return ""
 
 
 def colocated(lacks: Callable[[Colocation], str] = lambda _: "") -> Callable[[Colocation], str]:
-    """For a feature of colocation: what it lacks besides ``enable``."""
+    """Return the check of a colocation feature, which also needs ``enable``."""
     return lambda colocation: lacks(colocation) if colocation.enable else DISABLED
 
 
 def thresholded(lacks: Callable[[ResourceThreshold], str] = lambda _: "") -> Callable[[ResourceThreshold], str]:
-    """For a feature of thresholds: what it lacks besides ``enable``."""
+    """Return the check of a threshold feature, which also needs ``enable``."""
     return lambda threshold: lacks(threshold) if threshold.enable else DISABLED
 
 
 def mid_predicted(colocation: Colocation) -> str:
-    """Mid resources by what production pods are predicted to leave."""
+    """Mid resources from the predicted use of production pods."""
     return "midReclaimMode is static" if colocation.mid_reclaim_mode == "static" else ""
 
 
@@ -47,27 +47,27 @@ def mid_static(colocation: Colocation) -> str:
 
 
 def free(colocation: Colocation) -> str:
-    """A class that is sold what is idle."""
-    return "" if colocation.free_class_enable else "freeClassEnable is false: nothing is sold to pods of koord-free"
+    """The class koord-free, which gets idle resources."""
+    return "" if colocation.free_class_enable else "freeClassEnable is false: pods of koord-free get no resources"
 
 
 def sub_priority(threshold: ResourceThreshold) -> str:
-    """The order among victims of one priority."""
+    """The order of victims of equal priority."""
     return "" if threshold.sub_priority_enable else "subPriorityEnable is false"
 
 
 def descheduling(strategy: Descheduling) -> str:
-    """Best-effort pods that leave loaded nodes."""
-    return "" if strategy.wanted else "neither lowThresholds nor prodLowThresholds is set: there is no pass"
+    """Descheduling of best-effort pods from overloaded nodes."""
+    return "" if strategy.wanted else "neither lowThresholds nor prodLowThresholds is set: no pass runs"
 
 
 def suspension(strategy: AgentPolicy) -> str:
-    """All nodes suspended at once."""
+    """Suspension of all nodes."""
     return "" if strategy.suspend else "suspend is false"
 
 
 def by_cpuset(threshold: ResourceThreshold) -> str:
-    """Best-effort pods held by CPU set."""
+    """CPU suppression by CPU set."""
     return "" if threshold.cpu_suppress_policy == "cpuset" else "cpuSuppressPolicy is not cpuset"
 
 
@@ -91,13 +91,13 @@ def cpu_evict(threshold: ResourceThreshold) -> str:
 
 
 def memory_allocatable(threshold: ResourceThreshold) -> str:
-    """Eviction where more memory was sold than there is."""
+    """Eviction if requests exceed a percentage of allocatable memory."""
     lower, upper = threshold.mem_allocatable_evict_lower_pct, threshold.mem_allocatable_evict_threshold_pct
     return _allocatable(threshold, "memoryAllocatableEvict", lower, upper)
 
 
 def cpu_allocatable(threshold: ResourceThreshold) -> str:
-    """Eviction where more CPU was sold than there is."""
+    """Eviction if requests exceed a percentage of allocatable CPU."""
     lower, upper = threshold.cpu_allocatable_evict_lower_pct, threshold.cpu_allocatable_evict_threshold_pct
     return _allocatable(threshold, "cpuAllocatableEvict", lower, upper)
 
@@ -135,7 +135,7 @@ def _unset(name: str, value: object) -> str:
 
 
 def _between(lower_name: str, lower: int | None, name: str, threshold: int | None) -> str:
-    """An eviction begins at its threshold and ends at its lower percent."""
+    """Check that an eviction begins at a threshold above its lower percentage."""
     if threshold is None:
         return _unset(name, threshold)
     if lower is not None and lower >= threshold:
@@ -144,7 +144,7 @@ def _between(lower_name: str, lower: int | None, name: str, threshold: int | Non
 
 
 def burst(burst: CpuBurst) -> str:
-    """Saved-up CPU time: ``cpu.max.burst``."""
+    """Saved CPU time: ``cpu.max.burst``."""
     return "" if burst.policy in {"auto", "cpuBurstOnly"} else f"policy is {burst.policy}"
 
 
@@ -155,11 +155,11 @@ def quota_burst(burst: CpuBurst) -> str:
     percent = burst.cfs_quota_burst_pct
     if percent is None or percent > 100:
         return _unset("cfsQuotaBurstPercent", percent)
-    return f"cfsQuotaBurstPercent {percent} leaves nothing over the limit"
+    return f"cfsQuotaBurstPercent {percent} allows no quota above the limit"
 
 
 def cpu_qos(part: str, *by: str) -> Callable[[ResourceQos], str]:
-    """For a QoS class: its part is enabled with one of these settings."""
+    """Return the check that a QoS class is enabled with one of these CPU policies."""
 
     def lacks(qos: ResourceQos) -> str:
         return qos_part(part)(qos) or ("" if qos.policies.cpu in by else f"policies.cpuPolicy is {qos.policies.cpu}")
@@ -168,7 +168,7 @@ def cpu_qos(part: str, *by: str) -> Callable[[ResourceQos], str]:
 
 
 def idle(part: str) -> Callable[[ResourceQos], str]:
-    """For a QoS class: ``cpu.idle`` is set."""
+    """Return the check that a QoS class sets ``cpu.idle``."""
 
     def lacks(qos: ResourceQos) -> str:
         off = "" if value_at(qos, f"{part}.sched_idle") else f"{name_of(ResourceQos, part)}.schedIdle is 0"
@@ -178,7 +178,7 @@ def idle(part: str) -> Callable[[ResourceQos], str]:
 
 
 def qos_part(part: str) -> Callable[[ResourceQos], str]:
-    """For a QoS class: its part is enabled."""
+    """Return the check that a QoS class is enabled."""
 
     def lacks(qos: ResourceQos) -> str:
         return "" if value_at(qos, f"{part}.enable") else f"{name_of(ResourceQos, part)}.enable is false"
@@ -187,7 +187,7 @@ def qos_part(part: str) -> Callable[[ResourceQos], str]:
 
 
 def kill_priority(part: str) -> Callable[[ResourceQos], str]:
-    """Whom the kernel kills first when memory ends."""
+    """Return the check that a QoS class sets the OOM kill priority."""
 
     def lacks(qos: ResourceQos) -> str:
         off = "" if value_at(qos, f"{part}.priority_enable") else f"{name_of(ResourceQos, part)}.priorityEnable is 0"

@@ -18,9 +18,17 @@ from slacktide.streams.decisions.known_pods import KnownPods, known
 from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.decisions.suppress.cpu_suppress import measured
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.replay.model import Hypothetical, Range, allowed_milli, best_effort, held_back, used_milli
+from slacktide.streams.replay.model import (
+    Hypothetical,
+    Part,
+    Range,
+    Successors,
+    allowed_milli,
+    best_effort,
+    held_back,
+    used_milli,
+)
 from slacktide.streams.replay.policies import Policies
-from slacktide.streams.replay.successors import Part, Successors
 from slacktide.streams.replay.whatif import INTERVAL_MS_MAX
 from slacktide.streams.rows import SAMPLE_NAMES, Rows
 

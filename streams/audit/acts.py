@@ -1,11 +1,15 @@
-"""Converts audit records to acts: without duplicates, selected by node and pod, each with a short description. Pure."""
+"""Converts audit records to acts, each with a short text, and to lines of an export: without duplicates. Pure."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from slacktide.schemas.codec import decode
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.decisions.evict.node_evict import ENDS, HOLDS
@@ -85,3 +89,24 @@ def what(one: NodeOutcome) -> str:
     if one.bound in ENDS:
         return one.bound
     return "evicted" if one.result == "applied" else "not evicted"
+
+
+def content_of(record: Record) -> dict[str, object]:
+    """Return the record's place, the broker's time, and the body: a NodeOutcome on one line unchanged, else base64."""
+    place: dict[str, object] = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "appended_ms": record.timestamp_ms,
+    }
+    value = record.value
+    if isinstance(value, UnreadableBatch):
+        return place | {"unreadable": value.reason, "first_offset": value.first_offset}
+    if value is None:
+        return place | {"body": None}
+    try:
+        decode(value, NodeOutcome)
+    except BadMessageError:
+        return place | {"value_base64": base64.b64encode(value).decode()}
+    if b"\n" in value or b"\r" in value:
+        return place | {"value_base64": base64.b64encode(value).decode()}
+    return place | {"body": msgspec.Raw(value)}

@@ -12,9 +12,8 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.explain.carried_out import carried_out_findings
 from slacktide.streams.explain.evidence import Finding, Logged, Place, newest
-from slacktide.streams.explain.figures import Figure, figures
+from slacktide.streams.explain.figures import Figure, figures, freshness_findings
 from slacktide.streams.explain.forecast import mid_findings
-from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.held import unheld_findings
 from slacktide.streams.explain.node_log import NodeLog, order
 from slacktide.streams.explain.pressure import pressure_findings

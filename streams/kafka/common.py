@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import OffsetAndTimestamp
 
+from slacktide.schemas.bounds import clamped_ms
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.times import clamped_ms
 from slacktide.streams.records import Record
 
 POLL_S = 0.2

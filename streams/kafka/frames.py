@@ -14,7 +14,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatch
 from google_crc32c import value as crc32c
 
-from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.streams.kafka.payload import UnreadableError, records_of
 
 HEADERS_MAX: Final = 64

@@ -10,9 +10,9 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
-from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.kafka.common import partition_of, record_of
 from slacktide.streams.kafka.reader import Reader, partitions_of, stand
 from slacktide.streams.records import Record

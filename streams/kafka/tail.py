@@ -10,7 +10,7 @@ from types import MappingProxyType
 from aiokafka import ConsumerRecord, TopicPartition
 
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.streams.kafka.common import POLL_S, first_since, record_of, trouble
 from slacktide.streams.kafka.reader import Reader, stand
 from slacktide.streams.records import Record

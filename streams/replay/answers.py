@@ -20,7 +20,7 @@ from slacktide.schemas.sample_columns_codec import BEGIN, NOW, carried, decode_o
 from slacktide.schemas.topics import COMMAND
 from slacktide.streams.proofs import believes
 from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.difference import (
+from slacktide.streams.replay.figures import (
     ABSENT,
     Difference,
     Field,

@@ -28,8 +28,7 @@ from slacktide.streams.proofs import believes
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.rendering import RenderedAnswers
 from slacktide.streams.replay.answers import Answers
-from slacktide.streams.replay.difference import Difference
-from slacktide.streams.replay.figures import EVER_MS, Figures
+from slacktide.streams.replay.figures import EVER_MS, Difference, Figures
 from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.unsettled import Unsettled
 from slacktide.streams.rows import SAMPLE_NAMES

@@ -12,9 +12,8 @@ from aiokafka import AIOKafkaProducer
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.dead_letter import DeadLetter, UnreadableBatch
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE, SCORE
-from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.kafka import WHOLE, History, NodeReader, Span, Spans, Tail, TailReader, read_topic
 from slacktide.streams.kafka.admin import set_configs
 from slacktide.streams.records import Record

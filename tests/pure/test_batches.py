@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.streams.kafka import payload
 from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX
 from testbed.batches import (

@@ -187,7 +187,7 @@ def test_features_say_whether_they_act(files: tuple[Path, Path]) -> None:
     assert "NodeMetricCollect not built yet" in features
     assert "BEMemoryEvict acts" in features
     assert "CPUEvict off evictEnabledPriorityThreshold is unset" in features
-    assert "FreeResource off freeClassEnable is false: nothing is sold to pods of koord-free" in features
+    assert "FreeResource off freeClassEnable is false: pods of koord-free get no resources" in features
     assert not any(line.startswith("MemoryQOS") for line in features)
 
 

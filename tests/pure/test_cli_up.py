@@ -22,7 +22,7 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import resource_threshold_on
-from slacktide.schemas.policy.unused import unused
+from slacktide.schemas.policy.idle import unused
 from slacktide.schemas.sample import Limits
 
 UNLIMITED, HALF = Limits(be_cfs_quota_us=None), Limits(be_cfs_quota_us=50_000)

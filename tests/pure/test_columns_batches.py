@@ -11,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.streams.columns import batches
 from slacktide.streams.kafka.fetched import FetchedBatches, FetchedBytes, FetchedRecords, at_once, walked
 from slacktide.streams.kafka.payload import INFLATED_BYTES_MAX

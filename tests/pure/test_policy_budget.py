@@ -9,7 +9,7 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy import DEFAULT, parse
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.effective import effective
-from slacktide.schemas.policy.unused import unused
+from slacktide.schemas.policy.idle import unused
 from testbed.policies import config_map, policy_from
 
 NODE = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())

@@ -7,7 +7,7 @@ import pytest
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import DEFAULT, parse
 from slacktide.schemas.policy.descheduling import Anomaly, Descheduling, UsagePercents, UsageWeights
-from slacktide.schemas.policy.unused import unused
+from slacktide.schemas.policy.idle import unused
 from testbed.policies import config_map, policy_from
 
 BAND = {"lowThresholds": {"cpu": 45}, "highThresholds": {"cpu": 65}}
@@ -58,7 +58,7 @@ def test_evicting_without_thresholds_is_said_to_do_nothing() -> None:
 
     assert (idle.field, idle.because) == (
         "dry_run",
-        "neither lowThresholds nor prodLowThresholds is set: there is no pass",
+        "neither lowThresholds nor prodLowThresholds is set: no pass runs",
     )
 
 

@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.policy.carried_out import CARRIED_OUT
 from slacktide.schemas.policy.configmap import CONFIGS
 from slacktide.schemas.policy.effective import effective
-from slacktide.schemas.policy.features import FEATURES
+from slacktide.schemas.policy.features import CARRIED_OUT, FEATURES
 from slacktide.schemas.policy.fields import leaves
-from slacktide.schemas.policy.idle import idle, lacking, not_taken
+from slacktide.schemas.policy.idle import idle, lacking, not_taken, unused
 from slacktide.schemas.policy.names import NAMES, name_of
 from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
 from slacktide.schemas.policy.strategies import CpuBurst, ResourceThreshold
-from slacktide.schemas.policy.unused import unused
 from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict.cpu_evict import CpuEvictNode, cpu_evict
 from slacktide.streams.decisions.evict.evict_candidates import Order
@@ -167,7 +165,7 @@ def test_a_threshold_that_changes_nothing_says_why(said: dict, in_vain: dict) ->
         ),
         pytest.param(
             {"burst": {"clusterStrategy": {"policy": "auto", "cfsQuotaBurstPercent": 100}}},
-            {"cfsQuotaBurstPercent": "cfsQuotaBurstPercent 100 leaves nothing over the limit"},
+            {"cfsQuotaBurstPercent": "cfsQuotaBurstPercent 100 allows no quota above the limit"},
             id="a burst to the limit itself",
         ),
         pytest.param(
@@ -295,7 +293,7 @@ def test_koord_free_sells_nothing_until_it_is_enabled_and_the_feature_says_it() 
         for said in ({"enable": True}, {"enable": True, "freeClassEnable": True})
     )
 
-    assert off["FreeResource"] == "freeClassEnable is false: nothing is sold to pods of koord-free"
+    assert off["FreeResource"] == "freeClassEnable is false: pods of koord-free get no resources"
     assert on["FreeResource"] == ""
 
 

@@ -77,8 +77,8 @@ def export(file: Path, *, bootstrap: Cluster, since: Moment | None, until: Momen
     """
     from slacktide.deploy.cli.audit.listing import audit_records  # noqa: PLC0415
     from slacktide.deploy.cli.replay.source import writing  # noqa: PLC0415
+    from slacktide.streams.audit.acts import content_of  # noqa: PLC0415
     from slacktide.streams.audit.chain import Chain  # noqa: PLC0415
-    from slacktide.streams.audit.export import content_of  # noqa: PLC0415
 
     since_ms, until_ms = _span(since, until)
     records = asyncio.run(audit_records(bootstrap, since_ms, until_ms))

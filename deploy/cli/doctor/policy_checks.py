@@ -13,8 +13,8 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
 from slacktide.schemas.policy.features import FEATURES, Feature
 from slacktide.schemas.policy.fields import value_at
+from slacktide.schemas.policy.idle import unused
 from slacktide.schemas.policy.paths import key_of, path_of
-from slacktide.schemas.policy.unused import unused
 
 KNOB_OF = {
     "BECPUSuppress": "cpu-quota",

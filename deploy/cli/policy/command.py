@@ -15,9 +15,9 @@ from slacktide.deploy.runtime.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.configmap import NAME
+from slacktide.schemas.policy.idle import unused
 from slacktide.schemas.policy.paths import path_of
 from slacktide.schemas.policy.reading import did_you_mean
-from slacktide.schemas.policy.unused import unused
 
 
 @click.group(cls=Group, epilog="Example: slacktide policy lint policy.yaml")

@@ -26,8 +26,8 @@ from slacktide.streams.advise.trials import Trials, Tried
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.replay.lines import REPLAYED
 from slacktide.streams.replay.policies import Policies
-from slacktide.streams.replay.proven import Proven
 from slacktide.streams.replay.replay import Replay, Result
+from slacktide.streams.replay.unsettled import Proven
 from slacktide.streams.replay.whatif import Change, WhatIf
 from slacktide.streams.rows import SAMPLE_NAMES
 from slacktide.streams.taken import Records, Taken

@@ -11,7 +11,7 @@ from slacktide.deploy.runtime.text import count, instant, table
 from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
 from slacktide.streams.queue.replay import replay
 from slacktide.streams.records import Record
-from slacktide.streams.replay.difference import Difference
+from slacktide.streams.replay.figures import Difference
 from slacktide.streams.replay.replay import Result
 from slacktide.streams.replay.whatif import Change, NodeChange
 

@@ -19,6 +19,7 @@ from slacktide.schemas.access import SHOWN
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.dead_letter import UnreadableBatch
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.inventory import NodeInventory
@@ -43,7 +44,6 @@ from slacktide.schemas.topics import (
     SCORE,
     SHADOW_ALLOCATABLE,
 )
-from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.explain.evidence import Logged, place_of
 from slacktide.streams.records import Place, Record, text_of
