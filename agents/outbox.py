@@ -62,7 +62,7 @@ def _size(out: Out) -> int:
 
 
 class Outbox:
-    """Records of one source for these topics. ``dropped`` is called for each dropped record."""
+    """Records of one source for these topics. ``dropped`` is called for each dropped record; the log has the first."""
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class Outbox:
         self._waiting: deque[Out] = deque()
         self._letters = Letters()
         self._some = asyncio.Event()
+        self._full = False
 
     def put(self, out: Out) -> None:
         """Queue a record."""
@@ -89,6 +90,9 @@ class Outbox:
         if len(self._waiting) > WAITING_MAX:
             self._waiting.popleft()
             self._dropped()
+            if not self._full:
+                log.warning("too many records wait for Kafka: dropping the oldest", extra={"for": self._source})
+            self._full = True
 
     def to_dead_letter(self, record: Record, reason: str) -> None:
         """Queue a dead letter for an invalid record."""
@@ -103,7 +107,7 @@ class Outbox:
             try:
                 self._some.clear()
                 await self._send()
-                self.away = ""
+                self.away, self._full = "", False
                 backoff.reset()
                 await asyncio.sleep(GATHER_S)
             except LogError as exc:
