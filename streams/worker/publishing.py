@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -28,9 +27,7 @@ from slacktide.streams.worker.node_state import WAVE, Carried, NamedSample, Node
 from slacktide.streams.worker.published import LastFigures, NodeFigures
 from slacktide.streams.worker.reading import SoundSample
 from slacktide.streams.worker.scores import node_score
-
-if TYPE_CHECKING:
-    from slacktide.streams.worker.worker import Worker
+from slacktide.streams.worker.single import State
 
 TOGETHER = 64
 """Nodes whose figures are encoded together: more of them cost memory, and no less time each."""
@@ -39,7 +36,7 @@ TOGETHER = 64
 class Publishing:
     """Publishes the figures of a worker's nodes; ``last`` keeps what was published last."""
 
-    def __init__(self, worker: Worker, last: LastFigures, fast: Fast, writer: Writer) -> None:
+    def __init__(self, worker: State, last: LastFigures, fast: Fast, writer: Writer) -> None:
         self.late_samples = 0
         """Samples that were answered but not merged: repeated or late."""
         self._worker, self._last, self._fast, self._writer = worker, last, fast, writer

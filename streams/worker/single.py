@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.streams.columns.head import Head
 from slacktide.streams.proofs import Judge, Unproven, reason
 from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.worker.answering import Answerer
-from slacktide.streams.worker.node_state import NamedSample, Node
+from slacktide.streams.worker.node_state import Held, NamedSample, Node
 from slacktide.streams.worker.nodes import UNKNOWN_NODE
+from slacktide.streams.worker.published import Covering
 from slacktide.streams.worker.reading import (
     Answerable,
     Naming,
@@ -28,21 +30,42 @@ from slacktide.streams.worker.reading import (
     sample_of,
 )
 
-if TYPE_CHECKING:
-    from slacktide.streams.worker.fast import Fast
-    from slacktide.streams.worker.worker import Worker
-
 UNKNOWN_LETTER_MS = 60_000
 """Per partition, samples of unknown nodes cause one dead letter in this time: the names may be unlimited."""
+
+
+class Heads(Protocol):
+    """The heads of samples that are answered in arrays."""
+
+    def learn(self, each: NamedSample, policy: Policy) -> None:
+        """Adopt the head of a sample that was answered alone."""
+
+    def forget(self, node: str) -> None:
+        """Forget a node's head."""
+
+
+class State(Protocol):
+    """The state of a worker that its parts share."""
+
+    held: Held
+    covering: Covering
+    republish_ms: int
+
+    @property
+    def in_force(self) -> Policy:
+        """The policy in force."""
+
+    def begin(self, partition: int, name: str) -> Node | str:
+        """Return a node's state, or the reason why there is none."""
 
 
 class Single:
     """Answers single samples; ``keep`` takes them for the windows."""
 
-    heads: Fast
+    heads: Heads
 
     def __init__(
-        self, worker: Worker, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]
+        self, worker: State, judge: Judge, writer: Writer, unproven: Unproven, keep: Callable[[NamedSample], object]
     ) -> None:
         self.unknown_samples = 0
         """Samples of nodes that do not exist by the policy's ``node_source``."""

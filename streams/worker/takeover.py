@@ -7,7 +7,7 @@ sends a keyframe every minute. So they are in the newest segments, or in newer s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Raw
 
@@ -41,10 +41,7 @@ from slacktide.streams.worker.reading import (
     naming_of,
     sample_of,
 )
-from slacktide.streams.worker.single import Single
-
-if TYPE_CHECKING:
-    from slacktide.streams.worker.worker import Worker
+from slacktide.streams.worker.single import Single, State
 
 FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step of some milliseconds."""
@@ -54,7 +51,7 @@ class Filling:
     """Fills the gaps in the windows of a worker; ``publishing`` merges samples that are not late after all."""
 
     def __init__(
-        self, worker: Worker, single: Single, publishing: Publishing, writer: Writer, unproven: Unproven
+        self, worker: State, single: Single, publishing: Publishing, writer: Writer, unproven: Unproven
     ) -> None:
         self._worker, self._single, self._publishing = worker, single, publishing
         self._writer, self._unproven = writer, unproven
