@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +62,13 @@ def test_imports_go_one_way() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_no_modules_form_a_circle() -> None:
+    """An import for a type counts, too. ``prepare`` raises a CycleError that names the circle."""
+    graph = grimp.build_graph("slacktide.schemas", "slacktide.streams", "slacktide.agents", "slacktide.deploy")
+    assert len(graph.modules) > 500
+    TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
 
 
 def test_offsets_are_asked_for_by_time_in_one_place() -> None:
