@@ -38,11 +38,7 @@ class Enrolled(Message, frozen=True, kw_only=True):
         return cls(node=key.node, key_id=key.key_id, expires_s=key.expires_s, secret_base64=secret)
 
     def key(self) -> NodeKey:
-        """The key in the message.
-
-        Raises:
-            BadMessageError: the secret is not 32 bytes in base64.
-        """
+        """The key in the message. Raises BadMessageError if the secret is not 32 bytes in base64."""
         try:
             secret = base64.b64decode(self.secret_base64, validate=True)
         except (binascii.Error, ValueError):

@@ -51,11 +51,7 @@ def is_heartbeat(key: bytes | None) -> bool:
 
 
 def heartbeat_of(headers: Iterable[tuple[str, bytes]]) -> Heartbeat:
-    """Read a heartbeat.
-
-    Raises:
-        BadMessageError: the header is absent, or a field is refused.
-    """
+    """Read a heartbeat. Raises BadMessageError if the header is absent, or a field is refused."""
     for name, value in headers:
         if name == HEADER:
             return decode(value, Heartbeat)

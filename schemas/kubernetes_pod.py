@@ -40,11 +40,7 @@ _CONTAINER_ID = re.compile(r"[a-z][a-z0-9.+-]*://([0-9A-Za-z][0-9A-Za-z_.-]*)")
 
 
 def read_pod(item: Mapping[str, Any]) -> Pod:
-    """Read a pod as Kubernetes has it.
-
-    Raises:
-        BadMessageError: a field cannot be used; its path is in the text.
-    """
+    """Read a pod as Kubernetes has it. Raises BadMessageError if a field cannot be used; its path is in the text."""
     reader = Reader("pod")
     pod = pod_of("", item, reader)
     if reader.findings:

@@ -186,11 +186,7 @@ def head_of(value: bytes) -> int:
 
 
 def decode_of(head: bytes) -> Of:
-    """Read a head, as ``head_of`` cuts it off.
-
-    Raises:
-        BadMessageError: a field is absent or refused.
-    """
+    """Read a head, as ``head_of`` cuts it off. Raises BadMessageError if a field is absent or refused."""
     return _read(_decode_of, head[len(BEGIN) - 1 : -len(NOW)], "$.of")
 
 

@@ -261,11 +261,7 @@ class Stack:
 
 
 def _find_groups(settings: UpSettings) -> None:
-    """Find the pods' cgroups before anything starts.
-
-    Raises:
-        SlacktideError: there are none, or a file is invalid.
-    """
+    """Find the pods' cgroups before anything starts. Raises SlacktideError if there are none, or a file is invalid."""
     try:
         agent_options.groups_of(settings)
     except CgroupError as exc:

@@ -50,11 +50,7 @@ class Part:
         self._clock = SystemClock()
 
     async def keep(self) -> None:
-        """Run it until cancelled.
-
-        Raises:
-            PartError: it repeatedly ends before it was ever ready.
-        """
+        """Run it until cancelled. Raises PartError if it repeatedly ends before it was ever ready."""
         backoff, attempts = Backoff(BACKOFF_S, BACKOFF_S_MAX), 0
         while True:
             started_ns = self._clock.mono_ns()

@@ -91,11 +91,7 @@ def _durations(given: object) -> object:
 
 
 def seconds_of(text: object) -> int:
-    """Whole seconds of a duration such as ``5m0s``, above 0.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Whole seconds of a duration such as ``5m0s``, above 0. Raises ValueError if it is none."""
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
         raise ValueError("not a duration such as 5m")
     seconds = int(sum(float(number) * _UNIT_S[unit] for number, unit in _SPAN.findall(text)))

@@ -95,11 +95,7 @@ DEFAULT = policy_of(Colocation(), ResourceThreshold())
 
 
 def read(key: bytes | None, value: bytes | None) -> Policy:
-    """The policy in a record of its topic.
-
-    Raises:
-        BadMessageError: it is none.
-    """
+    """The policy in a record of its topic. Raises BadMessageError if it is none."""
     if key != KEY.encode():
         raise BadMessageError("Policy", f"the record's key is {key!r}, not {KEY!r}")
     return decode(value, Policy)

@@ -68,11 +68,7 @@ class Turn(Generic[N]):
         return found
 
     def read(self) -> Columns:
-        """Decode the numbers of all samples.
-
-        Raises:
-            NoNumbersError: a list is invalid, or does not match its pods.
-        """
+        """Decode the numbers of all samples. Raises NoNumbersError if a list is invalid, or does not match its pods."""
         self.numbers = joined_numbers(self.heads)
         return columns(numbers(self.texts), self.numbers[:, PODS])
 

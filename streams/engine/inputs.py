@@ -31,11 +31,7 @@ class OperatorRecords:
         self.tail = Tail(bootstrap, FOLLOW_WAIT_MS)
 
     async def read(self, partitions: Mapping[str, int]) -> None:
-        """Read both topics whole; ``partitions``: how many each topic has.
-
-        Raises:
-            LogError: Kafka is unavailable.
-        """
+        """Read both topics whole; ``partitions``: how many each topic has. Raises LogError if Kafka is unavailable."""
         read = (await self.tail.read(places_of(partitions, {POLICY.name: WHOLE, INVENTORY.name: WHOLE}))).records
         await self._take(last_of_each_key(read), older=[one for one in read if one.topic == POLICY.name])
 
@@ -103,11 +99,7 @@ class Forecasting:
         self._wanted = frozenset(partitions)
 
     async def run(self) -> None:
-        """Read until cancelled.
-
-        Raises:
-            LogError: Kafka is unavailable, or a dead letter was not written.
-        """
+        """Read until cancelled. Raises LogError if Kafka is unavailable, or a dead letter was not written."""
         while True:
             for partition in self._followed - self._wanted:
                 await self.door.leave(partition)

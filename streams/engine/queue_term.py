@@ -123,19 +123,11 @@ class Term:
         log.info("elected as the queue's decider", extra={"epoch": epoch, "workloads": len(ledger.states)})
 
     async def listen(self) -> None:
-        """Wait briefly for records.
-
-        Raises:
-            LogError: Kafka is unavailable, or another process leads.
-        """
+        """Wait briefly for records. Raises LogError if Kafka is unavailable, or another process leads."""
         self._take_in(await self._reading.more())
 
     async def act(self) -> None:
-        """Decide if there is anything to decide.
-
-        Raises:
-            LogError: Kafka is unavailable, or another process leads.
-        """
+        """Decide if there is anything to decide. Raises LogError if Kafka is unavailable, or another process leads."""
         decider, now_ms = self._decider, self._now_ms()
         due_ms = decider.due_ms
         allowed = await self.credit.ready(decider.exceeding) if self.credit is not None and decider.exceeding else []

@@ -92,11 +92,7 @@ class Rebuilding:
         self._doors = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            LogError: Kafka is unavailable.
-        """
+        """Connect. Raises LogError if Kafka is unavailable."""
         async with contextlib.AsyncExitStack() as doors:
             for door in (self._history, self._late):
                 await doors.enter_async_context(door)

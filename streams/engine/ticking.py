@@ -62,11 +62,7 @@ class Ticking:
         self._recalling: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            LogError: Kafka is unavailable.
-        """
+        """Connect. Raises LogError if Kafka is unavailable."""
         await self._door.connect()
         return self
 
@@ -135,11 +131,7 @@ class Ticking:
                 self._silence.gone(partition, node)
 
     async def run(self) -> None:
-        """Tick once a second until cancelled.
-
-        Raises:
-            LogError: a record could not be written.
-        """
+        """Tick once a second until cancelled. Raises LogError if a record could not be written."""
         loop = asyncio.get_running_loop()
         ticked_s = loop.time()
         while True:

@@ -120,11 +120,7 @@ class Figures:
             await self.publish()
 
     async def publish(self) -> None:
-        """Publish now what is due.
-
-        Raises:
-            LogError: a write failed, or the process stood still.
-        """
+        """Publish now what is due. Raises LogError if a write failed, or the process stood still."""
         self._liveness.check_awake()
         await self._writing.write(self._worker.figures(self._now_ms()))
         if self._shadow is not None:

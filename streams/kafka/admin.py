@@ -89,11 +89,7 @@ async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS) ->
 
 
 async def describe_topics(bootstrap: Cluster, names: Sequence[str]) -> dict[str, TopicState]:
-    """Describe topics without creating them; omit missing ones.
-
-    Raises:
-        LogError: the broker is unreachable.
-    """
+    """Describe topics without creating them; omit missing ones. Raises LogError if the broker is unreachable."""
     async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap):
         found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
         configs = await _configs(admin, list(found))
@@ -259,11 +255,7 @@ SET_ON_TOPIC = 1
 
 
 async def broker_count(bootstrap: Cluster) -> int:
-    """Return the number of brokers.
-
-    Raises:
-        LogError: the cluster is unreachable.
-    """
+    """Return the number of brokers. Raises LogError if the cluster is unreachable."""
     async with _admin(bootstrap) as admin, _asking(bootstrap):
         return len((await admin.describe_cluster())["brokers"])
 

@@ -84,11 +84,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         )
 
     async def join(self) -> None:
-        """Join, and return with the first assignment.
-
-        Raises:
-            LogError: no answer.
-        """
+        """Join, and return with the first assignment. Raises LogError if there is no answer."""
         with trouble(f"cannot read {self._what}"):
             self._consumer.subscribe(list(self._topics), listener=self)
             await self._consumer.start()
@@ -149,11 +145,7 @@ class WholeGroup(Group):
     _partition_bytes_max = WHOLE_BYTES_MAX
 
     async def fetch_whole(self) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
-        """Fetch like ``fetch``, but return whole fetches.
-
-        Raises:
-            LogError: the topics cannot be read.
-        """
+        """Fetch like ``fetch``, but return whole fetches. Raises LogError if the topics cannot be read."""
         return await self._fetch(None, POLL_S)
 
 

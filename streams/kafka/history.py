@@ -106,11 +106,7 @@ class Follower(Reader):
         self._topic = topic
 
     async def take(self, partition: int, since_ms: int) -> None:
-        """Add a partition, from this time on.
-
-        Raises:
-            LogError: no answer.
-        """
+        """Add a partition, from this time on. Raises LogError if there is no answer."""
         place = TopicPartition(self._topic, partition)
         self._pace.polled(self._consumer, found=True, wait_s=0.0)  # a held fetch delays the next request
         with trouble(f"cannot follow {self._topic}/{partition}"):
@@ -126,11 +122,7 @@ class Follower(Reader):
             stand(self._consumer, positions)
 
     async def some(self, most: int, wait_s: float = POLL_S) -> list[Record]:
-        """Wait for records, ``wait_s`` at most, and return them.
-
-        Raises:
-            LogError: the topic cannot be read.
-        """
+        """Wait for records, ``wait_s`` at most, and return them. Raises LogError if the topic cannot be read."""
         if not self._consumer.assignment():
             await asyncio.sleep(POLL_S)
             return []

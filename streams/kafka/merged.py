@@ -102,11 +102,7 @@ class Merged(Reader):
         return lost
 
     async def has_grown(self) -> bool:
-        """Check whether an optional topic exists that did not at ``begin``.
-
-        Raises:
-            LogError: Kafka is unreachable.
-        """
+        """Check whether an optional topic exists that did not at ``begin``. Raises LogError if Kafka is unreachable."""
         if not self._absent:
             return False
         with trouble(f"cannot read from {self._bootstrap}"):

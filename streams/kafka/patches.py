@@ -23,11 +23,7 @@ READER_BYTES = 4 << 20
 
 
 def install() -> None:
-    """Change aiokafka. A second call has no effect.
-
-    Raises:
-        ImportError: another version of aiokafka is installed.
-    """
+    """Change aiokafka. A second call has no effect. Raises ImportError if another version of aiokafka is installed."""
     check_version(aiokafka.__version__)
     # By default a broker creates a requested topic, with its default number of partitions. Only `slacktide topics
     # apply` creates topics: a deleted topic stays deleted.
@@ -51,11 +47,7 @@ def install() -> None:
 
 
 def check_version(installed: str) -> None:
-    """Refuse a client whose internals may differ.
-
-    Raises:
-        ImportError: with what to install instead.
-    """
+    """Refuse a client whose internals may differ. Raises ImportError, which names the version to install."""
     if not installed.startswith(WRITTEN_FOR):
         raise ImportError(
             f"aiokafka {installed} is installed, and Slacktide changes internals of aiokafka {WRITTEN_FOR}x: "

@@ -56,11 +56,7 @@ class Reader:
         self._pace = Pace(fetch_wait_ms, gather_ms)
 
     async def connect(self) -> None:
-        """Reconnect.
-
-        Raises:
-            LogError: no broker is reachable, or a topic does not exist.
-        """
+        """Reconnect. Raises LogError if no broker is reachable, or a topic does not exist."""
         await self.close()
         consumer = AIOKafkaConsumer(
             **client(self._bootstrap),
@@ -150,11 +146,7 @@ class Reader:
 
 
 async def partitions_of(consumer: AIOKafkaConsumer[bytes, bytes], topic: str) -> list[TopicPartition]:
-    """Return the partitions of a topic, in order.
-
-    Raises:
-        LogError: there is no such topic.
-    """
+    """Return the partitions of a topic, in order. Raises LogError if there is no such topic."""
     if topic not in await consumer.topics():
         raise LogError(f"topic {topic} does not exist; create it: slacktide topics apply")
     numbers = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - as subscribe() does
@@ -192,11 +184,7 @@ class Ends(Reader):
         super().__init__(bootstrap, 0)
 
     async def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the current end offsets of places.
-
-        Raises:
-            LogError: no answer in time.
-        """
+        """Return the current end offsets of places. Raises LogError if there is no answer in time."""
         asked = [TopicPartition(*place) for place in places]
         if not asked:
             return {}

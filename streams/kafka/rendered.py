@@ -197,11 +197,7 @@ def batches(producer: AIOKafkaProducer, placed: Iterable[tuple[TopicPartition, i
 
 
 def check_size(out: Out, most_bytes: int) -> None:
-    """Check the size of a record, before compression.
-
-    Raises:
-        MessageSizeTooLargeError: it exceeds ``most_bytes``.
-    """
+    """Check the size of a record, before compression. Raises MessageSizeTooLargeError if it exceeds ``most_bytes``."""
     if len(out.value or b"") + len(out.key or b"") > most_bytes >> 2:
         size = DefaultRecordBatchBuilder.estimate_size_in_bytes(out.key, out.value, list(out.written_headers()))
         if size > most_bytes:

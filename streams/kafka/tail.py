@@ -94,11 +94,7 @@ class Tail(Reader):
         return Read(records=read, short=short)
 
     async def more(self, wait_s: float = POLL_S) -> list[Record]:
-        """Wait for newer records, ``wait_s`` at most, and return them.
-
-        Raises:
-            LogError: the topics cannot be read.
-        """
+        """Wait for newer records, ``wait_s`` at most, and return them. Raises LogError if the topics cannot be read."""
         with trouble(f"cannot read from {self._bootstrap}"):
             if not self._stale:
                 return await self._more(wait_s)

@@ -139,11 +139,7 @@ class Following:
             await self._reader.close()
 
     async def _read(self, receive: Callable[[list[Record], float], Awaitable[None]]) -> None:
-        """Read until this process has paused.
-
-        Raises:
-            LogError: Kafka is unreachable.
-        """
+        """Read until this process has paused. Raises LogError if Kafka is unreachable."""
         looked_s = self._clock.mono_ns() / 1e9
         while True:
             records = await self._reader.read()

@@ -151,11 +151,7 @@ def line_of(record: Record) -> bytes:
 
 
 def header_of(line: bytes, file: str) -> Header:
-    """Parse the first line.
-
-    Raises:
-        TraceError: it is not a header, or of a later version.
-    """
+    """Parse the first line. Raises TraceError if it is not a header, or of a later version."""
     try:
         header = _header.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:

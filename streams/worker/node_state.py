@@ -134,11 +134,7 @@ class Node:
         return None if had is None else had[1].uids
 
     def adopt(self, carried: Carried) -> None:
-        """Remember contents older than all known ones.
-
-        Raises:
-            BadMessageError: they cannot be decoded.
-        """
+        """Remember contents older than all known ones. Raises BadMessageError if they cannot be decoded."""
         self.pods.named(carried.pods_revision, carried.pods, newer=False)
         self.facts.named(carried.facts_revision, carried.facts, newer=False)
 

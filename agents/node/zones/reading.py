@@ -28,11 +28,7 @@ _SIZES = ((KIB**2, "Gi"), (KIB, "Mi"), (1, "Ki"))
 
 
 def sys_zones(folder: Path) -> list[SysZone]:
-    """Return the online zones, by id. Ids may have gaps.
-
-    Raises:
-        ZonesError: a file is missing, torn or malformed.
-    """
+    """Return the online zones, by id. Ids may have gaps. Raises ZonesError if a file is missing, torn or malformed."""
     online = sorted(_cpus(folder / "online"))
     if online and online[-1] >= ZONES_MAX:
         raise ZonesError(f"{folder / 'online'}", f"zone {online[-1]}: accepted: 0 to {ZONES_MAX - 1}")

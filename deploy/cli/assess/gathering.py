@@ -68,11 +68,7 @@ class Gathering:
         values[steps[inside]] = np.array([float(text) for _, text in series.values])[inside]
 
     def usage(self) -> Usage:
-        """Return all collected data.
-
-        Raises:
-            SeriesError: there are no nodes, or no series of their use.
-        """
+        """Return all collected data. Raises SeriesError if there are no nodes, or no series of their use."""
         if not self._rows and self._foreign.get("cpu_capacity"):
             raise SeriesError(f"the series kube_node_status_capacity have no label node. {HONOR}")
         if not self._rows:

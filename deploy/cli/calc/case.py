@@ -68,11 +68,7 @@ def unique(values: Iterable[object], field: str, why: str = "{}: accepted: a uni
 
 
 def unique_ids(uids: Collection[str], field: str) -> None:
-    """Check that no uid occurs twice.
-
-    Raises:
-        CaseError: one does.
-    """
+    """Check that no uid occurs twice. Raises CaseError if one does."""
     if len(set(uids)) < len(uids):
         raise CaseError(field, "uids are not unique; accepted: each uid once")
 

@@ -100,11 +100,7 @@ class _Review(msgspec.Struct):
 
 
 def gather_api(access: Access) -> ApiFacts | NoApi:
-    """Query an API server.
-
-    Raises:
-        SlacktideError: the address is invalid.
-    """
+    """Query an API server. Raises SlacktideError if the address is invalid."""
     server = ApiServer(access)
     try:
         version = _version(server)

@@ -293,11 +293,7 @@ async def _koordinator(
 
 
 async def is_there(api: ApiServer, resource: Resource, name: str, namespace: str = "") -> bool:
-    """Return whether an object is there.
-
-    Raises:
-        ApiError: it is not known.
-    """
+    """Return whether an object is there. Raises ApiError if it is not known."""
     try:
         await api.get(resource, name, Object, namespace=namespace)
     except ApiRefusedError as exc:

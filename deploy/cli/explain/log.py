@@ -117,11 +117,7 @@ async def queue_of(bootstrap: Cluster) -> list[Record]:
 
 
 async def records_since(bootstrap: Cluster, topic: Topic, since_ms: int) -> list[Record]:
-    """Read a topic's records since a time; 0: all.
-
-    Raises:
-        LogError: Kafka cannot be read.
-    """
+    """Read a topic's records since a time; 0: all. Raises LogError if Kafka cannot be read."""
     async with reading(bootstrap, (topic,)) as (tail, partitions):
         return (await tail.read(places_of(partitions, {topic.name: since_ms}))).records
 
@@ -215,11 +211,7 @@ class Log:
 
 
 async def node_logs(log: Log) -> list[NodeLog]:
-    """Read the latest figures and limits of each node, without samples.
-
-    Raises:
-        LogError: Kafka cannot be read.
-    """
+    """Read the latest figures and limits of each node, without samples. Raises LogError if Kafka cannot be read."""
     figures = await log.figures()
     limits = await log.since(OUTCOME, log.now_ms - LATELY_MS, lambda record: _POD not in (record.value or b""))
     records = [*figures, *limits.records]
@@ -320,10 +312,6 @@ def shortened(places: Iterable[Place]) -> list[Finding]:
 
 @asynccontextmanager
 async def opened(bootstrap: Cluster, now_ms: int) -> AsyncIterator[Log]:
-    """Connect.
-
-    Raises:
-        LogError: Kafka is unavailable, or a topic is missing.
-    """
+    """Connect. Raises LogError if Kafka is unavailable, or a topic is missing."""
     async with reading(bootstrap, TOPICS) as (tail, partitions):
         yield Log(bootstrap=bootstrap, tail=tail, partitions=partitions, now_ms=now_ms)

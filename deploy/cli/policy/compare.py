@@ -98,11 +98,7 @@ class _Reading:
         """Nodes with decisions of a shadow, including unselected ones."""
 
     async def run(self, since_ms: int, follow_ms: int, draw: _Draw) -> None:
-        """Read back, then follow.
-
-        Raises:
-            LogError: Kafka cannot be read.
-        """
+        """Read back, then follow. Raises LogError if Kafka cannot be read."""
         from slacktide.schemas.topics import (  # noqa: PLC0415
             ALLOCATABLE,
             COMMAND,

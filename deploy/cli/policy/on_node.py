@@ -80,11 +80,7 @@ class Report:
 
 
 def described_node(path: Path, name: str | None) -> Described:
-    """Return the node in a file, alone or in a List.
-
-    Raises:
-        ConfigError: it is missing or invalid.
-    """
+    """Return the node in a file, alone or in a List. Raises ConfigError if it is missing or invalid."""
     given = STANDARD_INPUT if str(path) == "-" else path
     return described(load_yaml(given), str(given), name)
 

@@ -60,11 +60,7 @@ class Standing(NamedTuple):
 
 
 def standing(objects: Sequence[QueueObject]) -> Standing:
-    """Compute the usage of ClusterQueues.
-
-    Raises:
-        CaseError: an object is invalid.
-    """
+    """Compute the usage of ClusterQueues. Raises CaseError if an object is invalid."""
     given = queue_cluster(objects)
     state = Scheduling(given.queues, given.holders)
     waiting = Counter(one.queue for one in given.waiting)

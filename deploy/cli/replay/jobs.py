@@ -109,11 +109,7 @@ class Jobs:
         self._alone = plan.begin() if count == 1 else None
 
     def take(self, some: Sequence[Record]) -> None:
-        """Add the next records.
-
-        Raises:
-            ReplayError: a process ended.
-        """
+        """Add the next records. Raises ReplayError if a process ended."""
         if self._alone is not None:
             self._alone.take(some)
         elif self._jobs:
@@ -133,11 +129,7 @@ class Jobs:
             job.take(some.chosen([one == number for one in whose]))
 
     def finish(self) -> Result | Change | Tried:
-        """End the run.
-
-        Raises:
-            ReplayError: a process ended.
-        """
+        """End the run. Raises ReplayError if a process ended."""
         if not self._jobs:
             alone = self._alone or self._plan.begin()
             for some in self._first:

@@ -74,11 +74,7 @@ def _opened(path: Path, mode: str) -> BinaryIO:
 
 
 def reading(path: Path) -> BinaryIO:
-    """Open a file for reading.
-
-    Raises:
-        ExportFileError: the file cannot be opened.
-    """
+    """Open a file for reading. Raises ExportFileError if the file cannot be opened."""
     try:
         # Python's line reader of compressed files is as slow as the decompression.
         return BufferedReader(cast("RawIOBase", _opened(path, "rb")), BUFFER_BYTES)

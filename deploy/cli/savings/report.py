@@ -168,11 +168,7 @@ RESTARTS = _gauge("restarts", "Best-effort containers restarted in the span.", "
 
 
 def write_metrics(made: Report, file: Path) -> None:
-    """Write all nodes' figures atomically.
-
-    Raises:
-        ExportFileError: the file cannot be written.
-    """
+    """Write all nodes' figures atomically. Raises ExportFileError if the file cannot be written."""
     UNTIL.set(made.until_ms / 1_000)
     SPAN.set((made.until_ms - made.since_ms) / 1_000)
     for metric in (COVERED, CPU, MEMORY, EVICTIONS, RESTARTS):

@@ -104,11 +104,7 @@ def again(files: Files, bootstrap: Cluster, answer: Path) -> Report:
 
 
 def _earlier(path: Path) -> Earlier:
-    """Read a result of ``slacktide savings --output json``.
-
-    Raises:
-        OffsetsError: it is not one.
-    """
+    """Read a result of ``slacktide savings --output json``. Raises OffsetsError if it is not one."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Earlier)
     except OSError as exc:
