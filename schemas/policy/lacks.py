@@ -109,7 +109,7 @@ def _allocatable(threshold: ResourceThreshold, name: str, lower: int | None, upp
         or _unset(f"{name}LowerPercent", lower)
         or _unset("allocatableEvictPriorityThreshold", priority)
         or (
-            f"allocatableEvictPriorityThreshold {priority} is over {MID_PRIORITY_MAX}, the highest of koord-mid"
+            f"allocatableEvictPriorityThreshold {priority} is above {MID_PRIORITY_MAX}, the maximum of koord-mid"
             if priority is not None and priority > MID_PRIORITY_MAX
             else ""
         )
@@ -124,9 +124,9 @@ def satisfaction(threshold: ResourceThreshold) -> str:
             "cpuEvictBESatisfactionUpperPercent", upper
         )
     if not 0 < lower <= SATISFACTION_LOWER_PCT_MAX:
-        return f"cpuEvictBESatisfactionLowerPercent {lower} is not from 1 to {SATISFACTION_LOWER_PCT_MAX}"
+        return f"cpuEvictBESatisfactionLowerPercent {lower} must be from 1 to {SATISFACTION_LOWER_PCT_MAX}"
     if not lower <= upper < 100:
-        return f"cpuEvictBESatisfactionUpperPercent {upper} is not from {lower} (the lower one) to 99"
+        return f"cpuEvictBESatisfactionUpperPercent {upper} must be from {lower} (the lower percentage) to 99"
     return ""
 
 

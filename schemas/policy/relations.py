@@ -79,7 +79,7 @@ def conflicts(strategy: Message, given: Mapping[str, object]) -> Iterator[Confli
         yield from _bands(strategy)
     priority: Any = given.get("allocatable_evict_priority_threshold")
     if priority is not None and priority > MID_PRIORITY_MAX:
-        accepted = f"at most {MID_PRIORITY_MAX}, the highest of koord-mid"
+        accepted = f"at most {MID_PRIORITY_MAX}, the maximum of koord-mid"
         yield Conflict(field="allocatable_evict_priority_threshold", value=priority, accepted=accepted)
 
 

@@ -372,7 +372,7 @@ def test_a_name_that_is_taken_is_told_apart_by_place() -> None:
         pytest.param(
             {"allocatableEvictPriorityThreshold": 8000},
             {},
-            "clusterStrategy.allocatableEvictPriorityThreshold: 8000: accepted: at most 7999, the highest of koord-mid",
+            "clusterStrategy.allocatableEvictPriorityThreshold: 8000: accepted: at most 7999, the maximum of koord-mid",
             id="a priority of production",
         ),
     ],

@@ -104,7 +104,7 @@ UNSET = "evictEnabledPriorityThreshold is unset"
             {"cpuEvictBESatisfactionLowerPercent": 61, "cpuEvictBESatisfactionUpperPercent": 80},
             dict.fromkeys(
                 ("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
-                "cpuEvictBESatisfactionLowerPercent 61 is not from 1 to 60",
+                "cpuEvictBESatisfactionLowerPercent 61 must be from 1 to 60",
             ),
             id="satisfied too late",
         ),
@@ -112,7 +112,7 @@ UNSET = "evictEnabledPriorityThreshold is unset"
             {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 100},
             dict.fromkeys(
                 ("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
-                "cpuEvictBESatisfactionUpperPercent 100 is not from 60 (the lower one) to 99",
+                "cpuEvictBESatisfactionUpperPercent 100 must be from 60 (the lower percentage) to 99",
             ),
             id="never satisfied",
         ),
