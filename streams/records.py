@@ -15,7 +15,7 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter, UnreadableBatch
-from slacktide.schemas.errors import failure
+from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.headers import headers
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.metric import NodeMetric
@@ -130,6 +130,12 @@ def place_of(record: Record) -> str:
 def text_of(raw: bytes) -> str:
     """Return bytes as text; escape invalid UTF-8."""
     return raw.decode(errors="backslashreplace")
+
+
+def check_node(key: str, node: str, kind: str) -> None:
+    """Check that a record's key is the node in its body. Raises BadMessageError if it is another."""
+    if key != node:
+        raise BadMessageError(kind, f"the record's key is {key!r}, its node {node!r}")
 
 
 def clipped(raw: bytes | None) -> str | None:

@@ -16,7 +16,7 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.kafka import Following, TailReader
-from slacktide.streams.records import Record
+from slacktide.streams.records import Record, check_node
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,11 @@ class FigureReader:
         try:
             if record.topic == METRIC.name:
                 metric = decode(record.value, NodeMetric)
-                _check_key(node, metric.node, "NodeMetric")
+                check_node(node, metric.node, "NodeMetric")
                 self._writing.metrics.receive(metric, now_s)
             else:
                 allocatable = decode(record.value, NodeAllocatable)
-                _check_key(node, allocatable.node, "NodeAllocatable")
+                check_node(node, allocatable.node, "NodeAllocatable")
                 self._writing.allocatables.receive(allocatable, now_s)
                 if why := self._writing.overstated(allocatable):
                     log.warning("figures above the Node's capacity are reduced to it", extra={"node": node, "why": why})
@@ -88,8 +88,3 @@ class FigureReader:
         self._coverage.clear()
         self._writing.metrics.clear()
         self._writing.allocatables.clear()
-
-
-def _check_key(key: str, node: str, kind: str) -> None:
-    if key != node:
-        raise BadMessageError(kind, f"the record's key is {key!r}, its node {node!r}")

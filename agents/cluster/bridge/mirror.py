@@ -28,11 +28,11 @@ from slacktide.agents.kubernetes.resource import (
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.errors import failure
 from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.kafka import Following, TailReader
-from slacktide.streams.records import Record
+from slacktide.streams.records import Record, check_node
 
 log = logging.getLogger(__name__)
 
@@ -216,8 +216,7 @@ class TopologyMirror:
                 continue
             try:
                 zones = decode(record.value, NodeZones)
-                if zones.node != node:
-                    raise BadMessageError("NodeZones", f"the record's key is {node!r}, its node {zones.node!r}")  # noqa: TRY301
+                check_node(node, zones.node, "NodeZones")
                 self._topologies.take(zones, now_s)
             except Exception as exc:  # noqa: BLE001 - one record stops nothing
                 self._to_dead_letter(record, failure("publish to Kubernetes", exc))

@@ -35,7 +35,7 @@ from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.decisions.load.load_aware_estimator import Factors, Percents, Thresholds
 from slacktide.streams.decisions.load.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
-from slacktide.streams.records import Record, place_of
+from slacktide.streams.records import Record, check_node, place_of
 
 log = logging.getLogger(__name__)
 
@@ -125,8 +125,7 @@ class TopicReader:
             self._view.forget_zones(node)
             return
         zones = decode(record.value, NodeZones)
-        if zones.node != node:
-            raise BadMessageError("NodeZones", f"the record's key is {node!r}, its node {zones.node!r}")
+        check_node(node, zones.node, "NodeZones")
         self._view.take_zones(zones, published_s=received_s)
 
     def _described(self, record: Record, node: str) -> None:
@@ -136,8 +135,7 @@ class TopicReader:
             self._view.has(node, None)
             return
         inventory = decode(record.value, NodeInventory)
-        if inventory.node != node:
-            raise BadMessageError("NodeInventory", f"the record's key is {node!r}, its node {inventory.node!r}")
+        check_node(node, inventory.node, "NodeInventory")
         if not self._writer.take(inventory):
             return
         self._view.has(node, inventory.facts.capacity)
@@ -150,8 +148,7 @@ class TopicReader:
 
 def _figures(record: Record, node: str) -> Figures:
     figures = decode(record.value, KINDS[record.topic])
-    if figures.node != node:
-        raise BadMessageError(type(figures).__name__, f"the record's key is {node!r}, its node {figures.node!r}")
+    check_node(node, figures.node, type(figures).__name__)
     return figures
 
 
